@@ -1,0 +1,71 @@
+"""The Parquet schemas of a trace: one table of labelled data arrivals, one of the control arrivals between them.
+
+Every column carries its unit and description in the field metadata, every file the schema version in its own.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_PREFIX, feature
+from foretail.features.records import FlowClass
+
+SCHEMA_VERSION = 1
+"""Raised by every change that an older reader would misread."""
+
+VERSION_KEY = b"foretail.schema_version"
+TABLE_KEY = b"foretail.table"
+
+DATA_CLASSES: tuple[str, ...] = tuple(c.name.lower() for c in FlowClass if c is not FlowClass.CONTROL)
+"""Values of ``flow_class`` in the rows table, index = :class:`FlowClass` - 1."""
+
+
+def _column(name: str, kind: pa.DataType, unit: str, description: str, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable, {"unit": unit, "description": description})
+
+
+def _schema(table: str, columns: list[pa.Field]) -> pa.Schema:
+    return pa.schema(columns, {VERSION_KEY: str(SCHEMA_VERSION).encode(), TABLE_KEY: table.encode()})
+
+
+_PLACE = [
+    _column("arrival", pa.int64(), "", "Position among all arrivals of the run, control packets included."),
+    _column("time_ns", pa.int64(), "ns", "Arrival time."),
+    _column("switch", pa.int16(), "", "Index in the manifest's switches."),
+    _column("port", pa.int16(), "", "Egress port."),
+    _column("size_bytes", pa.int32(), "bytes", "Bytes the packet takes in the buffer."),
+]
+_FIRST_RTT = _column("first_rtt", pa.bool_(), "", "The packet belongs to its flow's first round trip.")
+_LQD_DROP = _column("lqd_drop", pa.bool_(), "", "LQD drops the packet, at arrival or later (the label).")
+
+ROWS_SCHEMA: pa.Schema = _schema(
+    "rows",
+    [
+        *_PLACE,
+        _column("flow", pa.int32(), "", "Flow identifier."),
+        _column("flow_class", pa.dictionary(pa.int8(), pa.string()), "", "background or incast."),
+        _FIRST_RTT,
+        *(_column(f.name, pa.int32(), f.unit, f.description) for f in FEATURES),
+        *(
+            _column(
+                SHADOW_PREFIX + name,
+                pa.int32(),
+                feature(name).unit,
+                f"As {name}, on the queues of a shadow Credence driven by the true labels.",
+            )
+            for name in PAPER_FEATURES
+        ),
+        _column("exposed", pa.bool_(), "", "Credence's safeguard does not apply on the run's own queues."),
+        _column("shadow_asked", pa.bool_(), "", "The shadow Credence asks the predictor here (the asked region)."),
+        _LQD_DROP,
+        _column("fate_time_ns", pa.int64(), "ns", "When LQD transmits, drops or pushes out the packet."),
+        _column("accepted", pa.bool_(), "", "The run's own policy admitted the packet at arrival."),
+        _column("asked", pa.bool_(), "", "The run's policy asked its predictor; null if it never asks.", True),
+        _column("score", pa.int64(), "", "Score of the predictor, null where it was not asked.", True),
+    ],
+)
+
+CONTROL_SCHEMA: pa.Schema = _schema("control", [*_PLACE, _FIRST_RTT, _LQD_DROP])
+
+SCHEMAS: dict[str, pa.Schema] = {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA}
+"""Table name, which is also its folder in a dataset, to schema."""
