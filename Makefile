@@ -1,0 +1,102 @@
+# Two commands are enough: `make demo` and `make test`. Both create the .venv they need; nothing is installed outside it,
+# except the ns-3 driver, which is built once into the user's cache.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Every pip below, the isolated builds of dependencies included, takes its versions from here.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+
+BUFFER := $(wildcard sim_bridge/buffer/*)
+EXTENSION := CMakeLists.txt sim_bridge/native.cpp $(BUFFER)
+DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/*) sim_bridge/driver.py
+CPP := $(wildcard sim_bridge/*.cpp sim_bridge/*/*.hpp sim_bridge/*/*.h sim_bridge/*/*.cc)
+
+.PHONY: help setup demo test lint format ui bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@echo "  Options: PYTHON=python3.12 chooses the interpreter; ARGS='...' goes to the command, as in make demo ARGS='--help'."
+
+setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
+
+demo: .venv/.package .venv/.driver ## run the whole path on real ns-3 packets; results in outputs/demo
+	@$(BIN)/foretail demo $(ARGS)
+
+test: lint .venv/.driver ## lint, types, layers and all tests (ARGS goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev ## check style, types and the layers between the rooms
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: .venv/.dev ## rewrite the sources in the house style
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CPP)
+
+ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS='--port 5055' for another)
+	@mkdir -p outputs
+	@$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///outputs/mlflow.db \
+		--default-artifact-root outputs/mlartifacts $(ARGS)
+
+bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove build products and caches; .venv and outputs stay
+	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# --- the environment: one stamp per step, so that a second call does nothing ---
+
+.venv/.created:
+	@command -v "$(PYTHON)" >/dev/null || { echo "Foretail needs Python 3.11, 3.12 or 3.13, but there is no '$(PYTHON)': install one or name it, as in 'make setup PYTHON=python3.12'." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+		|| { echo "Foretail needs Python 3.11, 3.12 or 3.13, but '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1): name another, as in 'make setup PYTHON=python3.12'." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "'$(PYTHON)' cannot create virtual environments: install its venv package (python3-venv on Debian)." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import pathlib, sys, sysconfig; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' \
+		|| { echo "'$(PYTHON)' has no C headers (Python.h), which the native extension needs: install its development package (python3-dev on Debian)." >&2; exit 2; }
+	@for compiler in $${CXX:-c++ g++ clang++}; do \
+		printf '#include <bit>\n#include <span>\nint main() { return !std::has_single_bit(2u); }\n' \
+			| $$compiler -std=c++20 -fsyntax-only -x c++ - 2>/dev/null && exit 0; \
+	done; echo "Foretail needs a C++20 compiler and found none: install g++ 10 or clang 12 or newer, or name one in CXX." >&2; exit 2
+	@echo "creating .venv with $$("$(PYTHON)" -V)"
+	@"$(PYTHON)" -m venv .venv
+	@# mypy cannot follow the import hook of an editable install, so it reads the rooms under their import names here.
+	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/foretail
+	@touch $@
+
+.venv/.tools: .venv/.created constraints.txt
+	@$(PIP) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+.venv/.package: .venv/.tools pyproject.toml $(EXTENSION)
+	@echo "installing foretail and building its native core (the first time takes a few minutes)"
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/.package
+	@echo "installing what the checks and tests need"
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# Without its dependencies: cppyy, for ns-3's own Python bindings, takes minutes to build and is not used here.
+.venv/.ns3: .venv/.tools
+	@$(PIP) --no-deps ns3
+	@touch $@
+
+.venv/.driver: .venv/.package .venv/.ns3 $(DRIVER)
+	@$(BIN)/python -m foretail.sim_bridge.driver build
+	@touch $@
