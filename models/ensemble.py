@@ -1,0 +1,598 @@
+"""The tree ensemble: the one form in which a trained drop predictor is scored, proven and exported.
+
+Meaning (design section 4): every leaf holds a float64, which is a dyadic rational; the *exact sum* of an input is the
+base plus the values of the leaves it reaches, in exact arithmetic, and the packet is dropped iff that sum exceeds
+`threshold`. Integer votes, filled by ``foretail.export``, turn this into ``score > tau`` on 64-bit integers.
+Nothing here computes with rounding. `docs/ensemble.md` specifies the file format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import numpy as np
+import numpy.typing as npt
+import treelite
+
+from foretail.features.errors import ForetailError
+
+__all__ = ["Ensemble", "FeatureInput", "Tree"]
+
+IntArray = npt.NDArray[np.int64]
+Output = Literal["mean_probability", "logit"]
+OriginValue = str | int | bool | None
+
+MAX_BITS = 24
+"""Widest feature: every integer below 2**24 is a float32, so float32 trainers split it exactly."""
+
+MAX_TREES = 1 << 14
+"""So many 48-bit digits sum in an int64."""
+
+_LIMB_BITS = 48
+_LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
+
+
+@dataclass(frozen=True)
+class FeatureInput:
+    """One input of an ensemble.
+
+    Attributes
+    ----------
+    name : str
+        Feature name of the catalog: a letter, then letters, digits and underscores.
+    params : str
+        Constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``).
+    bits : int
+        Inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 24``.
+    """
+
+    name: str
+    params: str
+    bits: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """One decision tree as parallel arrays, node 0 the root.
+
+    Invariants: a child's index is greater than its parent's and every node but the root has exactly one parent;
+    leaves have ``feature == left == right == -1`` and ``cut == 0``; inner nodes have ``0 <= cut < 2**bits - 1``,
+    ``value == 0`` and no vote. Arrays are read-only.
+
+    Attributes
+    ----------
+    feature : int32[n]
+        Index of the tested input, -1 at a leaf.
+    cut : int64[n]
+        Go left iff ``x[feature] <= cut``.
+    left, right : int32[n]
+        Children, -1 at a leaf.
+    value : float64[n]
+        Exact leaf value, finite.
+    votes : int64[n] or None
+        Integer leaf votes, None before the vote pass.
+    """
+
+    feature: npt.NDArray[np.int32]
+    cut: IntArray
+    left: npt.NDArray[np.int32]
+    right: npt.NDArray[np.int32]
+    value: npt.NDArray[np.float64]
+    votes: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        dtypes = {"feature": np.int32, "cut": np.int64, "left": np.int32, "right": np.int32, "value": np.float64}
+        for name, dtype in dtypes.items():
+            object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
+        if self.votes is not None:
+            object.__setattr__(self, "votes", _frozen(self.votes, np.int64))
+
+    @property
+    def leaves(self) -> IntArray:
+        """Indices of the leaves, int64[leaves]."""
+        return np.flatnonzero(self.feature < 0)
+
+    def leaf(self, x: IntArray) -> IntArray:
+        """Return the leaf that every row of `x`, int64[rows, features], reaches: int64[rows]."""
+        node = np.zeros(len(x), np.int64)
+        rows = np.flatnonzero(self.feature[node] >= 0)
+        while rows.size:
+            at = node[rows]
+            goes_left = x[rows, self.feature[at]] <= self.cut[at]
+            node[rows] = np.where(goes_left, self.left[at], self.right[at])
+            rows = rows[self.feature[node[rows]] >= 0]
+        return node
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """A drop predictor over integer inputs: ``drop iff exact sum > threshold``, and ``iff score > default_tau``.
+
+    Attributes
+    ----------
+    features : tuple of FeatureInput
+        Inputs in column order, names distinct.
+    trees : tuple of Tree
+        At least one. Either every tree has votes or none has.
+    threshold : Fraction
+        On the exact sum, a dyadic rational.
+    base : float
+        Added to every exact sum, finite.
+    output : {'mean_probability', 'logit'}
+        What the exact sum means: the number of trees times the drop probability (forests), or its logit (boosting).
+    vote_bits, default_tau : int or None
+        Votes are leaf values times ``2**vote_bits``, rounded half to even; the base has no vote but moves
+        `default_tau`: ``score > default_tau`` iff ``exact sum > threshold``. None before the vote pass.
+    origin : mapping of str to str, int, bool or None
+        Where the model comes from; part of the file and of its hash, without effect on scores.
+
+    Raises
+    ------
+    ForetailError
+        When an invariant of this class or of :class:`Tree` does not hold.
+    """
+
+    features: tuple[FeatureInput, ...]
+    trees: tuple[Tree, ...]
+    threshold: Fraction
+    base: float = 0.0
+    output: Output = "mean_probability"
+    vote_bits: int | None = None
+    default_tau: int | None = None
+    origin: Mapping[str, OriginValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _validate(self._document(trees=()))  # trees have their own, vectorised, checks
+        _check_invariants(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self.sha256 == other.sha256 if isinstance(other, Ensemble) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    # -- meaning -------------------------------------------------------------------------------------------------
+
+    def checked_inputs(self, x: npt.ArrayLike) -> IntArray:
+        """Return `x` as int64[rows, features]; raise ForetailError on another shape, type or range."""
+        array = np.asarray(x)
+        if array.ndim != 2 or array.shape[1] != len(self.features):
+            raise ForetailError(
+                f"the predictor needs {len(self.features)} feature columns, but the input has shape {array.shape}: "
+                f"pass one column per feature in the order {', '.join(f.name for f in self.features)}"
+            )
+        if array.dtype.kind not in "iu":
+            raise ForetailError(
+                f"the predictor needs integer features, but got {array.dtype}: pass what the switch sees"
+            )
+        for column, feature in enumerate(self.features):
+            values = array[:, column]
+            if values.size and (values.min() < 0 or values.max() >= 1 << feature.bits):
+                raise ForetailError(
+                    f"feature {feature.name!r} has values outside [0, 2**{feature.bits}): "
+                    f"saturate them as the feature definition says"
+                )
+        return np.ascontiguousarray(array, np.int64)
+
+    def score(self, x: npt.ArrayLike) -> IntArray:
+        """Return the integer score of every row: the sum of its leaves' votes.
+
+        Parameters
+        ----------
+        x : integer array [rows, features]
+            Each column in ``[0, 2**bits)`` of its feature.
+
+        Returns
+        -------
+        int64[rows]
+            ``score > default_tau`` means drop.
+
+        Raises
+        ------
+        ForetailError
+            Without votes, or on a wrong shape, type or range.
+        """
+        x = self.checked_inputs(x)
+        total = np.zeros(len(x), np.int64)
+        for tree in self.trees:
+            if tree.votes is None:
+                raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+            total += tree.votes[tree.leaf(x)]
+        return total
+
+    @cached_property
+    def scale_bits(self) -> int:
+        """Smallest s such that the base and every leaf value times ``2**s`` is an integer."""
+        values = [self.base, *(v for tree in self.trees for v in tree.value.tolist())]
+        return max(Fraction(v).denominator.bit_length() - 1 for v in values)
+
+    def exact_sum(self, x: npt.ArrayLike) -> npt.NDArray[np.object_]:
+        """Return the exact sum of every row as Python ints in units of ``2**-scale_bits``: object[rows]."""
+        x = self.checked_inputs(x)
+        total = np.full(len(x), self._scaled(self.base), object)
+        for tree in self.trees:
+            total += np.array([self._scaled(v) for v in tree.value.tolist()], object)[tree.leaf(x)]
+        return total
+
+    def exact_key(self, x: npt.ArrayLike) -> IntArray:
+        """Return the exact sums as int64[rows, limbs]: rows order lexicographically as their sums do.
+
+        The most significant limb, first, is signed; the others are 48-bit digits of the sum in units of
+        ``2**-scale_bits``. It is :meth:`exact_sum` at the speed of numpy.
+        """
+        return self._keys(self.checked_inputs(x))
+
+    def key_of(self, total: Fraction) -> tuple[int, ...]:
+        """Return the limbs of the largest multiple of ``2**-scale_bits`` that is at most `total`."""
+        return _digits((total * (1 << self.scale_bits)).__floor__(), self._limbs)
+
+    def exceeds(self, x: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Return whether the exact sum of every row exceeds the threshold (drop), without votes: bool[rows]."""
+        return keys_exceed(self.exact_key(x), self.key_of(self.threshold))
+
+    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the drop probability of every row in float64, summed in tree order as scikit-learn does: [rows].
+
+        For reports and for finding rows where the framework's rounding decides; decisions use exact sums.
+        """
+        x = self.checked_inputs(x)
+        total = np.zeros(len(x))
+        for tree in self.trees:
+            total += tree.value[tree.leaf(x)]
+        total += self.base
+        return total / len(self.trees) if self.output == "mean_probability" else 1.0 / (1.0 + np.exp(-total))
+
+    def with_threshold(self, threshold: Fraction) -> Ensemble:
+        """Return the ensemble with another threshold on the exact sum, and no votes (tau would be wrong)."""
+        trees = tuple(replace(tree, votes=None) for tree in self.trees)
+        return replace(self, trees=trees, threshold=threshold, vote_bits=None, default_tau=None)
+
+    @cached_property
+    def max_vote_bits(self) -> int:
+        """Largest vote width, at most 58, at which no score can leave int64."""
+        largest = sum(Fraction(float(np.abs(tree.value).max())) for tree in self.trees)
+        return next(w for w in range(58, -2000, -1) if largest * Fraction(2) ** w + len(self.trees) < 1 << 63)
+
+    @cached_property
+    def _limbs(self) -> int:
+        largest = abs(self._scaled(self.base)) + sum(
+            self._scaled(float(np.abs(tree.value).max())) for tree in self.trees
+        )
+        return -(-(largest.bit_length() + 1) // _LIMB_BITS)
+
+    @cached_property
+    def _value_limbs(self) -> tuple[IntArray, ...]:
+        digits = [[_digits(self._scaled(v), self._limbs) for v in tree.value.tolist()] for tree in self.trees]
+        return tuple(np.array(rows, np.int64) for rows in digits)
+
+    def _scaled(self, value: float) -> int:
+        return int(Fraction(value) * (1 << self.scale_bits))
+
+    def _keys(self, x: IntArray) -> IntArray:
+        total = np.tile(np.array(_digits(self._scaled(self.base), self._limbs), np.int64), (len(x), 1))
+        for tree, limbs in zip(self.trees, self._value_limbs, strict=True):
+            total += limbs[tree.leaf(x)]
+        for limb in range(self._limbs - 1, 0, -1):
+            total[:, limb - 1] += total[:, limb] >> _LIMB_BITS
+            total[:, limb] &= (1 << _LIMB_BITS) - 1
+        return total
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _document(self, trees: Sequence[Tree]) -> dict[str, Any]:
+        return {
+            "schema": "foretail.ensemble",
+            "version": 1,
+            "output": self.output,
+            "features": [{"name": f.name, "params": f.params, "bits": f.bits} for f in self.features],
+            "base": float(self.base).hex(),
+            "threshold": _dyadic_text(self.threshold),
+            "vote_bits": self.vote_bits,
+            "default_tau": self.default_tau,
+            "trees": [
+                {
+                    "feature": tree.feature.tolist(),
+                    "cut": tree.cut.tolist(),
+                    "left": tree.left.tolist(),
+                    "right": tree.right.tolist(),
+                    "value": [v.hex() for v in tree.value.tolist()],
+                    "votes": None if tree.votes is None else tree.votes.tolist(),
+                }
+                for tree in trees
+            ],
+            "origin": dict(self.origin),
+        }
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: sorted keys, no spaces, ASCII, one final newline."""
+        return json.dumps(self._document(self.trees), sort_keys=True, separators=(",", ":")) + "\n"
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex SHA-256 of the canonical JSON, 64 characters: the identity of the ensemble."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "the ensemble") -> Ensemble:
+        """Read an ensemble; `source` names it in errors. Raise ForetailError when it is not a valid version 1 file."""
+        try:
+            document = json.loads(text, parse_float=_no_float, parse_constant=_no_float)
+        except (ValueError, RecursionError) as error:
+            raise ForetailError(f"{source} is not an ensemble file ({error}): export the model again") from None
+        _validate(document, source)
+        try:
+            trees = tuple(
+                Tree(
+                    feature=t["feature"],
+                    cut=t["cut"],
+                    left=t["left"],
+                    right=t["right"],
+                    value=[float.fromhex(v) for v in t["value"]],  # type: ignore[arg-type]  # frozen to an array
+                    votes=t["votes"],
+                )
+                for t in document["trees"]
+            )
+            base, threshold = float.fromhex(document["base"]), _dyadic(document["threshold"])
+        except OverflowError:
+            raise ForetailError(f"{source} holds a number beyond float64: export the model again") from None
+        try:
+            return cls(
+                features=tuple(FeatureInput(**f) for f in document["features"]),
+                trees=trees,
+                threshold=threshold,
+                base=base,
+                output=document["output"],
+                vote_bits=document["vote_bits"],
+                default_tau=document["default_tau"],
+                origin=document["origin"],
+            )
+        except ForetailError as error:
+            raise ForetailError(f"{source}: {error}") from None
+
+    def save(self, path: Path) -> None:
+        """Write the canonical JSON to `path`, under a temporary name first."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(self.to_json(), encoding="ascii")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Ensemble:
+        """Read the ensemble at `path`; raise ForetailError when it is missing or not a valid version 1 file."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ForetailError(f"{path} cannot be read: pass the ensemble.json that training wrote") from None
+        return cls.from_json(text, source=str(path))
+
+    # -- trained models ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_treelite(
+        cls,
+        model: treelite.Model,
+        features: Sequence[FeatureInput],
+        probability_threshold: float = 0.5,
+        origin: Mapping[str, OriginValue] | None = None,
+    ) -> Ensemble:
+        """Read a trained binary classifier: a forest of class probabilities, or boosted trees with a logistic link.
+
+        Parameters
+        ----------
+        model : treelite.Model
+            From any treelite front end; class 1 is "drop".
+        features : sequence of FeatureInput
+            The model's columns in training order.
+        probability_threshold : float
+            Drop iff the drop probability exceeds this number of (0, 1). For boosted trees only 0.5, whose logit, 0,
+            is the one that is a dyadic rational.
+        origin : mapping, optional
+            See :class:`Ensemble`.
+
+        Raises
+        ------
+        ForetailError
+            When the model is of another kind, has categorical splits, does not fit `features`, or has a cut outside
+            a feature's declared range.
+        """
+        header = model.get_header_accessor()
+        if model.num_feature != len(features):
+            raise ForetailError(
+                f"the model was trained on {model.num_feature} features, but {len(features)} are declared: "
+                f"declare the training columns in order"
+            )
+        shape = header.get_field("leaf_vector_shape").tolist()
+        averages = bool(header.get_field("average_tree_output")[0])
+        link = header.get_field("postprocessor")
+        bases = header.get_field("base_scores").tolist()
+        output: Output
+        if shape == [1, 2] and averages and link == "identity_multiclass":
+            output, classes, base = "mean_probability", 2, 0.0
+            threshold = Fraction(probability_threshold) * model.num_tree
+            if any(bases):
+                raise ForetailError("the forest has base scores: train a plain random forest classifier")
+        elif shape == [1, 1] and not averages and link == "sigmoid" and header.get_field("sigmoid_alpha")[0] == 1:
+            output, classes, base = "logit", 1, float(bases[0])
+            if probability_threshold != 0.5:
+                raise ForetailError(
+                    f"probability threshold {probability_threshold} has no exact logit: read the model at 0.5 and set "
+                    f"the threshold on its exact sum with with_threshold"
+                )
+            threshold = Fraction(0)
+        else:
+            raise ForetailError(
+                f"the model (leaf shape {shape}, link {link!r}) is not a binary classifier that Foretail reads: "
+                f"use a random forest or boosted trees with binary:logistic"
+            )
+        trees = tuple(_read_tree(model.get_tree_accessor(i), classes, features) for i in range(model.num_tree))
+        return cls(tuple(features), trees, threshold, base, output, origin=dict(origin or {}))
+
+
+def votes_of(value: npt.NDArray[np.float64], vote_bits: int) -> IntArray:
+    """Return exact values times ``2**vote_bits``, rounded half to even: int64 of the same shape."""
+    return np.array([round(Fraction(v) * (1 << vote_bits)) for v in value.tolist()], np.int64)
+
+
+def keys_exceed(keys: IntArray, bound: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return whether each row of `keys`, int64[rows, limbs], is lexicographically greater than `bound`: bool[rows]."""
+    greater = np.zeros(len(keys), np.bool_)
+    for limb in range(len(bound) - 1, -1, -1):
+        greater = (keys[:, limb] > bound[limb]) | ((keys[:, limb] == bound[limb]) & greater)
+    return greater
+
+
+def _frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    copy = np.array(array, dtype)
+    copy.setflags(write=False)
+    return copy
+
+
+def _digits(number: int, limbs: int) -> tuple[int, ...]:
+    """Split an integer into a signed leading limb and `limbs` - 1 digits of 48 bits."""
+    digits = []
+    for _ in range(limbs - 1):
+        digits.append(number & ((1 << _LIMB_BITS) - 1))
+        number >>= _LIMB_BITS
+    # A threshold far outside all sums would not fit the leading limb; it then compares like the nearest int64.
+    return (min(max(number, -(1 << 63)), (1 << 63) - 1), *reversed(digits))
+
+
+def _dyadic_text(number: Fraction) -> str:
+    if number.denominator & (number.denominator - 1):
+        raise ForetailError(f"threshold {number} is not a dyadic rational: its denominator must be a power of two")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{abs(number.numerator):#x}p-{number.denominator.bit_length() - 1}"
+
+
+def _dyadic(text: str) -> Fraction:
+    mantissa, exponent = text.split("p")
+    return int(mantissa, 16) * Fraction(2) ** int(exponent)
+
+
+def _no_float(text: str) -> float:
+    raise ValueError(f"the number {text} is neither an integer nor a hexadecimal string")
+
+
+@cache
+def _validator() -> Any:
+    text = resources.files(__package__).joinpath("ensemble.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def _validate(document: object, source: str = "the ensemble") -> None:
+    if isinstance(document, dict) and document.get("schema") == "foretail.ensemble" and document.get("version") != 1:
+        raise ForetailError(
+            f"{source} has format version {document.get('version')!r}, but this Foretail reads version 1: "
+            f"use the Foretail that wrote it or export again"
+        )
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
+    if error is not None:
+        place = error.json_path.replace("$", "").lstrip(".") or "the top level"
+        reason = error.message if len(error.message) <= 160 else f"{error.validator} is violated"
+        raise ForetailError(f"{source} is not a valid foretail.ensemble at {place} ({reason}): export the model again")
+
+
+def _check_invariants(ensemble: Ensemble) -> None:
+    if not 1 <= len(ensemble.trees) <= MAX_TREES:
+        raise ForetailError(f"the ensemble has {len(ensemble.trees)} trees: use 1 to {MAX_TREES}")
+    names = [f.name for f in ensemble.features]
+    if len(set(names)) != len(names):
+        raise ForetailError(f"the ensemble names a feature twice ({', '.join(names)}): name every feature once")
+    if not np.isfinite(ensemble.base):
+        raise ForetailError("the ensemble's base is not finite: train the model again")
+    voted = {tree.votes is not None for tree in ensemble.trees}
+    if voted != {ensemble.vote_bits is not None} or (ensemble.default_tau is None) != (ensemble.vote_bits is None):
+        raise ForetailError(
+            "votes, vote_bits and default_tau of the ensemble must be set together: run the vote pass again"
+        )
+    if ensemble.vote_bits is not None and any(
+        not np.array_equal(tree.votes, votes_of(tree.value, ensemble.vote_bits))
+        for tree in ensemble.trees
+        if tree.votes is not None
+    ):
+        raise ForetailError("the ensemble's votes are not its rounded values: run the vote pass again")
+    largest_cut = np.array([(1 << f.bits) - 2 for f in ensemble.features])
+    for index, tree in enumerate(ensemble.trees):
+        fault = _tree_fault(tree, largest_cut)
+        if fault:
+            raise ForetailError(f"tree {index} of the ensemble {fault}: export the model again")
+    if ensemble.vote_bits is not None and ensemble.vote_bits > ensemble.max_vote_bits:
+        raise ForetailError("the ensemble's votes can overflow a 64-bit score: use fewer vote bits")
+
+
+def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
+    n = len(tree.feature)
+    arrays = [tree.cut, tree.left, tree.right, tree.value, *([] if tree.votes is None else [tree.votes])]
+    if any(len(array) != n for array in arrays):
+        return "has arrays of different lengths"
+    leaf = tree.feature < 0
+    inner = np.flatnonzero(~leaf)
+    if np.any(tree.left[leaf] != -1) or np.any(tree.right[leaf] != -1) or np.any(tree.cut[leaf] != 0):
+        return "has a leaf with a cut or children"
+    children = np.concatenate([tree.left[inner], tree.right[inner]])
+    if not np.array_equal(np.sort(children), np.arange(1, n)) or np.any(children <= np.tile(inner, 2)):
+        return "is no tree with every child after its parent"
+    if np.any(tree.feature[inner] >= len(largest_cut)):
+        return "tests a feature that is not declared"
+    if np.any(tree.cut[inner] < 0) or np.any(tree.cut[inner] > largest_cut[tree.feature[inner]]):
+        return "has a cut outside its feature's range"
+    if not np.all(np.isfinite(tree.value)) or np.any(tree.value[inner] != 0):
+        return "has a value that is not finite, or one at an inner node"
+    return None
+
+
+def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput]) -> Tree:
+    if accessor.get_field("has_categorical_split")[0]:
+        raise ForetailError("the model has categorical splits: train it on integer features only")
+    left, right = accessor.get_field("cleft"), accessor.get_field("cright")
+    feature = np.where(left >= 0, accessor.get_field("split_index"), -1)
+    threshold = accessor.get_field("threshold").astype(np.float64)
+    operator = accessor.get_field("cmp")
+    cut = np.zeros(len(left), np.int64)
+    for node in np.flatnonzero(left >= 0).tolist():
+        if operator[node] not in (_LE, _LT) or not np.isfinite(threshold[node]):
+            raise ForetailError("the model has splits other than x < t and x <= t: use a random forest or XGBoost")
+        # On integers x <= t is x <= floor(t), and x < t is x <= ceil(t) - 1.
+        exact = Fraction(float(threshold[node]))
+        cut[node] = exact.__floor__() if operator[node] == _LE else exact.__ceil__() - 1
+        tested = features[feature[node]]
+        if not 0 <= cut[node] < (1 << tested.bits) - 1:
+            raise ForetailError(
+                f"the model splits feature {tested.name!r} at {threshold[node]:g}, outside its range "
+                f"[0, 2**{tested.bits}): train on values in the declared range or declare more bits"
+            )
+    if classes == 1:
+        leaf_value = accessor.get_field("leaf_value").astype(np.float64)
+    else:
+        vector, begin = accessor.get_field("leaf_vector"), accessor.get_field("leaf_vector_begin").astype(np.int64)
+        leaf_value = np.zeros(len(left))
+        leaf_value[left < 0] = vector[begin[left < 0] + 1]
+    return _in_preorder(feature, cut, left, right, np.where(left < 0, leaf_value, 0.0))
+
+
+def _in_preorder(
+    feature: npt.NDArray[Any], cut: IntArray, left: npt.NDArray[Any], right: npt.NDArray[Any], value: npt.NDArray[Any]
+) -> Tree:
+    """Renumber nodes in preorder, the canonical order: equal trees get equal files, and children follow parents."""
+    order: list[int] = []
+    stack = [0]
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        if left[node] >= 0:
+            stack += [int(right[node]), int(left[node])]
+    place = np.full(len(left) + 1, -1)  # the last entry serves child -1
+    place[order] = np.arange(len(order))
+    return Tree(feature[order], cut[order], place[left[order]], place[right[order]], value[order])

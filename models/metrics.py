@@ -1,0 +1,211 @@
+"""Scores of drop predictions against LQD's decisions (Credence, NSDI'24, Definition 1 and section 5).
+
+Positive means drop. A score whose denominator is zero is None, in JSON null; nothing here divides by zero or prints a
+zero as something else. Scores are given for the whole trace and for the asked region, the arrivals at which Credence
+consults the predictor: most arrivals lie outside, and no prediction there has an effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+
+__all__ = ["Confusion", "Ranking", "Score", "rank", "scores"]
+
+Score = int | float | None
+Region = Literal["whole", "asked"]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of predictions: `tp` predicted drop and LQD drops, `fp` predicted drop and LQD transmits, `tn`, `fn`."""
+
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+
+    @classmethod
+    def count(cls, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike) -> Confusion:
+        """Count two bool arrays of equal shape [rows]; raise ForetailError on another type or shape."""
+        truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
+        _same_length(truth, predicted)
+        tp = int(np.count_nonzero(truth & predicted))
+        positives, claimed = int(np.count_nonzero(truth)), int(np.count_nonzero(predicted))
+        return cls(tp, claimed - tp, len(truth) - positives - claimed + tp, positives - tp)
+
+    @property
+    def rows(self) -> int:
+        """Number of predictions."""
+        return self.tp + self.fp + self.tn + self.fn
+
+    @property
+    def accuracy(self) -> float | None:
+        """(TP + TN) / rows."""
+        return _ratio(self.tp + self.tn, self.rows)
+
+    @property
+    def precision(self) -> float | None:
+        """TP / (TP + FP), None when nothing is predicted to drop."""
+        return _ratio(self.tp, self.tp + self.fp)
+
+    @property
+    def recall(self) -> float | None:
+        """TP / (TP + FN), None when LQD drops nothing."""
+        return _ratio(self.tp, self.tp + self.fn)
+
+    @property
+    def f1(self) -> float | None:
+        """2 TP / (2 TP + FP + FN), None when neither LQD nor the predictor drops anything."""
+        return _ratio(2 * self.tp, 2 * self.tp + self.fp + self.fn)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """FP / (FP + TN), None when LQD drops everything."""
+        return _ratio(self.fp, self.fp + self.tn)
+
+    def closed_form_eta(self, ports: int) -> float | None:
+        """Return the paper's closed form of the prediction error eta, (TN + FP) / (TN - min((N - 1) FN, TN)).
+
+        An estimate, not the upper bound that Theorem 2 claims (there are counterexamples); the artifact prints its
+        inverse, with N = 20, as "1/eta". Replay gives eta itself. None when the denominator is 0.
+
+        Parameters
+        ----------
+        ports : int
+            N, ports that share the buffer, at least 1.
+        """
+        if ports < 1:
+            raise ForetailError(
+                f"the switch has {ports} ports: give the number of ports that share its buffer, at least 1"
+            )
+        return _ratio(self.tn + self.fp, self.tn - min((ports - 1) * self.fn, self.tn))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Counts at every distinct score, from the highest down: predicting "drop" for scores of at least `score[i]`.
+
+    Attributes
+    ----------
+    score : array [distinct]
+        Distinct scores, strictly decreasing.
+    tp, fp : int64[distinct]
+        Drops and other rows with at least this score.
+    """
+
+    score: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+    tp: npt.NDArray[np.int64]
+    fp: npt.NDArray[np.int64]
+
+    @property
+    def average_precision(self) -> float | None:
+        """Sum over distinct scores of (recall step) * precision; None when LQD drops nothing."""
+        if not self.tp.size or not self.tp[-1]:
+            return None
+        steps = np.diff(self.tp, prepend=0)
+        return float(np.sum(steps * (self.tp / (self.tp + self.fp))) / self.tp[-1])
+
+
+def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
+    """Return the counts at every distinct score.
+
+    Parameters
+    ----------
+    lqd_drop : bool array [rows]
+        Whether LQD drops the packet.
+    score : int64 or float64 array [rows]
+        Higher means more likely to drop; finite.
+
+    Raises
+    ------
+    ForetailError
+        On another type, shape, or a score that is not finite.
+    """
+    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(score)
+    _same_length(truth, values)
+    if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
+        raise ForetailError(f"the scores ({values.dtype}) must be finite numbers: check what the predictor returns")
+    order = np.argsort(values, kind="stable")[::-1]
+    values, truth = values[order], truth[order]
+    last = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
+    tp = np.cumsum(truth, dtype=np.int64)[last]
+    return Ranking(values[last], tp, last.astype(np.int64) + 1 - tp)
+
+
+def scores(
+    lqd_drop: npt.ArrayLike,
+    predicted_drop: npt.ArrayLike,
+    *,
+    ports: int,
+    score: npt.ArrayLike | None = None,
+    asked: npt.ArrayLike | None = None,
+) -> dict[str, dict[str, Score]]:
+    """Return every score of a prediction, for the whole trace and for the asked region.
+
+    Parameters
+    ----------
+    lqd_drop, predicted_drop : bool array [rows]
+        LQD's decision and the prediction.
+    ports : int
+        N of the closed form.
+    score : int64 or float64 array [rows], optional
+        What the predictions were cut from; adds `average_precision`.
+    asked : bool array [rows], optional
+        Whether Credence asks at this arrival; adds the region ``asked``.
+
+    Returns
+    -------
+    dict
+        region ('whole', 'asked') -> name -> int, float or None where undefined.
+    """
+    truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
+    _same_length(truth, predicted)
+    regions = {"whole": np.ones(len(truth), np.bool_)}
+    if asked is not None:
+        regions["asked"] = _bools("asked", asked)
+        _same_length(truth, regions["asked"])
+    values = None if score is None else np.asarray(score)
+    if values is not None:
+        _same_length(truth, values)
+    result: dict[str, dict[str, Score]] = {}
+    for region, rows in regions.items():
+        confusion = Confusion.count(truth[rows], predicted[rows])
+        result[region] = {
+            "rows": confusion.rows,
+            "true_positives": confusion.tp,
+            "false_positives": confusion.fp,
+            "true_negatives": confusion.tn,
+            "false_negatives": confusion.fn,
+            "accuracy": confusion.accuracy,
+            "precision": confusion.precision,
+            "recall": confusion.recall,
+            "f1": confusion.f1,
+            "false_positive_rate": confusion.false_positive_rate,
+            "closed_form_eta": confusion.closed_form_eta(ports),
+        }
+        if values is not None:
+            result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
+    return result
+
+
+def _ratio(numerator: int, denominator: int) -> float | None:
+    return numerator / denominator if denominator else None
+
+
+def _bools(name: str, values: npt.ArrayLike) -> BoolArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype != np.bool_:
+        raise ForetailError(f"{name} has shape {array.shape} and type {array.dtype}: pass one bool per row")
+    return array
+
+
+def _same_length(truth: BoolArray, other: npt.NDArray[np.generic]) -> None:
+    if other.shape != truth.shape:
+        raise ForetailError(f"{len(truth)} labels meet predictions of shape {other.shape}: pass one per label")

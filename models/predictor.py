@@ -1,0 +1,169 @@
+"""The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
+
+A new predictor subclasses :class:`DropPredictor`, declares its parameters, and passes
+``foretail.models.contract.check_predictor``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble, FeatureInput
+
+__all__ = ["DropPredictor", "Parameter"]
+
+RAISE_CONGESTION = (
+    "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a constructor parameter may be: a value of `kind` in [`low`, `high`], one of `choices`, or None.
+
+    Attributes
+    ----------
+    kind : type
+        int, float (an int will do) or bool; str goes with `choices`.
+    low, high : float or None
+        Inclusive bounds of a number.
+    choices : tuple of str
+        Allowed strings.
+    optional : bool
+        Whether None is allowed.
+    """
+
+    kind: type
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def describe(self) -> str:
+        """Return the allowed values in words."""
+        if self.kind is str:
+            allowed = "one of " + ", ".join(self.choices)
+        elif self.kind is bool:
+            allowed = "true or false"
+        else:
+            limits = ((">=", self.low), ("<=", self.high))
+            bounds = [f"{sign} {limit:.12g}" for sign, limit in limits if limit is not None]
+            allowed = " ".join(["an integer" if self.kind is int else "a number", " and ".join(bounds)]).strip()
+        return allowed + (" or null" if self.optional else "")
+
+    def allows(self, value: object) -> bool:
+        """Return whether `value` is allowed."""
+        if value is None:
+            return self.optional
+        if self.kind in (str, bool):
+            return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
+        if isinstance(value, bool) or not isinstance(value, (int, float) if self.kind is float else int):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+class DropPredictor(ABC):
+    """Predicts, from the features of an arrival, whether LQD would drop the packet.
+
+    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    underscore. Subclasses implement `_fit`, `_probability` and `_ensemble`, which receive checked input.
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]]
+    """One entry per constructor parameter."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor parameters by name."""
+        return {name: getattr(self, name) for name in list(inspect.signature(type(self).__init__).parameters)[1:]}
+
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        """Learn from labelled arrivals.
+
+        Parameters
+        ----------
+        x : integer array [rows, features]
+            Feature values in ``[0, 2**24)``.
+        y : bool array [rows]
+            Whether LQD drops the packet.
+
+        Raises
+        ------
+        ForetailError
+            On a parameter outside its constraint, malformed rows, or labels of one class only.
+        """
+        for name, constraint in self.parameter_constraints.items():
+            value = getattr(self, name)
+            if not constraint.allows(value):
+                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+        features = _checked_features(x)
+        labels = np.asarray(y)
+        if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
+            raise ForetailError(
+                f"the labels have shape {labels.shape} and type {labels.dtype}: pass {len(features)} bools"
+            )
+        drops = int(labels.sum())
+        if drops == 0:
+            raise ForetailError(f"the {len(labels)} training rows hold no drop: {RAISE_CONGESTION}")
+        if drops == len(labels):
+            raise ForetailError(f"all {drops} training rows are drops: lower background.load or incast.burst_fraction")
+        self.features_in_ = features.shape[1]
+        self.rows_, self.drops_ = len(labels), drops
+        self._fit(features, labels)
+        return self
+
+    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the probability that LQD drops each row: float64[rows] in [0, 1]; ForetailError before `fit`."""
+        self._require_fit()
+        features = _checked_features(x)
+        if features.shape[1] != self.features_in_:
+            raise ForetailError(
+                f"the predictor was trained on {self.features_in_} features, but got {features.shape[1]}: "
+                f"pass the training columns in order"
+            )
+        return self._probability(features)
+
+    def to_ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        """Return the trained model as a tree ensemble with probability threshold 0.5; ForetailError before `fit`.
+
+        Parameters
+        ----------
+        features : sequence of FeatureInput
+            The training columns in order.
+        """
+        self._require_fit()
+        return self._ensemble(features)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "features_in_"):
+            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
+
+    @abstractmethod
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None: ...
+
+    @abstractmethod
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
+
+    @abstractmethod
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+def _checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    array = np.asarray(x)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "iu":
+        raise ForetailError(
+            f"the features have shape {array.shape} and type {array.dtype}: pass at least one row of integers"
+        )
+    if array.min() < 0 or array.max() >= 1 << 24:
+        raise ForetailError("the features have values outside [0, 2**24): saturate them as their definition says")
+    return array.astype(np.int32, copy=False)
