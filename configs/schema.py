@@ -1,0 +1,353 @@
+"""Structured configuration: one dataclass per config node, every field with its meaning, unit and range.
+
+The dataclasses are Hydra schemas, stored in the ConfigStore as ``base_<stage>`` and named first in the defaults list
+of each stage's YAML file, so that composing already checks names and types. The ranges given here are checked after
+composing by ``foretail.pipelines.validation``. Fields without a default are ``MISSING``: a YAML file has to set them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    one_of: tuple[str, ...] | None = None,
+    power_of_two: bool = False,
+) -> Any:
+    """A dataclass field with its documentation and its range in the metadata.
+
+    Parameters
+    ----------
+    default : value, list or dict, or ``MISSING`` for a mandatory field
+    doc : one sentence; the unit is in the field's name
+    at_least, above, at_most : bounds of a number (of every number, when the field is a list)
+    one_of : the allowed names of a string (of every string, when the field is a list)
+    power_of_two : the integer must be a power of two
+    """
+    metadata = {
+        "doc": doc,
+        "at_least": at_least,
+        "above": above,
+        "at_most": at_most,
+        "one_of": one_of,
+        "power_of_two": power_of_two,
+    }
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def part(kind: type[Any], doc: str) -> Any:
+    """A dataclass field that holds another config node."""
+    return dataclasses.field(default_factory=kind, metadata={"doc": doc})
+
+
+# ---- the scenario: what is simulated, whatever the buffer policy --------------------------------------------------
+
+
+@dataclass
+class Topology:
+    """A leaf-spine network; every leaf is connected once to every spine (paper, section 4.1)."""
+
+    leaves: int = setting(MISSING, "number of leaf switches", at_least=2, at_most=1024)
+    spines: int = setting(MISSING, "number of spine switches", at_least=1, at_most=1024)
+    servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
+    server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000)
+    spine_link_bps: int = setting(10_000_000_000, "rate of every leaf-spine link", at_least=1_000_000)
+    link_delay_ns: int = setting(3_000, "one-way propagation delay of every link", at_least=0, at_most=1_000_000_000)
+    buffer_bytes_per_port_per_gbps: float = setting(
+        5120.0, "shared buffer of a switch, summed over its own ports and their rates", above=0
+    )
+    wire_overhead_bytes: int = setting(
+        2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=1000
+    )
+
+
+@dataclass
+class Background:
+    """Flows with Poisson arrivals and sizes drawn from a distribution, linear between its points."""
+
+    load: float = setting(MISSING, "offered load, relative to a leaf's uplinks; 0 = none", at_least=0, at_most=2)
+    destinations: str = setting(
+        "next_leaf", "where a flow goes: the next leaf or any other", one_of=("next_leaf", "other_leaves")
+    )
+    size_bytes: list[int] = setting(MISSING, "flow sizes of the distribution's points, increasing", at_least=0)
+    cumulative: list[float] = setting(
+        MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
+    )
+
+
+@dataclass
+class Incast:
+    """Queries: several servers answer one server at the same instant."""
+
+    queries_per_second_per_server: float = setting(MISSING, "Poisson rate of queries per server; 0 = none", at_least=0)
+    burst_fraction: float = setting(
+        MISSING, "bytes of one query as a fraction of the leaf's buffer", above=0, at_most=100
+    )
+    fan_in: int = setting(MISSING, "servers that answer one query", at_least=1)
+    responders: str = setting(
+        "next_leaf", "who answers: servers of the next leaf or of all others", one_of=("next_leaf", "other_leaves")
+    )
+    connect_ahead_ns: int = setting(
+        1_500_000, "connections are set up this long before the query; 0 = the handshake is inside the FCT", at_least=0
+    )
+
+
+@dataclass
+class Transport:
+    """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
+
+    name: str = setting("dctcp", "congestion control", one_of=("dctcp", "cubic", "newreno"))
+    segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=9000)
+    initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
+    slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")
+    min_rto_ns: int = setting(10_000_000, "smallest retransmission timeout", at_least=1_000)
+    delayed_ack_segments: int = setting(1, "segments per acknowledgement", at_least=1, at_most=100)
+    mark_bytes: int = setting(
+        14_400, "ECN mark when the queue holds this much or more on arrival; 0 = no ECN", at_least=0
+    )
+
+
+@dataclass
+class Rules:
+    """How Longest Queue Drop chooses its victim; LQD and every virtual LQD of a run share the rules."""
+
+    counting: str = setting(
+        "counted", "is the arrival counted in its own queue when the longest is sought", one_of=("counted", "uncounted")
+    )
+    tie: str = setting("lowest_port", "which of several longest queues", one_of=("lowest_port", "highest_port"))
+    victim: str = setting(
+        "tail",
+        "which packet of the longest queue (labels depend on it)",
+        one_of=("tail", "tail_kept", "head", "random"),
+    )
+
+
+@dataclass
+class FeatureArithmetic:
+    """Integer arithmetic of the features, the same in training, C and switch."""
+
+    cell_bytes: int = setting(
+        256, "bytes of a buffer cell, the unit of lengths", at_least=1, at_most=65_536, power_of_two=True
+    )
+    average_shift: int | None = setting(
+        None, "averages run over 2^this ns; null: the base RTT rounded to a power of two", at_least=4, at_most=30
+    )
+
+
+@dataclass
+class Scenario:
+    """A network with its traffic: everything of a run except seed and buffer policy."""
+
+    name: str = setting(MISSING, "short name for tables and folders")
+    topology: Topology = part(Topology, "network")
+    background: Background = part(Background, "background flows")
+    incast: Incast = part(Incast, "queries")
+    transport: Transport = part(Transport, "TCP")
+    rules: Rules = part(Rules, "rules of LQD")
+    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
+    traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1)
+    drain_ns: int = setting(100_000_000, "simulated time after the last start, for flows to finish", at_least=0)
+    occupancy_interval_ns: int = setting(30_000, "time between two samples of buffer occupancy", at_least=1_000)
+
+
+# ---- buffer policies ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Policy:
+    """One buffer policy with its parameters; parameters of other policies are ignored by it."""
+
+    name: str = setting(MISSING, "the policy", one_of=("cs", "dt", "abm", "lqd", "followlqd", "credence"))
+    alpha: float = setting(0.5, "DT and ABM: threshold = alpha * free buffer", above=0)
+    first_rtt_alpha: float = setting(64.0, "ABM: alpha for packets of a flow's first RTT", above=0)
+    virtual_lqd: str = setting(
+        "exact", "FollowLQD and Credence: packet-exact thresholds or fluid counters", one_of=("exact", "fluid")
+    )
+    fluid_slack_bytes: int = setting(0, "fluid counters: a queue may exceed its threshold by this much", at_least=0)
+    predictor: str = setting(
+        "accept", "Credence: always accept, or ask a compiled predictor", one_of=("accept", "library")
+    )
+    library: str | None = setting(None, "Credence: path of the compiled predictor; null = the stage's exported model")
+    tau: int | None = setting(None, "Credence: drop iff score > tau; null = the predictor's own")
+    flip_probability: float = setting(0.0, "Credence: share of predictions that are inverted", at_least=0, at_most=1)
+
+
+# ---- training -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FeatureSelection:
+    """Which features a predictor sees."""
+
+    names: list[str] = setting(MISSING, "names from foretail.features.catalog, in the predictor's order")
+    own_queues: bool = setting(
+        False, "train real features on LQD's own queues as the paper did, instead of a shadow Credence's"
+    )
+
+
+@dataclass
+class Predictor:
+    """A random forest, as in the paper; ``foretail.models.forest.RandomForest`` declares and checks the ranges."""
+
+    name: str = setting(MISSING, "kind of predictor", one_of=("random_forest",))
+    trees: int = setting(4, "number of trees")
+    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
+    min_leaf_rows: int = setting(1, "fewest training rows in a leaf")
+    features_per_split: int | None = setting(None, "features tried at each split; null: square root of their number")
+    class_weight: str | None = setting(None, "balanced, balanced_subsample, or null: every row alike, as in the paper")
+    bootstrap: bool = setting(True, "every tree sees its own draw of the rows")
+    seed: int = setting(1, "same seed and rows, same forest")
+    jobs: int = setting(1, "threads that train; without effect on the result")
+
+
+@dataclass
+class Split:
+    """Which rows train, validate and test: whole runs, or stretches of time with a gap. Never random rows."""
+
+    name: str = setting(MISSING, "kind of split", one_of=("by_run", "by_time"))
+    train: list[int] = setting([], "by_run: seeds of the runs to train on", at_least=1, at_most=2**31 - 1)
+    validation: list[int] = setting(
+        [], "by_run: seeds of the runs on which the operating point is chosen", at_least=1, at_most=2**31 - 1
+    )
+    test: list[int] = setting(
+        [], "by_run: seeds of the runs on which the scores are computed", at_least=1, at_most=2**31 - 1
+    )
+    seeds: list[int] = setting([], "by_time: seeds of the runs to cut in three", at_least=1, at_most=2**31 - 1)
+    validation_fraction: float = setting(0.2, "by_time: share of a run's time that validates", above=0, at_most=1)
+    test_fraction: float = setting(0.2, "by_time: share of a run's time that tests", above=0, at_most=1)
+    gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1)
+
+
+@dataclass
+class OperatingPoint:
+    """The probability threshold with the highest F1 on the validation split."""
+
+    region: str = setting("asked", "rows that count: where Credence asks, or all", one_of=("asked", "whole"))
+
+
+@dataclass
+class Tracking:
+    """MLflow."""
+
+    enabled: bool = setting(True, "log to MLflow")
+    uri: str | None = setting(None, "tracking server; null: MLFLOW_TRACKING_URI, else an SQLite file beside the store")
+    experiment: str = setting("foretail", "name of the MLflow experiment")
+    registered_model: str | None = setting("foretail-drop", "name in the model registry; null = do not register")
+    alias: str = setting("latest", "alias that moves to the newly registered version")
+    run_name: str | None = setting(None, "name of the run; null lets MLflow choose")
+    sweep_id: str | None = setting(None, "runs of one sweep share this tag")
+
+
+# ---- stages -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stage:
+    """Settings of every stage."""
+
+    store_dir: str = setting("outputs/store", "folder of datasets, models and runs, addressed by content")
+    ns3_prefix: str | None = setting(None, "an ns-3 >= 3.44 installation; null = the Python package ns3")
+
+
+@dataclass
+class CollectConfig(Stage):
+    """``foretail collect``: simulate under LQD and write labelled datasets."""
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "the policy that moves the packets; exactly one")
+    seeds: list[int] = setting([1], "one dataset per seed", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(1, "simulations at the same time", at_least=1, at_most=1024)
+
+
+@dataclass
+class TrainConfig(Stage):
+    """``foretail train``: fit a predictor, choose its operating point, score it, track it."""
+
+    scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    predictor: Predictor = part(Predictor, "the predictor")
+    datasets: list[str] = setting([], "dataset folders to use; empty = the scenario's runs, simulated when missing")
+    split: Split = part(Split, "training, validation and test rows")
+    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
+    tracking: Tracking = part(Tracking, "MLflow")
+    jobs: int = setting(
+        1, "simulations at the same time, for datasets that are not in the store", at_least=1, at_most=1024
+    )
+
+
+@dataclass
+class ExportConfig(Stage):
+    """``foretail export``: turn a trained ensemble into C, proven equivalent."""
+
+    model: str = setting(MISSING, "an ensemble (JSON file), a train run folder, or models:/NAME@ALIAS in MLflow")
+    target: str = setting("c", "language of the export", one_of=("c",))
+    out: str | None = setting(None, "folder for the sources; null = the run folder")
+    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+
+
+@dataclass
+class EvaluateConfig(Stage):
+    """``foretail evaluate``: the same traffic under several policies in ns-3, paired by seed."""
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
+    seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
+    model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
+    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+
+
+@dataclass
+class DemoConfig(Stage):
+    """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario."""
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
+    collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    predictor: Predictor = part(Predictor, "the predictor")
+    split: Split = part(Split, "training, validation and test runs")
+    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
+    tracking: Tracking = part(Tracking, "MLflow")
+    seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
+
+
+STAGES: dict[str, type[Stage]] = {
+    "collect": CollectConfig,
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "export": ExportConfig,
+    "demo": DemoConfig,
+}
+
+
+def register() -> None:
+    """Store the schemas in Hydra's ConfigStore; harmless when repeated."""
+    store = ConfigStore.instance()
+    for stage, schema in STAGES.items():
+        store.store(name=f"base_{stage}", node=schema)
+    for group, schema_of_group in (
+        ("scenario", Scenario),
+        ("predictor", Predictor),
+        ("features", FeatureSelection),
+        ("split", Split),
+        ("tracking", Tracking),
+    ):
+        store.store(group=group, name=f"base_{group}", node=schema_of_group)

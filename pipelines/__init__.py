@@ -1,0 +1,1 @@
+"""One Hydra application per stage, and the ``foretail`` command that starts them."""

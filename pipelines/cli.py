@@ -1,0 +1,138 @@
+"""The ``foretail`` command: ``foretail STAGE [overrides]``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
+
+from foretail.pipelines.errors import BAD_INPUT, sentence
+from foretail.pipelines.stage import StageFailed, setting_names
+
+STAGE_EXAMPLES = {
+    "collect": ("simulate under LQD in ns-3 and write labelled datasets", "foretail collect 'seeds=[1,2]'"),
+    "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
+    "evaluate": (
+        "compare buffer policies in ns-3 on the same traffic",
+        "foretail evaluate model=models:/foretail-drop@latest 'policy=[lqd,credence,dt]'",
+    ),
+    "export": ("turn a predictor into C, proven equivalent", "foretail export model=models:/foretail-drop@latest"),
+    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
+}
+
+EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, cleaned up like Ctrl-C."""
+
+
+def usage() -> str:
+    """The text of ``foretail --help``."""
+    width = max(map(len, STAGE_EXAMPLES))
+    lines = ["usage: foretail STAGE [name=value ...] [--multirun] [--debug]", "", "stages:"]
+    for stage, (what, example) in STAGE_EXAMPLES.items():
+        lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
+    lines += [
+        "",
+        "foretail STAGE --help lists the settings of a stage; foretail STAGE --cfg job prints them as they are used;",
+        "--multirun sweeps over values given as name=a,b,c; --debug shows the traceback of an error.",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a stage; returns the exit code (0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    if not given or given[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if given else EXIT_BAD_INPUT
+    stage, *overrides = given
+    if stage not in STAGE_EXAMPLES:
+        return _refuse(f"unknown stage {stage}: choose from {', '.join(STAGE_EXAMPLES)}.")
+    try:
+        with _terminable():
+            return _run_stage(stage, overrides)
+    except KeyboardInterrupt as stop:
+        if debug:
+            traceback.print_exc()
+        print("foretail: interrupted; nothing half-written is left.", file=sys.stderr)
+        return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+    except StageFailed as failed:
+        return _failed(failed.error, debug)
+    except Exception as error:
+        return _failed(error, debug)
+
+
+def _failed(error: Exception, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, BAD_INPUT):
+        return _refuse(sentence(error, setting_names()))
+    text = " ".join(str(error).split())
+    print(f"foretail: defect: {type(error).__name__}: {text}; --debug shows where.", file=sys.stderr)
+    return EXIT_DEFECT
+
+
+def _run_stage(stage: str, overrides: Sequence[str]) -> int:
+    complaint = _complaint_about(overrides)
+    if complaint is not None:
+        return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
+    module = importlib.import_module(f"foretail.pipelines.{stage}")
+    command, sys.argv = sys.argv, [f"foretail {stage}", *overrides]
+    try:
+        module.main()
+    finally:
+        sys.argv = command
+    return 0
+
+
+def _complaint_about(overrides: Sequence[str]) -> str | None:
+    """What Hydra's own argument parser has against the arguments, in a few words."""
+    usage_and_error = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(usage_and_error):
+            arguments = get_args_parser().parse_args(list(overrides))
+    except SystemExit:
+        return usage_and_error.getvalue().strip().rpartition("error: ")[2]
+    if arguments.experimental_rerun is not None:
+        return "--experimental-rerun loads a pickle, which Foretail never does"
+    return None
+
+
+def _refuse(line: str) -> int:
+    print(f"foretail: {line}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises ``Terminated``, so that partial outputs are removed; only the main thread may set handlers."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

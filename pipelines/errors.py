@@ -1,0 +1,85 @@
+"""One sentence for every error that a user can cause."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import re
+from collections.abc import Iterable
+
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from foretail.features.errors import ForetailError
+
+BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException, OSError)
+"""What a user can cause; anything else is a defect of Foretail."""
+
+
+def sentence(error: BaseException, settings: Iterable[str] = ()) -> str:
+    """`error` as one line that ends with a full stop.
+
+    Parameters
+    ----------
+    error : one of ``BAD_INPUT``
+    settings : dotted names of all settings, to suggest the one that was meant
+    """
+    return _one_line(_message(error, tuple(settings)))
+
+
+def _message(error: BaseException, settings: tuple[str, ...]) -> str:
+    if isinstance(error, OverrideParseException):
+        return f"cannot read the override {error.override!r}: {_first_line(error)}, write name=value"
+    if isinstance(error, MissingConfigException):
+        return _missing_config(error)
+    if isinstance(error, ConfigCompositionException):
+        return _composition(error, settings)
+    if isinstance(error, MissingMandatoryValue):
+        name = str(error.full_key or _first_line(error).rpartition(" ")[2])
+        return f"the setting {name} is missing: give {name}=..."
+    if isinstance(error, OmegaConfBaseException):
+        where = f"the setting {error.full_key}: " if error.full_key else ""
+        return f"{where}{_first_line(error)}"
+    if isinstance(error, OSError):
+        return _os_error(error)
+    return str(error)
+
+
+def _missing_config(error: MissingConfigException) -> str:
+    match = re.search(r"Could not find '([^']+)'", str(error))
+    if match is None:
+        return _first_line(error)
+    group, _, option = match[1].rpartition("/")
+    known = sorted(name for name in error.options or () if not name.startswith("base_"))
+    return f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}" if known else _first_line(error)
+
+
+def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -> str:
+    cause = error.__cause__
+    match = re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", str(error))
+    if match is None and isinstance(cause, OmegaConfBaseException):
+        merged = re.match(r"Error merging override (.+)", str(error))
+        return f"{f'cannot set {merged[1]}' if merged else _first_line(error)}: {_first_line(cause)}"
+    if match is None:
+        return _first_line(error)
+    name = re.split(r"[=@]", match[1])[0]
+    last = name.rpartition(".")[2]
+    close = difflib.get_close_matches(name, settings, n=1, cutoff=0.7)
+    close = close or [setting for setting in settings if setting.endswith(f".{last}")]
+    return f"unknown setting {name}: " + (f"did you mean {close[0]}?" if close else "--help lists the settings")
+
+
+def _os_error(error: OSError) -> str:
+    named = f" ({error.filename})" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"no space is left on the disk{named}: free some, or set store_dir and hydra.run.dir to another disk"
+    return f"{error.strerror or error}{named}" if error.strerror else f"{type(error).__name__}: {error}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
+
+
+def _one_line(text: str) -> str:
+    line = "; ".join(part.strip() for part in text.splitlines() if part.strip())
+    return line if line.endswith((".", "?", "!")) else f"{line}."

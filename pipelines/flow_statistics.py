@@ -1,0 +1,154 @@
+"""Statistics of flows, buffer occupancy and paired seeds; pure functions over NumPy arrays.
+
+Slowdown is FCT divided by the flow's ideal FCT in the same topology. A flow that is unfinished at the end of the run
+enters with its age at that moment: its true slowdown is at least that, so a percentile of a class with unfinished flows
+is a lower bound (``FlowSummary.lower_bound``), and no flow is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+SHORT_BELOW_BYTES = 100_000
+LONG_FROM_BYTES = 1_000_000
+PERCENTILES = (50.0, 95.0, 99.0)
+FLOW_GROUPS = ("short", "incast", "long")
+
+
+@dataclass(frozen=True)
+class FlowSummary:
+    """Slowdowns of one class of flows in one run.
+
+    Attributes
+    ----------
+    flows, unfinished : counts; percentiles cover both
+    p50, p95, p99 : percentiles of slowdown (NumPy's linear interpolation), None without flows
+    lower_bound : the percentiles are lower bounds, because flows are unfinished
+    timeout_share : share of flows with at least one retransmission timeout, None without flows
+    retransmissions, timeouts : sums over the class
+    """
+
+    flows: int
+    unfinished: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    lower_bound: bool
+    timeout_share: float | None
+    retransmissions: int
+    timeouts: int
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean of a difference over paired seeds with its 95 % Student-t interval.
+
+    Attributes
+    ----------
+    mean : mean of ``value - baseline``, None when no seed has both
+    low, high : interval, None with fewer than two pairs
+    pairs : seeds in which both values exist
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
+    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`.
+
+    Parameters
+    ----------
+    flows : structured array with start_ns, fct_ns, ideal_fct_ns (all int64, ns)
+    end_ns : simulated time at which the run ended
+    """
+    fct_ns = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
+    return np.asarray(fct_ns / flows["ideal_fct_ns"], dtype=np.float64)
+
+
+def flow_groups(flows: NDArray[np.void]) -> dict[str, NDArray[np.bool_]]:
+    """Masks of the paper's classes: short and long are background flows, incast are answers to queries."""
+    background = flows["query"] < 0
+    return {
+        "short": background & (flows["size_bytes"] < SHORT_BELOW_BYTES),
+        "incast": ~background,
+        "long": background & (flows["size_bytes"] >= LONG_FROM_BYTES),
+    }
+
+
+def summarise_flows(flows: NDArray[np.void], end_ns: int) -> dict[str, FlowSummary]:
+    """A summary per class, and of ``all`` flows (which includes background flows of 100 KB to 1 MB)."""
+    ratio = slowdowns(flows, end_ns)
+    groups = flow_groups(flows) | {"all": np.ones(len(flows), dtype=np.bool_)}
+    return {name: _summary(flows[mask], ratio[mask]) for name, mask in groups.items()}
+
+
+def _summary(flows: NDArray[np.void], ratio: NDArray[np.float64]) -> FlowSummary:
+    count = len(flows)
+    unfinished = int(np.count_nonzero(flows["fct_ns"] < 0))
+    p50, p95, p99 = (float(value) for value in np.percentile(ratio, PERCENTILES)) if count else (None, None, None)
+    return FlowSummary(
+        flows=count,
+        unfinished=unfinished,
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        lower_bound=unfinished > 0,
+        timeout_share=float(np.mean(flows["timeouts"] > 0)) if count else None,
+        retransmissions=int(flows["retransmissions"].sum()),
+        timeouts=int(flows["timeouts"].sum()),
+    )
+
+
+def occupancy_percentiles(
+    samples: NDArray[np.void], buffer_bytes: Mapping[int, int], percentiles: Sequence[float] = (50.0, 99.0, 99.99)
+) -> dict[str, float | None]:
+    """Percentiles of occupancy as a fraction of each switch's buffer, over all samples of the named switches.
+
+    Parameters
+    ----------
+    samples : structured array with switch and occupancy_bytes
+    buffer_bytes : buffer of each switch that counts (the leaves)
+    percentiles : in percent
+    """
+    names = [f"p{percentile:g}" for percentile in percentiles]
+    chosen = samples[np.isin(samples["switch"], list(buffer_bytes))]
+    if len(chosen) == 0:
+        return dict.fromkeys(names)
+    sizes = np.zeros(max(buffer_bytes) + 1, dtype=np.int64)
+    for switch, size in buffer_bytes.items():
+        sizes[switch] = size
+    fraction = chosen["occupancy_bytes"] / sizes[chosen["switch"]]
+    return dict(zip(names, (float(value) for value in np.percentile(fraction, percentiles)), strict=True))
+
+
+def mean_interval(values: Sequence[float | None], confidence: float = 0.95) -> PairedDifference:
+    """Mean and Student-t interval of the values that are not None."""
+    present = np.array([value for value in values if value is not None], dtype=np.float64)
+    if len(present) == 0:
+        return PairedDifference(None, None, None, 0)
+    mean = float(present.mean())
+    if len(present) < 2:
+        return PairedDifference(mean, None, None, 1)
+    margin = float(stats.t.ppf(0.5 + confidence / 2, len(present) - 1) * present.std(ddof=1) / np.sqrt(len(present)))
+    return PairedDifference(mean, mean - margin, mean + margin, len(present))
+
+
+def paired_difference(
+    values: Mapping[Any, float | None], baseline: Mapping[Any, float | None], confidence: float = 0.95
+) -> PairedDifference:
+    """Mean and interval of ``values[seed] - baseline[seed]`` over the seeds in which both exist."""
+    differences: list[float | None] = []
+    for seed, value in values.items():
+        other = baseline.get(seed)
+        if value is not None and other is not None:
+            differences.append(value - other)
+    return mean_interval(differences, confidence)

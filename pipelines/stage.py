@@ -1,0 +1,104 @@
+"""What every stage does around its work: checked settings in, ``result.json`` and tables out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from foretail.configs.schema import STAGES
+from foretail.pipelines.result import Table, show, write_result
+from foretail.pipelines.validation import StageConfig, typed
+
+VERSIONS_OF = ("foretail", "ns3", "numpy", "pyarrow", "scikit-learn", "treelite", "mlflow", "hydra-core")
+
+
+class StageFailed(BaseException):
+    """Carries a stage's error past Hydra, which prints a line of its own about every ``Exception`` of a job."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class StageResult(Protocol):
+    """What a stage returns: every figure as a document, and the tables to print."""
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+
+    def tables(self) -> list[Table]:
+        """The tables, in the order of printing."""
+
+
+def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig, Path], StageResult]) -> None:
+    """Validate the composed config, do the work, write ``result.json`` into the run folder and print the tables.
+
+    Raises ``StageFailed``; an empty run folder is then removed again.
+    """
+    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        config = typed(node, schema)
+        started = time.monotonic()
+        result = work(config, run_dir)
+        document = {
+            "stage": HydraConfig.get().job.name,
+            "config": OmegaConf.to_container(node, resolve=True),
+            "versions": versions(),
+            "seconds": time.monotonic() - started,
+            **result.document(),
+        }
+        path = write_result(run_dir, document)
+    except BaseException as error:
+        _remove_empty(run_dir)
+        if isinstance(error, Exception):
+            raise StageFailed(error) from error
+        raise
+    tables = result.tables()
+    note = f"result: {path}"
+    if tables:
+        tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, note))
+    show(tables)
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and the packages that figures depend on; None where one is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in VERSIONS_OF:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def setting_names() -> Iterator[str]:
+    """Dotted names of all settings of all stages, for suggestions."""
+    for schema in STAGES.values():
+        yield from _names(schema, "")
+
+
+def _names(schema: Any, path: str) -> Iterator[str]:
+    for name, field in schema.__dataclass_fields__.items():
+        yield f"{path}{name}"
+        if dataclasses.is_dataclass(field.default_factory):
+            yield from _names(field.default_factory, f"{path}{name}.")
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove an empty folder, and its parents below the current folder as far as they are empty."""
+    here = Path.cwd()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        for parent in folder.parents:
+            if here not in parent.parents:
+                break
+            parent.rmdir()

@@ -1,0 +1,232 @@
+"""Checks after composing: the range of every field, and what only several fields together can tell.
+
+Every failure is a ``ForetailError`` of one sentence that names the setting as it is written on the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+
+from foretail.configs.schema import (
+    CollectConfig,
+    DemoConfig,
+    EvaluateConfig,
+    Policy,
+    Predictor,
+    Scenario,
+    Split,
+    Stage,
+    TrainConfig,
+)
+from foretail.features.catalog import training_columns
+from foretail.features.errors import ForetailError
+
+StageConfig = TypeVar("StageConfig", bound=Stage)
+
+
+def typed(node: DictConfig, schema: type[StageConfig]) -> StageConfig:
+    """The composed config as a validated `schema` object; raises ``ForetailError`` and OmegaConf's own errors."""
+    config = OmegaConf.to_object(node)
+    if not isinstance(config, schema):
+        raise TypeError(f"expected a {schema.__name__}, not a {type(config).__name__}")
+    validate(config)
+    return config
+
+
+def validate(config: Stage) -> None:
+    """Check ranges and cross-field conditions of a stage's config."""
+    _check_ranges(config, "")
+    if isinstance(config, (CollectConfig, TrainConfig, EvaluateConfig, DemoConfig)):
+        validate_scenario(config.scenario)
+        _check_policies("policy", config.policy)
+    if isinstance(config, (CollectConfig, TrainConfig)):
+        _check_labelling_policy("policy", config.policy)
+    if isinstance(config, DemoConfig):
+        _check_policies("collect_policy", config.collect_policy)
+        _check_labelling_policy("collect_policy", config.collect_policy)
+        if config.split.name != "by_run":
+            raise ForetailError("the demo splits by run: use split=by_run, or the stage train for split=by_time")
+        shared = sorted(set(config.seeds) & {seed for _, seeds in roles(config.split) for seed in seeds})
+        if shared:
+            raise ForetailError(f"seeds and split share seed {shared[0]}: evaluate on seeds that did not train")
+    if isinstance(config, (CollectConfig, EvaluateConfig, DemoConfig)):
+        _check_distinct("seeds", config.seeds)
+    if isinstance(config, (TrainConfig, DemoConfig)):
+        training_columns(config.features.names, config.features.own_queues)
+        _check_split(config.split)
+        _check_predictor(config.predictor)
+    if isinstance(config, (EvaluateConfig, DemoConfig)):
+        for name in config.baselines:
+            if name not in config.policy:
+                raise ForetailError(
+                    f"baselines names {name!r}, which is not among the policies ({', '.join(config.policy)}): "
+                    "add it to policy=[...] or take it out of baselines"
+                )
+    if isinstance(config, EvaluateConfig) and config.model is None:
+        for name, policy in config.policy.items():
+            if asks_exported_model(policy):
+                raise ForetailError(
+                    f"policy {name} asks a predictor and there is none: give model=..., policy.{name}.library=... or "
+                    f"policy.{name}.predictor=accept"
+                )
+
+
+def asks_exported_model(policy: Policy) -> bool:
+    """Whether the policy needs the stage's exported model, having no library of its own."""
+    return policy.name == "credence" and policy.predictor == "library" and policy.library is None
+
+
+def roles(split: Split) -> tuple[tuple[str, list[int]], ...]:
+    """The seeds of a by-run split by role, or those of a by-time split under one name."""
+    if split.name == "by_run":
+        return (("train", split.train), ("validation", split.validation), ("test", split.test))
+    return (("seeds", split.seeds),)
+
+
+def validate_scenario(scenario: Scenario) -> None:
+    """Cross-field checks of a scenario; a path of every setting begins with ``scenario.``."""
+    topology, background, incast = scenario.topology, scenario.background, scenario.incast
+    if background.load == 0 and incast.queries_per_second_per_server == 0:
+        raise ForetailError(
+            "scenario.background.load and scenario.incast.queries_per_second_per_server are both 0: raise one of them"
+        )
+    responders = topology.servers_per_leaf * (1 if incast.responders == "next_leaf" else topology.leaves - 1)
+    if incast.fan_in > responders:
+        raise ForetailError(
+            f"scenario.incast.fan_in = {incast.fan_in} is more than the {responders} servers that can answer a query: "
+            f"use at most {responders}, or raise scenario.topology.servers_per_leaf"
+        )
+    _check_distribution(background.size_bytes, background.cumulative)
+    buffer_bytes = leaf_buffer_bytes(scenario)
+    if buffer_bytes < 2 * scenario.transport.segment_bytes:
+        raise ForetailError(
+            f"the buffer of a leaf holds {buffer_bytes} bytes, less than two segments: raise "
+            "scenario.topology.buffer_bytes_per_port_per_gbps"
+        )
+    if incast.burst_fraction * buffer_bytes < incast.fan_in:
+        raise ForetailError(
+            f"scenario.incast.burst_fraction = {incast.burst_fraction:g} is less than a byte per responder: raise it"
+        )
+
+
+def leaf_buffer_bytes(scenario: Scenario) -> int:
+    """Shared buffer of a leaf: bytes per port and Gbps, summed over its server and spine ports."""
+    topology = scenario.topology
+    gbps = (
+        topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
+    ) / 1_000_000_000
+    return int(topology.buffer_bytes_per_port_per_gbps * gbps)
+
+
+def _check_distribution(size_bytes: Sequence[int], cumulative: Sequence[float]) -> None:
+    where = "scenario.background"
+    if len(size_bytes) != len(cumulative) or len(size_bytes) < 2:
+        raise ForetailError(
+            f"{where}.size_bytes has {len(size_bytes)} points and {where}.cumulative has {len(cumulative)}: "
+            "give both the same number of points, at least 2"
+        )
+    for before, after in itertools.pairwise(size_bytes):
+        if after <= before:
+            raise ForetailError(f"{where}.size_bytes is not increasing at {after} after {before}: sort its points")
+    for low, high in itertools.pairwise(cumulative):
+        if high < low:
+            raise ForetailError(f"{where}.cumulative is not monotone: {high:g} follows {low:g}")
+    if cumulative[0] != 0 or cumulative[-1] != 1:
+        raise ForetailError(
+            f"{where}.cumulative must run from 0 to 1, not from {cumulative[0]:g} to {cumulative[-1]:g}"
+        )
+
+
+def _check_policies(where: str, policies: Mapping[str, Policy]) -> None:
+    if not policies:
+        raise ForetailError(f"{where} is empty: choose at least one policy, such as {where}=lqd")
+    for name, policy in policies.items():
+        if policy.library is not None:
+            if policy.name != "credence" or policy.predictor != "library":
+                raise ForetailError(f"{where}.{name}.library is set, but only credence with predictor=library uses it")
+            if not Path(policy.library).is_file():
+                raise ForetailError(f"{where}.{name}.library: there is no file {policy.library}")
+
+
+def _check_labelling_policy(where: str, policies: Mapping[str, Policy]) -> None:
+    if len(policies) != 1:
+        raise ForetailError(f"{where} names {', '.join(policies)}: a trace comes from exactly one policy")
+    for name, policy in policies.items():
+        if asks_exported_model(policy):
+            raise ForetailError(f"{where}.{name} asks a predictor and there is none: give {where}.{name}.library=...")
+
+
+def _check_split(split: Split) -> None:
+    seen: dict[int, str] = {}
+    for role, seeds in roles(split):
+        _check_distinct(f"split.{role}", seeds)
+        for seed in seeds:
+            if seed in seen:
+                raise ForetailError(f"split.{role} and split.{seen[seed]} both hold seed {seed}: a run has one role")
+            seen[seed] = role
+    if split.name == "by_time" and split.validation_fraction + split.test_fraction >= 1:
+        raise ForetailError(
+            f"split.validation_fraction + split.test_fraction = {split.validation_fraction + split.test_fraction:g} "
+            "leaves nothing to train on: keep the sum below 1"
+        )
+
+
+def _check_predictor(predictor: Predictor) -> None:
+    from foretail.models.forest import RandomForest  # loads scikit-learn, which only training needs
+
+    for name, constraint in RandomForest.parameter_constraints.items():
+        value = getattr(predictor, name)
+        if not constraint.allows(value):
+            raise ForetailError(f"predictor.{name} = {value} is out of range: it must be {constraint.describe()}")
+
+
+def _check_distinct(where: str, seeds: Sequence[int]) -> None:
+    if not seeds:
+        raise ForetailError(f"{where} is empty: give at least one seed, such as {where}=[1]")
+    for position, seed in enumerate(seeds):
+        if seed in seeds[:position]:
+            raise ForetailError(f"{where} holds {seed} twice: every seed is a run of its own")
+
+
+def _check_ranges(node: Any, path: str) -> None:
+    fields = {field.name: field for field in dataclasses.fields(node)}
+    for extra in vars(node).keys() - fields.keys():  # what +name=value adds
+        raise ForetailError(f"unknown setting {path}{extra}: --help lists the settings")
+    for name, field in fields.items():
+        value, where = getattr(node, name), path + name
+        if dataclasses.is_dataclass(value):
+            _check_ranges(value, where + ".")
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                _check_ranges(item, f"{where}.{key}" + ".")
+        elif isinstance(value, list):
+            for item in value:
+                _check_value(where, item, field.metadata)
+        elif value is not None:
+            _check_value(where, value, field.metadata)
+
+
+def _check_value(where: str, value: Any, limits: Mapping[str, Any]) -> None:
+    allowed = limits.get("one_of")
+    if allowed is not None and value not in allowed:
+        raise ForetailError(f"{where} = {value} is unknown: choose from {', '.join(allowed)}")
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
+        return
+    if not math.isfinite(value):
+        raise ForetailError(f"{where} = {value} is not a finite number")
+    low, above, high = limits.get("at_least"), limits.get("above"), limits.get("at_most")
+    if low is not None and value < low:
+        raise ForetailError(f"{where} = {value} is out of range: it must be at least {low}")
+    if above is not None and value <= above:
+        raise ForetailError(f"{where} = {value} is out of range: it must be above {above}")
+    if high is not None and value > high:
+        raise ForetailError(f"{where} = {value} is out of range: it must be at most {high}")
+    if limits.get("power_of_two") and isinstance(value, int) and value & (value - 1):
+        raise ForetailError(f"{where} = {value} is not a power of two")
