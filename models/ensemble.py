@@ -240,8 +240,8 @@ class Ensemble:
         """Return whether the exact sum of every row exceeds the threshold (drop), without votes: bool[rows]."""
         return keys_exceed(self.exact_key(x), self.key_of(self.threshold))
 
-    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the drop probability of every row in float64, summed in tree order as scikit-learn does: [rows].
+    def float_sum(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the sum of every row rounded as scikit-learn does, in float64 and tree order: float64[rows].
 
         For reports and for finding rows where the framework's rounding decides; decisions use exact sums.
         """
@@ -249,8 +249,14 @@ class Ensemble:
         total = np.zeros(len(x))
         for tree in self.trees:
             total += tree.value[tree.leaf(x)]
-        total += self.base
-        return total / len(self.trees) if self.output == "mean_probability" else 1.0 / (1.0 + np.exp(-total))
+        return total + self.base
+
+    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the drop probability of every row from :meth:`float_sum`: float64[rows] in [0, 1]."""
+        total = self.float_sum(x)
+        if self.output == "mean_probability":
+            return total / len(self.trees)
+        return np.exp(-np.logaddexp(0, -total))  # no overflow at either end
 
     def with_threshold(self, threshold: Fraction) -> Ensemble:
         """Return the ensemble with another threshold on the exact sum, and no votes (tau would be wrong)."""
@@ -413,10 +419,10 @@ class Ensemble:
                 f"the model was trained on {model.num_feature} features, but {len(features)} are declared: "
                 f"declare the training columns in order"
             )
-        shape = header.get_field("leaf_vector_shape").tolist()
+        shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
         averages = bool(header.get_field("average_tree_output")[0])
         link = header.get_field("postprocessor")
-        bases = header.get_field("base_scores").tolist()
+        bases = np.asarray(header.get_field("base_scores")).tolist()
         output: Output
         if shape == [1, 2] and averages and link == "identity_multiclass":
             output, classes, base = "mean_probability", 2, 0.0
@@ -534,7 +540,7 @@ def _check_invariants(ensemble: Ensemble) -> None:
 
 def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
     n = len(tree.feature)
-    arrays = [tree.cut, tree.left, tree.right, tree.value, *([] if tree.votes is None else [tree.votes])]
+    arrays: list[npt.NDArray[Any]] = [tree.cut, tree.left, tree.right, tree.value, *([] if tree.votes is None else [tree.votes])]
     if any(len(array) != n for array in arrays):
         return "has arrays of different lengths"
     leaf = tree.feature < 0
