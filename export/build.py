@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["PredictorLibrary", "compile_library", "find_compiler"]
+__all__ = ["PredictorLibrary", "compile_library", "find_compiler", "predictor_abi"]
 
 ABI_VERSION = 1
 FLAGS = ("-std=c99", "-O3", "-fPIC", "-shared")
@@ -29,6 +30,11 @@ class _Info(ctypes.Structure):
         ("default_tau", ctypes.c_int64),
         ("ir_sha256", ctypes.c_char_p),
     )
+
+
+def predictor_abi() -> str:
+    """Return the text of ``sim_bridge/buffer/predictor.h``, which generated libraries carry verbatim."""
+    return resources.files("foretail.sim_bridge").joinpath("buffer/predictor.h").read_text(encoding="ascii")
 
 
 def find_compiler() -> list[str]:

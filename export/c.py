@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jinja2
 
+from foretail.export.build import predictor_abi
 from foretail.export.equivalence import prove_c
 from foretail.export.votes import with_votes
 from foretail.features.errors import ForetailError
@@ -107,7 +108,7 @@ def render_c(ensemble: Ensemble, name: str = "drop_predictor") -> dict[str, str]
         "default_tau": ensemble.default_tau,
         "sha256": ensemble.sha256,
         "trees": ["\n".join(_statements(tree)) for tree in ensemble.trees],
-        "abi": resources.files("foretail.sim_bridge").joinpath("buffer/predictor.h").read_text(encoding="ascii"),
+        "abi": predictor_abi(),
     }
     return {f"{name}.{kind}": _environment().get_template(f"predictor.{kind}.j2").render(values) for kind in ("h", "c")}
 

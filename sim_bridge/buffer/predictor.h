@@ -17,15 +17,15 @@ extern "C" {
 #endif
 
 typedef struct {
-  uint32_t abi_version, n_features;
-  const char *const *feature_names, *const *feature_params;
-  int64_t default_tau;
-  const char *ir_sha256;
+    uint32_t abi_version, n_features;
+    const char *const *feature_names, *const *feature_params;
+    int64_t default_tau;
+    const char* ir_sha256;
 } foretail_predictor_info_t;
 
-const foretail_predictor_info_t *foretail_predictor_info(void);
-int64_t foretail_predictor_score(const int64_t *x); /* drop iff score > tau */
-void foretail_predictor_score_batch(const int64_t *x, size_t rows, int64_t *out);
+const foretail_predictor_info_t* foretail_predictor_info(void);
+int64_t foretail_predictor_score(const int64_t* x); /* drop iff score > tau */
+void foretail_predictor_score_batch(const int64_t* x, size_t rows, int64_t* out);
 
 #ifdef __cplusplus
 }
