@@ -39,7 +39,7 @@ lint: .venv/.dev ## check style, types and the layers between the rooms
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: .venv/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix-only --quiet .
