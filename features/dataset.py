@@ -8,7 +8,7 @@ depend on the arrivals alone and not on the batches they came in.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
+from foretail.features.catalog import FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import MANIFEST_NAME, Manifest, PartFile, Run
 from foretail.features.records import ARRIVAL_DTYPE, REPLAY_DTYPE, Asked, FlowClass, Outcome, Records
@@ -33,8 +33,6 @@ PART_ROWS = 1 << 22
 
 # Values that repeat go through a dictionary; the rest are near their predecessor: half the size, ten times the speed.
 _DICTIONARY = ["switch", "port", "size_bytes", "flow_class"]
-
-_LARGEST = np.array([(1 << f.bits) - 1 for f in FEATURES])
 
 
 @contextmanager
@@ -129,33 +127,41 @@ class DatasetWriter:
 
     def _check(self, records: Records, data: Records, shadow: NDArray[np.int32]) -> None:
         """Refuse, naming field and arrival, what no simulator may have written."""
-        time_ns = records["time_ns"]
-        switch, port = records["switch"], records["port"]
-        known_switch = (switch >= 0) & (switch < len(self._ports))
-        self._demand(known_switch, records, "switch", f"in 0..{len(self._ports) - 1}")
-        self._demand((port >= 0) & (port < self._ports[switch]), records, "port", "below the ports of its switch")
-        earlier = np.concatenate([[self._last_ns], time_ns[:-1]])
-        self._demand(time_ns >= earlier, records, "time_ns", "no earlier than the arrival before it")
-        self._demand(records["size_bytes"] > 0, records, "size_bytes", "positive")
-        for field, kind in (("flow_class", FlowClass), ("outcome", Outcome), ("asked", Asked)):
-            self._demand(records[field] <= max(kind), records, field, f"in 0..{max(kind)}")
-        for field in ("lqd_drop", "exposed", "first_rtt"):
-            self._demand(records[field] <= 1, records, field, "0 or 1")
-        self._demand(data["fate_time_ns"] >= data["time_ns"], data, "fate_time_ns", "no earlier than time_ns")
-        self._demand(
-            ((data["features"] >= 0) & (data["features"] <= _LARGEST)).all(axis=1), data, "features", "in range"
-        )
-        self._demand(((shadow >= 0) & (shadow <= _LARGEST.max())).all(axis=1), data, "shadow features", "in range")
-        self._last_ns = time_ns[-1]
+        switches = len(self._ports)
 
-    def _demand(self, holds: Any, records: Records, field: str, wanted: str) -> None:
-        if not holds.all():
-            at = int(np.argmin(holds))
-            value = f" {records[field][at]}" if field in ARRIVAL_DTYPE.names else ""  # type: ignore[operator]
-            raise ForetailError(
-                f"arrival at {records['time_ns'][at]} ns has {field}{value}, which must be {wanted}:"
-                " the simulator that wrote it is broken or of another version"
-            )
+        def demand(holds: Any, of: Records, field: str, values: NDArray[Any], wanted: str) -> None:
+            if not holds.all():
+                at = int(np.argmin(holds))
+                raise ForetailError(
+                    f"arrival at {of['time_ns'][at]} ns has {field} {values[at]}, which must be {wanted}:"
+                    " the simulator that wrote it is broken or of another version"
+                )
+
+        def demand_range(of: Records, field: str, values: NDArray[Any], low: int, high: int) -> None:
+            demand((values >= low) & (values <= high), of, field, values, f"in {low}..{high}")
+
+        for field, low, high in (
+            ("switch", 0, switches - 1),
+            ("size_bytes", 1, 2**31 - 1),
+            ("flow_class", 0, max(FlowClass)),
+            ("outcome", 0, max(Outcome)),
+            ("asked", 0, max(Asked)),
+            ("lqd_drop", 0, 1),
+            ("exposed", 0, 1),
+            ("first_rtt", 0, 1),
+        ):
+            demand_range(records, field, records[field], low, high)
+        time_ns, port, fate_ns = records["time_ns"], records["port"], data["fate_time_ns"]
+        has_port = (port >= 0) & (port < self._ports[records["switch"]])
+        demand(has_port, records, "port", port, "one of its switch")
+        in_order = time_ns >= np.concatenate([[self._last_ns], time_ns[:-1]])
+        demand(in_order, records, "time_ns", time_ns, "no earlier than the arrival before it")
+        demand(fate_ns >= data["time_ns"], data, "fate_time_ns", fate_ns, "no earlier than time_ns")
+        for k, feature in enumerate(FEATURES):
+            demand_range(data, feature.name, data["features"][:, k], 0, (1 << feature.bits) - 1)
+        for k, name in enumerate(SHADOW_COLUMNS):
+            demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
+        self._last_ns = time_ns[-1]
 
     def finish(self) -> list[PartFile]:
         """Complete the last files and return all of them, rows before control; called once, by `write_dataset`."""
@@ -409,11 +415,11 @@ class Dataset:
         scanned = self._scan(table)
         if scanned is None:
             return
+        # one row group at a time: the scanner of the whole dataset reads ahead of a slow consumer without bound
         with self._reading(table):
-            batches: Iterable[pa.RecordBatch] = scanned.to_batches(
-                columns=chosen, filter=where, batch_size=batch_rows, batch_readahead=1, fragment_readahead=1
-            )
-            yield from (batch for batch in batches if batch.num_rows)
+            for part in scanned.get_fragments(where):
+                for group in part.split_by_row_group(where):
+                    yield from group.to_table(columns=chosen, filter=where).to_batches(batch_rows)
 
     @contextmanager
     def _reading(self, table: str) -> Iterator[None]:

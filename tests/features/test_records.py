@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.features.records import (
+    ARRIVAL_DTYPE,
+    FLOW_DTYPE,
+    OCCUPANCY_DTYPE,
+    REPLAY_DTYPE,
+    count_records,
+    iterate_records,
+    read_records,
+)
+from tests.traces import make_arrivals
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(ARRIVAL_DTYPE, 88), (FLOW_DTYPE, 56), (OCCUPANCY_DTYPE, 32), (REPLAY_DTYPE, 32)]
+)
+def test_layout_has_natural_alignment_and_no_hidden_padding(dtype: np.dtype[np.void], size: int) -> None:
+    assert dtype.itemsize == size
+    assert size % 8 == 0
+    assert dtype.fields is not None
+    end = 0
+    for kind, offset, *_ in dtype.fields.values():
+        assert offset == end
+        assert offset % kind.base.itemsize == 0
+        assert kind.base.byteorder in "<|" or np.little_endian
+        end += kind.itemsize
+    assert end == size
+
+
+def test_records_come_back_in_chunks(tmp_path: Path) -> None:
+    records = make_arrivals(1000).records
+    path = tmp_path / "arrivals.bin"
+    records.tofile(path)
+    assert count_records(path, ARRIVAL_DTYPE) == 1000
+    chunks = list(iterate_records(path, ARRIVAL_DTYPE, 300))
+    assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
+    assert np.concatenate(chunks).tobytes() == records.tobytes()
+    assert read_records(path, ARRIVAL_DTYPE).tobytes() == records.tobytes()
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "flows.bin"
+    path.touch()
+    assert read_records(path, FLOW_DTYPE).shape == (0,)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.bin"
+    path.write_bytes(make_arrivals(10).records.tobytes()[:-1])
+    with pytest.raises(ForetailError, match=r"arrivals\.bin is truncated: 879 bytes are not a multiple of the 88-byte"):
+        read_records(path, ARRIVAL_DTYPE)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"^cannot read .*flows\.bin: No such file"):
+        read_records(tmp_path / "flows.bin", FLOW_DTYPE)
+
+
+def test_a_file_that_shrinks_while_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.bin"
+    make_arrivals(10_000).records.tofile(path)
+    chunks = iterate_records(path, ARRIVAL_DTYPE, 5000)
+    next(chunks)
+    path.write_bytes(path.read_bytes()[: 88 * 6000])
+    with pytest.raises(ForetailError, match="was cut short while it was read"):
+        next(chunks)

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+
+from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.splits import SIDES, Selection, Split, split_by_run, split_by_seed, split_by_time
+from tests.strategies import arrivals as arrivals_strategy
+from tests.traces import Arrivals, make_arrivals, write_trace
+
+
+@dataclass
+class StoredRun:
+    """What a split by run asks of a dataset."""
+
+    manifest: SimpleNamespace
+    path: str
+
+    def count(self, where: object) -> int:
+        assert where is None
+        return 1
+
+
+def stored_run(seed: int, load: float = 0.5, policy: str = "lqd") -> Dataset:
+    name = f"{seed}-{load}-{policy}"
+    scenario = {"load": load}
+    return cast(Dataset, StoredRun(SimpleNamespace(seed=seed, scenario=scenario, content_sha256=name), name))
+
+
+def sides(split: Split) -> dict[str, list[Selection]]:
+    return {name: list(getattr(split, name)) for name in SIDES}
+
+
+def runs(split: Split) -> dict[str, list[Dataset]]:
+    return {name: [selection.dataset for selection in side] for name, side in sides(split).items()}
+
+
+run_lists = st.lists(
+    st.builds(stored_run, st.integers(0, 12), st.sampled_from([0.4, 0.8]), st.sampled_from(["lqd", "credence"])),
+    min_size=1,
+    max_size=20,
+    unique_by=lambda run: run.path,
+)
+fractions = st.floats(0.01, 0.6)
+
+
+@given(run_lists, fractions, fractions, st.integers(0, 2**32))
+def test_by_run_every_run_is_on_one_side_with_all_runs_of_its_traffic(
+    datasets: list[Dataset], validation: float, test: float, seed: int
+) -> None:
+    assume(validation + test < 1)
+    traffics = {(run.manifest.seed, run.manifest.scenario["load"]) for run in datasets}
+    try:
+        split = split_by_run(datasets, validation, test, seed)
+    except ForetailError:
+        taken = sum(max(1, round(fraction * len(traffics))) for fraction in (validation, test))
+        assert taken >= len(traffics)
+        return
+    assert sorted(run.path for side in runs(split).values() for run in side) == sorted(run.path for run in datasets)
+    seen = [{(run.manifest.seed, run.manifest.scenario["load"]) for run in side} for side in runs(split).values()]
+    assert all(seen)
+    assert all(a.isdisjoint(b) for a, b in combinations(seen, 2))
+    assert len(seen[1]) == max(1, round(validation * len(traffics)))
+    assert len(seen[2]) == max(1, round(test * len(traffics)))
+    again = split_by_run(datasets[::-1], validation, test, seed)
+    for name, side in runs(again).items():
+        assert {run.path for run in side} == {run.path for run in runs(split)[name]}
+
+
+def test_by_run_the_seed_draws() -> None:
+    datasets = [stored_run(seed) for seed in range(10)]
+    tests = {tuple(run.path for run in runs(split_by_run(datasets, 0.2, 0.2, seed))["test"]) for seed in range(20)}
+    assert len(tests) > 5
+
+
+@given(run_lists, st.data())
+def test_by_seed_every_run_is_on_the_side_of_its_seed(datasets: list[Dataset], data: st.DataObject) -> None:
+    seeds = sorted({run.manifest.seed for run in datasets})
+    assume(len(seeds) >= 3)
+    order = data.draw(st.permutations(seeds))
+    first = data.draw(st.integers(1, len(seeds) - 2))
+    second = data.draw(st.integers(first + 1, len(seeds) - 1))
+    listed = dict(zip(SIDES, (order[:first], order[first:second], order[second:]), strict=True))
+    split = split_by_seed(datasets, listed["train"], listed["validation"], listed["test"])
+    for name, side in runs(split).items():
+        assert {run.manifest.seed for run in side} == set(listed[name])
+    assert sum(len(side) for side in runs(split).values()) == len(datasets)
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (([1, 2], [2], [3]), r"^seed 2 is on two sides of the split"),
+        (([1], [2], [3, 4]), r"^seed 4 of the split has no run"),
+        (([1], [2], []), r"^the run with seed 3 is on no side of the split"),
+        (([1, 2], [], [3]), r"^the validation side of the split has no rows"),
+    ],
+)
+def test_by_seed_lists_that_do_not_fit_are_refused(listed: tuple[list[int], ...], message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        split_by_seed([stored_run(1), stored_run(2), stored_run(3)], *listed)
+
+
+def test_a_run_given_twice_is_refused() -> None:
+    run = stored_run(1)
+    for datasets in ([run, run], [run, stored_run(1)]):
+        with pytest.raises(ForetailError, match="hold the same rows: give every run once"):
+            split_by_run(datasets, 0.1, 0.1, 0)
+        with pytest.raises(ForetailError, match="hold the same rows: give every run once"):
+            split_by_time(datasets, 0.1, 0.1, 10)
+
+
+@pytest.mark.parametrize("given_fractions", [(0.0, 0.2), (0.2, 0.0), (-0.1, 0.2), (0.5, 0.5), (float("nan"), 0.1)])
+def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]) -> None:
+    datasets = [stored_run(seed) for seed in range(5)]
+    with pytest.raises(ForetailError, match=r"must be positive with a sum below 1$"):
+        split_by_run(datasets, *given_fractions, seed=0)
+    with pytest.raises(ForetailError, match=r"must be positive with a sum below 1$"):
+        split_by_time(datasets, *given_fractions, gap_ns=1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    arrivals_strategy(min_arrivals=3, max_arrivals=40, max_step_ns=50),
+    st.floats(0.1, 0.5),
+    st.floats(0.1, 0.4),
+    st.integers(1, 120),
+)
+def test_by_time_no_row_is_within_the_gap_of_another_side(
+    arrivals: Arrivals, validation: float, test: float, gap_ns: int
+) -> None:
+    with TemporaryDirectory() as folder:
+        dataset = write_trace(Path(folder) / "run", arrivals)
+        try:
+            split = split_by_time([dataset], validation, test, gap_ns)
+        except ForetailError:
+            reject()  # a side would be empty; hypothesis complains when that is most of the examples
+        times = [selection.frame(["time_ns"])["time_ns"].to_numpy() for (selection,) in sides(split).values()]
+        assert [len(t) for t in times] == [selection.count() for (selection,) in sides(split).values()]
+        for earlier, later in pairwise(times):
+            assert later.min() - earlier.max() > gap_ns
+        everything = dataset.frame(["time_ns"])["time_ns"].to_numpy()
+        lost = np.setdiff1d(everything, np.concatenate(times))
+        for earlier, later in pairwise(times):
+            between = (lost > earlier.max()) & (lost < later.min())
+            lost = lost[~between]
+        assert lost.size == 0
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Dataset:
+    return write_trace(tmp_path / "run", make_arrivals(3000))
+
+
+def test_by_time_sides_follow_the_fractions(long_run: Dataset) -> None:
+    split = split_by_time([long_run], 0.2, 0.3, gap_ns=1000)
+    rows = {name: side[0].count() / long_run.manifest.rows for name, side in sides(split).items()}
+    assert rows == pytest.approx({"train": 0.5, "validation": 0.2, "test": 0.3}, abs=0.03)
+
+
+def test_by_time_runs_of_one_traffic_are_cut_at_the_same_times(tmp_path: Path, long_run: Dataset) -> None:
+    other = write_trace(tmp_path / "other", make_arrivals(2900), policy={"name": "credence"})
+    cuts = [
+        {(s.start_ns, s.end_ns) for s in side} for side in sides(split_by_time([long_run, other], 0.5, 0.3, 9)).values()
+    ]
+    assert [len(bounds) for bounds in cuts] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("gap_ns", "message"),
+    [
+        (0, r"^gap_ns of the time split is 0: give a positive time"),
+        (10**6, r"^the (validation|test) side of .*run has no rows with gap_ns=1000000: shorten the gap"),
+    ],
+)
+def test_by_time_a_gap_that_does_not_fit_is_refused(long_run: Dataset, gap_ns: int, message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        split_by_time([long_run], 0.2, 0.2, gap_ns)
+
+
+def test_by_time_a_run_without_rows_is_refused(tmp_path: Path) -> None:
+    empty = write_trace(tmp_path / "empty", make_arrivals(0))
+    with pytest.raises(ForetailError, match=r"empty has no rows to split"):
+        split_by_time([empty], 0.2, 0.2, 1)
+
+
+def test_a_split_with_an_empty_side_cannot_be_made(long_run: Dataset) -> None:
+    everything = (Selection(long_run),)
+    beyond = (Selection(long_run, start_ns=2**62),)
+    assert everything[0].count() == long_run.manifest.rows
+    with pytest.raises(ForetailError, match="the test side of the split has no rows"):
+        Split(everything, everything, beyond)
+
+
+def test_a_selection_is_half_open(long_run: Dataset) -> None:
+    times = long_run.frame(["time_ns"])["time_ns"]
+    start_ns, end_ns = int(times[100]), int(times[200])
+    chosen = Selection(long_run, start_ns, end_ns)
+    expected = times[(times >= start_ns) & (times < end_ns)].tolist()
+    assert [t for batch in chosen.rows(["time_ns"]) for t in batch["time_ns"].to_pylist()] == expected
+    assert Selection(long_run, end_ns=end_ns).count() == (times < end_ns).sum()

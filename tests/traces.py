@@ -1,0 +1,67 @@
+"""Small traces for tests: a run's description, made-up arrivals, the dataset of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
+from foretail.features.dataset import Dataset, write_dataset
+from foretail.features.manifest import Rules, Run, SwitchGeometry
+from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
+
+RUN = Run(
+    scenario={"background": {"load": 0.8}},
+    policy={"name": "lqd"},
+    seed=1,
+    switches=(SwitchGeometry(4, 200_000, (10**10,) * 4), SwitchGeometry(10, 512_000, (10**10,) * 10)),
+    rules=Rules("counted", "lowest_port", "tail"),
+    cell_bytes=256,
+    average_shift=15,
+    versions={"foretail": "0"},
+)
+
+
+class Arrivals(NamedTuple):
+    """Arguments of ``DatasetWriter.write``."""
+
+    records: Records
+    shadow: NDArray[np.int32]
+    shadow_asked: NDArray[Any]
+
+    def part(self, where: slice) -> Arrivals:
+        return Arrivals(self.records[where], self.shadow[where], self.shadow_asked[where])
+
+
+def make_arrivals(count: int, seed: int = 0) -> Arrivals:
+    """Return random arrivals on the switches of RUN, a third of them control packets, a tenth of the rest drops."""
+    draw = np.random.default_rng(seed)
+    records = np.zeros(count, ARRIVAL_DTYPE)
+    records["time_ns"] = np.cumsum(draw.integers(0, 1000, count))
+    records["fate_time_ns"] = records["time_ns"] + draw.integers(0, 10**6, count)
+    records["score"] = draw.integers(-(2**62), 2**62, count)
+    records["flow"] = draw.integers(0, 2**31, count)
+    records["size_bytes"] = draw.integers(1, 1500, count)
+    records["features"] = draw.integers(0, [2**f.bits for f in FEATURES], (count, len(FEATURES)))
+    records["switch"] = draw.integers(0, 2, count)
+    records["port"] = draw.integers(0, np.where(records["switch"] == 0, 4, 10))
+    records["flow_class"] = draw.integers(0, len(FlowClass), count)
+    records["outcome"] = draw.integers(0, len(Outcome), count)
+    records["lqd_drop"] = (draw.random(count) < 0.1) & (records["flow_class"] != FlowClass.CONTROL)
+    records["exposed"] = draw.integers(0, 2, count)
+    records["asked"] = draw.integers(0, len(Asked), count)
+    records["first_rtt"] = draw.integers(0, 2, count)
+    shadow = draw.integers(0, 2**24, (count, len(SHADOW_COLUMNS)), np.int32)
+    return Arrivals(records, shadow, draw.integers(0, 2, count, np.uint8))
+
+
+def write_trace(path: Path, arrivals: Arrivals, batch: int = 1000, **changes: Any) -> Dataset:
+    """Write `arrivals` as a run like RUN but for `changes`, `batch` at a time, and open the dataset."""
+    with write_dataset(path, replace(RUN, **changes)) as writer:
+        for first in range(0, len(arrivals.records), batch):
+            writer.write(*arrivals.part(slice(first, first + batch)))
+    return Dataset.open(path)
