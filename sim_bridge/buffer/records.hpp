@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// Fixed-size little-endian records that a simulator writes; features/records.py holds the same layouts for numpy.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "features.hpp"
+
+namespace foretail::buffer {
+
+static_assert(std::endian::native == std::endian::little, "records are little endian");
+
+enum class FlowClass : std::uint8_t { control, background, incast };
+enum class Asked : std::uint8_t { no, yes, never };
+
+struct ArrivalRecord {
+    std::int64_t time_ns = 0;
+    std::int64_t fate_time_ns = 0;
+    std::int64_t score = 0;
+    std::int32_t flow = 0;
+    std::int32_t size_bytes = 0;
+    FeatureVector features{};
+    std::int16_t switch_index = 0;
+    std::int16_t port = 0;
+    FlowClass flow_class = FlowClass::control;
+    Outcome outcome = Outcome::accepted;
+    std::uint8_t lqd_drop = 0;
+    std::uint8_t exposed = 0;
+    Asked asked = Asked::never;
+    std::uint8_t first_rtt = 0;
+    std::array<std::uint8_t, 2> pad{};
+};
+static_assert(sizeof(ArrivalRecord) == 88);
+
+struct FlowRecord {
+    std::int64_t start_ns = 0;
+    std::int64_t fct_ns = -1;
+    std::int64_t ideal_fct_ns = 0;
+    std::int64_t size_bytes = 0;
+    std::int32_t source = 0;
+    std::int32_t destination = 0;
+    std::int32_t query = -1;
+    std::int32_t retransmissions = 0;
+    std::int32_t timeouts = 0;
+    FlowClass flow_class = FlowClass::background;
+    std::uint8_t connected_in_advance = 0;
+    std::array<std::uint8_t, 2> pad{};
+};
+static_assert(sizeof(FlowRecord) == 56);
+
+struct OccupancyRecord {
+    std::int64_t time_ns = 0;
+    std::int64_t occupancy_bytes = 0;
+    std::int64_t longest_bytes = 0;
+    std::int32_t switch_index = 0;
+    std::int32_t pad = 0;
+};
+static_assert(sizeof(OccupancyRecord) == 32);
+
+}  // namespace foretail::buffer

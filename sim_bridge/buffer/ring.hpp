@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace foretail::buffer {
+
+/// FIFO in a power-of-two ring. It grows to the longest it has ever been, and then never allocates again.
+template <class T>
+class Ring {
+public:
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
+    [[nodiscard]] T& operator[](std::size_t i) { return slots_[(head_ + i) & mask()]; }
+    [[nodiscard]] const T& operator[](std::size_t i) const { return slots_[(head_ + i) & mask()]; }
+    [[nodiscard]] T& front() { return (*this)[0]; }
+    [[nodiscard]] const T& front() const { return (*this)[0]; }
+    [[nodiscard]] const T& back() const { return (*this)[size_ - 1]; }
+
+    void push_back(T item) {
+        if (size_ == slots_.size()) grow();
+        slots_[(head_ + size_++) & mask()] = std::move(item);
+    }
+    T pop_front() {
+        T item = std::move(slots_[head_]);
+        head_ = (head_ + 1) & mask();
+        --size_;
+        return item;
+    }
+    /// Removes the i-th item, closing the gap from the back: O(1) for the last, O(size - i) elsewhere.
+    T erase(std::size_t i) {
+        T item = std::move((*this)[i]);
+        for (; i + 1 < size_; ++i) (*this)[i] = std::move((*this)[i + 1]);
+        --size_;
+        return item;
+    }
+
+private:
+    [[nodiscard]] std::size_t mask() const { return slots_.size() - 1; }
+    void grow() {
+        std::vector<T> larger(slots_.empty() ? 64 : 2 * slots_.size());
+        for (std::size_t i = 0; i < size_; ++i) larger[i] = std::move((*this)[i]);
+        slots_ = std::move(larger);
+        head_ = 0;
+    }
+
+    std::vector<T> slots_;
+    std::size_t head_ = 0, size_ = 0;
+};
+
+}  // namespace foretail::buffer

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include "types.hpp"
+
+namespace foretail::buffer {
+
+/// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift ticks.
+struct FeatureScale {
+    int cell_shift = 8;
+    int average_shift = 15;
+    int tick_shift = 10;
+};
+
+/// Exponentially weighted average over 2^s ticks, in fixed point with 8 fractional bits and power-of-two weights: no
+/// multiplication, so that a switch pipeline computes the same bits.
+class ShiftAverage {
+public:
+    /// Takes in that the signal was `held` since the last call.
+    void observe(Tick now, std::int64_t held, int s) {
+        const Tick elapsed = now - last_;
+        if (elapsed <= 0) return;
+        const auto capped = static_cast<std::uint64_t>(std::min(elapsed, Tick{1} << s));
+        const int h = std::bit_width(capped) - 1;
+        value_ += ((held << 8) - value_) >> (s - h);
+        last_ = now;
+    }
+    [[nodiscard]] std::int64_t whole() const { return value_ >> 8; }
+
+private:
+    std::int64_t value_ = 0;
+    Tick last_ = 0;
+};
+
+/// The averages of every queue and of their sum, in cells. Observe before each change of a queue.
+class QueueAverages {
+public:
+    QueueAverages(Port ports, FeatureScale scale) : queues_(static_cast<std::size_t>(ports)), scale_(scale) {}
+
+    void observe(Port port, Tick now, Bytes length, Bytes sum) {
+        queues_[static_cast<std::size_t>(port)].observe(now, length >> scale_.cell_shift, scale_.average_shift);
+        sum_.observe(now, sum >> scale_.cell_shift, scale_.average_shift);
+    }
+    [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
+    [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
+
+private:
+    std::vector<ShiftAverage> queues_;
+    ShiftAverage sum_;
+    FeatureScale scale_;
+};
+
+}  // namespace foretail::buffer

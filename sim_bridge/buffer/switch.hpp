@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "features.hpp"
+#include "longest_queue_drop.hpp"
+#include "policies.hpp"
+#include "port_queues.hpp"
+#include "shift_average.hpp"
+#include "types.hpp"
+#include "virtual_lqd.hpp"
+
+namespace foretail::buffer {
+
+struct SwitchSettings {
+    Shape shape;
+    PushOutRules rules;
+    FeatureScale scale;
+    bool labels = false;                ///< run the virtual LQD, for labels and virtual features
+    bool averages = false;              ///< keep the averages of the real queues, for the real features
+    std::optional<Bytes> fluid_slack;   ///< thresholds from fluid counters with this slack instead of the exact ones
+};
+
+/// Bytes through one port: in = out + refused + pushed_out + queued, always.
+struct PortBytes {
+    Bytes in = 0, out = 0, refused = 0, pushed_out = 0;
+};
+
+/// A shared-memory switch under one policy: the same object decides in the slotted simulator, in replay and in ns-3.
+///
+/// Per arrival: `observe`, then read `features` and `exposed` if wanted, then `admit`. A sink receives
+///   departed(port, packet, time)  when the last bit of a packet has left,
+///   pushed_out(port, packet)      when a queued packet is removed,
+///   fate(row, time, dropped)      when the virtual LQD has sent or dropped the row (only with `labels`).
+template <class Policy, class Payload>
+class Switch {
+public:
+    using Packet = typename PortQueues<Payload>::Packet;
+
+    static constexpr bool pushes_out = std::is_same_v<Policy, PushOut>;
+    static constexpr bool asks = std::is_same_v<Policy, Credence>;
+    static constexpr bool follows_thresholds = asks || std::is_same_v<Policy, FollowLqd>;
+
+    Switch(const SwitchSettings& settings, Policy policy)
+        : policy_(std::move(policy)),
+          queues_(settings.shape),
+          push_out_(settings.rules),
+          averages_(settings.shape.ports(), settings.scale),
+          scale_(settings.scale),
+          keeps_averages_(settings.averages),
+          bytes_(settings.shape.rates.size()) {
+        if (settings.labels || (follows_thresholds && !settings.fluid_slack)) {
+            lqd_.emplace(settings.shape, settings.rules, settings.scale);
+        }
+        if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
+    }
+
+    /// Sends, in the real and the virtual queues, all that has left by `now`.
+    template <class Sink>
+    void advance(Tick now, Sink& sink) {
+        queues_.advance(
+            now, [&](Port port, Tick time) { average(port, time); },
+            [&](Port port, Packet packet, Tick time) {
+                at(port).out += packet.size;
+                sink.departed(port, std::move(packet), time);
+            });
+        if (lqd_) lqd_->advance(now, fates(sink));
+    }
+
+    /// Brings queues, thresholds and averages up to an arrival, before any decision on it.
+    template <class Sink>
+    void observe(const Arrival& arrival, Row row, Sink& sink) {
+        advance(arrival.time, sink);
+        if (lqd_) {
+            lqd_->arrive(arrival, row, fates(sink));
+        }
+        if (fluid_) fluid_->arrive(arrival);
+        average(arrival.port, arrival.time);
+        if (arrival.data && lqd_) {
+            threshold_deficits_ +=
+                lqd_->kept_last() && queues_.length(arrival.port) + arrival.size > threshold(arrival.port);
+        }
+    }
+
+    /// Features of an observed arrival; needs `labels` and `averages`.
+    [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
+        FeatureVector out{};
+        read_real_features(out, arrival, queues_, averages_, scale_);
+        read_virtual_features(out, arrival, *lqd_, scale_);
+        return out;
+    }
+
+    /// Whether Credence's safeguard would not apply on these queues.
+    [[nodiscard]] bool exposed(const Arrival& arrival) const { return !Credence::safe(arrival, queues_); }
+
+    /// Decides an observed arrival. `predicts_drop()` is called at most once, only by Credence where it must ask.
+    template <class Ask, class Sink>
+    Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink) {
+        at(arrival.port).in += arrival.size;
+        Outcome outcome = Outcome::accepted;
+        if constexpr (pushes_out) {
+            const bool kept = push_out_.admit(
+                queues_, arrival, std::move(payload), [&](Port port) { average(port, arrival.time); },
+                [&](Port port, Packet victim) {
+                    at(port).pushed_out += victim.size;
+                    sink.pushed_out(port, std::move(victim));
+                });
+            if (!kept) outcome = Outcome::buffer_full;
+        } else {
+            outcome = decide(arrival, std::forward<Ask>(predicts_drop));
+            if (outcome == Outcome::accepted) {
+                queues_.push(arrival.port, arrival.size, arrival.data, std::move(payload));
+                queues_.start(arrival.port, arrival.time);
+            }
+        }
+        if (outcome != Outcome::accepted) at(arrival.port).refused += arrival.size;
+        assert(conserves_bytes(arrival.port));
+        return outcome;
+    }
+
+    /// Runs the virtual LQD empty, so that every row has its fate. No arrival may follow.
+    template <class Sink>
+    void settle_labels(Sink& sink) {
+        if (lqd_) lqd_->advance(std::numeric_limits<Tick>::max(), fates(sink));
+    }
+
+    [[nodiscard]] const PortQueues<Payload>& queues() const { return queues_; }
+    [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
+    /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when
+    /// the real queues run LQD too and the thresholds are exact.
+    [[nodiscard]] std::int64_t threshold_deficits() const { return threshold_deficits_; }
+
+    /// The invariant of PortBytes, with the queued bytes recounted packet by packet.
+    [[nodiscard]] bool conserves_bytes(Port port) const {
+        const auto& count = bytes(port);
+        const Bytes queued = queues_.recount(port);
+        return queued == queues_.length(port) && count.in == count.out + count.refused + count.pushed_out + queued;
+    }
+
+private:
+    [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
+    template <class Ask>
+    Outcome decide(const Arrival& arrival, Ask&& predicts_drop) {
+        if (!arrival.data) return CompleteSharing{}.decide(arrival, queues_);
+        if constexpr (asks) {
+            return policy_.decide(arrival, queues_, threshold(arrival.port), std::forward<Ask>(predicts_drop));
+        } else if constexpr (follows_thresholds) {
+            return policy_.decide(arrival, queues_, threshold(arrival.port));
+        } else {
+            return policy_.decide(arrival, queues_);
+        }
+    }
+    [[nodiscard]] Bytes threshold(Port port) const { return fluid_ ? fluid_->threshold(port) : lqd_->threshold(port); }
+    void average(Port port, Tick now) {
+        if (keeps_averages_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+    }
+    template <class Sink>
+    static auto fates(Sink& sink) {
+        return [&sink](Row row, Tick time, bool dropped) {
+            if (row != no_row) sink.fate(row, time, dropped);
+        };
+    }
+
+    Policy policy_;
+    PortQueues<Payload> queues_;
+    LongestQueueDrop push_out_;
+    QueueAverages averages_;
+    FeatureScale scale_;
+    bool keeps_averages_;
+    std::vector<PortBytes> bytes_;
+    std::optional<VirtualLqd> lqd_;
+    std::optional<FluidLqd> fluid_;
+    std::int64_t threshold_deficits_ = 0;
+};
+
+}  // namespace foretail::buffer

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// The vocabulary of the buffer library. Sizes are bytes or unit packets alike, times are nanoseconds or slots alike.
+#pragma once
+
+#include <cstdint>
+
+namespace foretail::buffer {
+
+using Bytes = std::int64_t;
+using Tick = std::int64_t;
+using Port = std::int32_t;
+/// Identifies an arrival in a trace; control packets and untraced arrivals carry `no_row`.
+using Row = std::int64_t;
+inline constexpr Row no_row = -1;
+
+/// Whether an arrival counts in its own queue when Longest Queue Drop looks for the longest.
+enum class Counting : std::uint8_t { counted, uncounted };
+
+/// Which of several equally long queues is the longest.
+enum class Tie : std::uint8_t { lowest_port, highest_port };
+
+/// Which packet of the longest queue is pushed out. `tail` is the arrival itself when its own queue is the longest;
+/// `tail_kept` spares the arrival and takes the packet before it.
+enum class Victim : std::uint8_t { tail, tail_kept, head, random };
+
+/// The three choices that Longest Queue Drop leaves open, and the seed of random victims.
+struct PushOutRules {
+    Counting counting = Counting::counted;
+    Tie tie = Tie::lowest_port;
+    Victim victim = Victim::tail;
+    std::uint64_t seed = 0;
+};
+
+struct Arrival {
+    Tick time = 0;
+    Port port = 0;
+    Bytes size = 1;
+    bool data = true;        ///< false: a pure ACK, SYN or FIN, which shares the buffer but is never a victim
+    bool first_rtt = false;  ///< sent in the first round trip of its flow, before any feedback (ABM)
+};
+
+/// What became of an arrival under the policy of its switch.
+enum class Outcome : std::uint8_t { accepted, over_threshold, predicted, buffer_full, pushed_out };
+
+}  // namespace foretail::buffer

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "longest_queue_drop.hpp"
+#include "port_queues.hpp"
+#include "shift_average.hpp"
+#include "types.hpp"
+
+namespace foretail::buffer {
+
+/// Longest Queue Drop run beside the real queues on the same arrivals, packet by packet: its queue lengths are the
+/// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels.
+class VirtualLqd {
+public:
+    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale)
+        : queues_(shape),
+          lqd_(rules),
+          averages_(shape.ports(), scale),
+          last_push_out_(static_cast<std::size_t>(shape.ports()), never),
+          over_share_(static_cast<std::size_t>(shape.ports()), 0),
+          scale_(scale) {}
+
+    /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
+    template <class Fate>
+    void advance(Tick now, Fate&& fate) {
+        queues_.advance(
+            now, [&](Port port, Tick time) { observe(port, time); },
+            [&](Port port, const Packet& packet, Tick time) {
+                recheck_share(port);
+                fate(packet.payload, time, false);
+            });
+    }
+
+    /// Updates the thresholds with an arrival. Call `advance` to its time first.
+    template <class Fate>
+    void arrive(const Arrival& arrival, Row row, Fate&& fate) {
+        const Tick now = arrival.time;
+        observe(arrival.port, now);
+        const bool kept = lqd_.admit(
+            queues_, arrival, row, [&](Port port) { observe(port, now); },
+            [&](Port port, const Packet& victim) {
+                last_push_out_[static_cast<std::size_t>(port)] = now;
+                recheck_share(port);
+                fate(victim.payload, now, true);
+            });
+        recheck_share(arrival.port);
+        if (!kept) {
+            last_push_out_[static_cast<std::size_t>(arrival.port)] = now;
+            fate(row, now, true);
+        }
+        kept_last_ = kept;
+    }
+
+    [[nodiscard]] Bytes threshold(Port port) const { return queues_.length(port); }
+    [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
+    [[nodiscard]] Bytes largest() const { return queues_.longest(); }
+    [[nodiscard]] const QueueAverages& averages() const { return averages_; }
+    /// Whether the last arrival got into its virtual queue.
+    [[nodiscard]] bool kept_last() const { return kept_last_; }
+    /// Number of thresholds above an equal share B/N of the buffer.
+    [[nodiscard]] std::int64_t queues_over_share() const { return queues_over_share_; }
+    /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means never.
+    [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
+        const Tick last = last_push_out_[static_cast<std::size_t>(port)];
+        return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
+    }
+
+private:
+    using Packet = PortQueues<Row>::Packet;
+
+    static constexpr Tick never = std::numeric_limits<Tick>::min();
+    static constexpr std::int64_t saturated = (1 << 24) - 1;
+
+    void observe(Port port, Tick now) { averages_.observe(port, now, queues_.length(port), queues_.occupancy()); }
+    void recheck_share(Port port) {
+        auto& over = over_share_[static_cast<std::size_t>(port)];
+        queues_over_share_ -= over;
+        over = queues_.length(port) * queues_.ports() > queues_.capacity() ? 1 : 0;
+        queues_over_share_ += over;
+    }
+
+    PortQueues<Row> queues_;
+    LongestQueueDrop lqd_;
+    QueueAverages averages_;
+    std::vector<Tick> last_push_out_;
+    std::vector<std::uint8_t> over_share_;
+    std::int64_t queues_over_share_ = 0;
+    FeatureScale scale_;
+    bool kept_last_ = true;
+};
+
+/// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the
+/// largest gives way when their sum exceeds the buffer. An approximation of VirtualLqd, to measure its cost.
+class FluidLqd {
+public:
+    FluidLqd(const Shape& shape, Bytes slack)
+        : capacity_(shape.capacity), slack_(slack), rates_(shape.rates), tie_(shape.tie), counters_(shape.rates.size()) {}
+
+    void arrive(const Arrival& arrival) {
+        drain(arrival.time);
+        counters_[static_cast<std::size_t>(arrival.port)].bytes += arrival.size;
+        sum_ += arrival.size;
+        while (sum_ > capacity_) {
+            auto& largest = counters_[largest_port()].bytes;
+            const Bytes cut = std::min(largest, sum_ - capacity_);
+            largest -= cut;
+            sum_ -= cut;
+        }
+    }
+    [[nodiscard]] Bytes threshold(Port port) const { return counters_[static_cast<std::size_t>(port)].bytes + slack_; }
+
+private:
+    __extension__ using Wide = __int128;
+    struct Counter {
+        Bytes bytes = 0;
+        std::int64_t remainder = 0;  // of a byte, in units of 1 / rate.ticks
+    };
+
+    void drain(Tick now) {
+        const Tick elapsed = now - last_;
+        last_ = now;
+        for (std::size_t i = 0; i < counters_.size(); ++i) {
+            auto& counter = counters_[i];
+            const Wide due = static_cast<Wide>(elapsed) * rates_[i].per_bytes + counter.remainder;
+            const auto drained = static_cast<Bytes>(due / rates_[i].ticks);
+            const Bytes taken = std::min(counter.bytes, drained);
+            counter.remainder = taken < drained ? 0 : static_cast<std::int64_t>(due % rates_[i].ticks);
+            counter.bytes -= taken;
+            sum_ -= taken;
+        }
+    }
+    [[nodiscard]] std::size_t largest_port() const {
+        std::size_t largest = 0;
+        for (std::size_t i = 1; i < counters_.size(); ++i) {
+            const bool wins = tie_ == Tie::lowest_port ? counters_[i].bytes > counters_[largest].bytes
+                                                       : counters_[i].bytes >= counters_[largest].bytes;
+            if (wins) largest = i;
+        }
+        return largest;
+    }
+
+    Bytes capacity_, slack_;
+    std::vector<LineRate> rates_;
+    Tie tie_;
+    std::vector<Counter> counters_;
+    Bytes sum_ = 0;
+    Tick last_ = 0;
+};
+
+}  // namespace foretail::buffer

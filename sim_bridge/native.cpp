@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT
+// Python's door to the buffer library: runs over known arrivals, and the layouts that both sides must agree on.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "buffer/features.hpp"
+#include "buffer/records.hpp"
+#include "buffer/run.hpp"
+#include "buffer/types.hpp"
+
+namespace nb = nanobind;
+using namespace foretail::buffer;
+
+namespace {
+
+template <class T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// A numpy array that owns its vector.
+template <class T>
+nb::ndarray<nb::numpy, T> owned(std::vector<T> values, std::vector<std::size_t> shape) {
+    auto* held = new std::vector<T>(std::move(values));
+    nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return {held->data(), shape.size(), shape.data(), owner};
+}
+
+template <class Enum>
+Enum named(const std::string& what, const std::string& name, std::initializer_list<std::pair<const char*, Enum>> known) {
+    std::string choices;
+    for (const auto& [text, value] : known) {
+        if (name == text) return value;
+        choices += (choices.empty() ? "" : ", ") + std::string(text);
+    }
+    throw std::invalid_argument("unknown " + what + " '" + name + "': choose one of " + choices);
+}
+
+PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
+                            std::uint64_t seed) {
+    return {named<Counting>("counting rule", counting, {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
+            named<Tie>("tie rule", tie, {{"lowest_port", Tie::lowest_port}, {"highest_port", Tie::highest_port}}),
+            named<Victim>("victim rule", victim,
+                          {{"tail", Victim::tail}, {"tail_kept", Victim::tail_kept}, {"head", Victim::head},
+                           {"random", Victim::random}}),
+            seed};
+}
+
+/// Columns that a run fills for n rows, and their way to Python.
+struct Filled {
+    explicit Filled(std::size_t n, bool with_features)
+        : outcome(n), lqd_drop(n), asked(n), exposed(n), features(with_features ? n * feature_count : 0) {}
+
+    RunColumns columns() {
+        return {outcome.data(), lqd_drop.data(), asked.data(), exposed.data(),
+                features.empty() ? nullptr : reinterpret_cast<FeatureVector*>(features.data())};
+    }
+    nb::dict to_dict() {
+        const std::size_t n = outcome.size();
+        nb::dict out;
+        if (!features.empty()) out["features"] = owned(std::move(features), {n, feature_count});
+        out["outcome"] = owned(std::move(outcome), {n});
+        out["lqd_drop"] = owned(std::move(lqd_drop), {n});
+        out["asked"] = owned(std::move(asked), {n});
+        out["exposed"] = owned(std::move(exposed), {n});
+        return out;
+    }
+
+    std::vector<std::uint8_t> outcome, lqd_drop, asked, exposed;
+    std::vector<std::int32_t> features;
+};
+
+template <class T>
+void same_length(const char* name, const std::optional<Column<T>>& column, std::size_t n) {
+    if (column && column->shape(0) != n) {
+        throw std::invalid_argument(std::string(name) + " has " + std::to_string(column->shape(0)) + " rows, but there are " +
+                                    std::to_string(n) + " arrivals");
+    }
+}
+
+void in_range(Port port, Port ports, std::size_t row) {
+    if (port < 0 || port >= ports) {
+        throw std::invalid_argument("row " + std::to_string(row) + " has port " + std::to_string(port) +
+                                    ", outside 0 to " + std::to_string(ports - 1));
+    }
+}
+
+nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot, Column<std::int32_t> port,
+                 std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> first_rtt,
+                 const std::string& counting, const std::string& tie, const std::string& victim, std::uint64_t seed,
+                 double alpha, double first_rtt_alpha, Tick rtt_slots, int average_shift, bool features) {
+    const std::size_t n = slot.shape(0);
+    if (ports < 1) throw std::invalid_argument("a switch needs at least one port");
+    if (buffer < 1) throw std::invalid_argument("a shared buffer needs at least one packet");
+    if (port.shape(0) != n) throw std::invalid_argument("slot and port differ in length");
+    same_length("predictions", predictions, n);
+    same_length("first_rtt", first_rtt, n);
+    if (rtt_slots < 1) throw std::invalid_argument("rtt_slots must be at least 1");
+    if (average_shift < 0 || average_shift > 24) throw std::invalid_argument("average_shift must be between 0 and 24");
+
+    SwitchSettings settings;
+    settings.rules = push_out_rules(counting, tie, victim, seed);
+    settings.shape = {buffer, std::vector<LineRate>(static_cast<std::size_t>(ports), LineRate::one_per_slot()),
+                      settings.rules.tie, true};
+    settings.scale = {0, average_shift, 0};
+    settings.labels = true;
+    settings.averages = features;
+    auto run = recorded_run(policy, {alpha, first_rtt_alpha, rtt_slots}, settings);
+
+    std::vector<Arrival> arrivals(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        in_range(port(i), ports, i);
+        if (slot(i) < 0 || (i > 0 && slot(i) < slot(i - 1))) {
+            throw std::invalid_argument("row " + std::to_string(i) + " has slot " + std::to_string(slot(i)) +
+                                        ": slots start at 0 and never decrease");
+        }
+        arrivals[i] = {slot(i), port(i), 1, true, first_rtt && (*first_rtt)(i) != 0};
+    }
+    Filled filled(n, features);
+    {
+        nb::gil_scoped_release release;
+        const RunColumns columns = filled.columns();
+        run->feed(arrivals.data(), n, predictions ? predictions->data() : nullptr, columns);
+        run->drain(columns);
+    }
+    nb::dict out = filled.to_dict();
+    out["transmitted"] = run->transmitted_packets();
+    out["threshold_deficits"] = run->threshold_deficits();
+    return out;
+}
+
+/// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
+class Replay {
+public:
+    /// One entry per switch: its buffer in bytes and its ports' rates in bits per second.
+    using Switches = std::vector<std::pair<Bytes, std::vector<std::int64_t>>>;
+
+    Replay(const std::string& policy, const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting,
+           const std::string& tie, const std::string& victim, std::uint64_t seed, Bytes cell_bytes, int average_shift,
+           double alpha, double first_rtt_alpha)
+        : observed_(cell_bytes > 0) {
+        SwitchSettings settings;
+        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.labels = observed_;
+        settings.averages = observed_;
+        if (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes))) {
+            throw std::invalid_argument("cell_bytes must be a power of two");
+        }
+        if (average_shift < 0 || average_shift > 24) throw std::invalid_argument("average_shift must be between 0 and 24");
+        settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
+        for (const auto& [buffer, rates] : switches) {
+            settings.shape = {buffer, {}, settings.rules.tie, false};
+            for (const auto bps : rates) {
+                if (bps < 1) throw std::invalid_argument("a port rate must be positive");
+                settings.shape.rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
+            }
+            ports_.push_back(settings.shape.ports());
+            runs_.push_back(recorded_run(policy, {alpha, first_rtt_alpha, Tick{1} << average_shift}, settings));
+        }
+    }
+
+    Replay(const Replay&) = delete;
+    Replay& operator=(const Replay&) = delete;
+
+    nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
+                  Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
+                  std::optional<Column<std::uint8_t>> predictions) {
+        const std::size_t n = time_ns.shape(0);
+        for (const std::size_t rows : {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0),
+                                       first_rtt.shape(0)}) {
+            if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
+        }
+        same_length("predictions", predictions, n);
+        for (std::size_t i = 0; i < n; ++i) {
+            if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= runs_.size()) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has switch " + std::to_string(switch_index(i)) +
+                                            ", outside 0 to " + std::to_string(runs_.size() - 1));
+            }
+            in_range(port(i), ports_[static_cast<std::size_t>(switch_index(i))], i);
+            if (time_ns(i) < last_time_) {
+                throw std::invalid_argument("row " + std::to_string(i) + " goes back in time");
+            }
+            if (size_bytes(i) < 1) throw std::invalid_argument("row " + std::to_string(i) + " has no size");
+            last_time_ = time_ns(i);
+        }
+        Filled filled(n, observed_);
+        {
+            nb::gil_scoped_release release;
+            for (std::size_t s = 0; s < runs_.size(); ++s) {
+                rows_.clear();
+                arrivals_.clear();
+                answers_.clear();
+                for (std::size_t i = 0; i < n; ++i) {
+                    if (static_cast<std::size_t>(switch_index(i)) != s) continue;
+                    rows_.push_back(i);
+                    arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0});
+                    if (predictions) answers_.push_back((*predictions)(i));
+                }
+                Filled part(rows_.size(), observed_);
+                runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr, part.columns());
+                runs_[s]->forget();
+                for (std::size_t k = 0; k < rows_.size(); ++k) {
+                    const std::size_t i = rows_[k];
+                    filled.outcome[i] = part.outcome[k];
+                    filled.lqd_drop[i] = part.lqd_drop[k];
+                    filled.asked[i] = part.asked[k];
+                    filled.exposed[i] = part.exposed[k];
+                    if (observed_) {
+                        std::memcpy(&filled.features[i * feature_count], &part.features[k * feature_count],
+                                    sizeof(FeatureVector));
+                    }
+                }
+            }
+        }
+        return filled.to_dict();
+    }
+
+    nb::dict finish() {
+        Bytes bytes = 0;
+        std::int64_t packets = 0, deficits = 0;
+        for (auto& run : runs_) {
+            run->drain({});
+            bytes += run->transmitted_data();
+            packets += run->transmitted_packets();
+            deficits += run->threshold_deficits();
+        }
+        nb::dict out;
+        out["transmitted_bytes"] = bytes;
+        out["transmitted_packets"] = packets;
+        out["threshold_deficits"] = deficits;
+        return out;
+    }
+
+private:
+    bool observed_;
+    std::vector<Port> ports_;
+    std::vector<std::unique_ptr<RecordedRun>> runs_;
+    Tick last_time_ = 0;
+    std::vector<std::size_t> rows_;
+    std::vector<Arrival> arrivals_;
+    std::vector<std::uint8_t> answers_;
+};
+
+using FieldLayout = std::tuple<std::string, std::size_t, std::string, std::size_t>;
+
+#define FIELD(record, member, name, format, count) FieldLayout{name, offsetof(record, member), format, count}
+
+nb::dict record_layout() {
+    nb::dict out;
+    out["arrival"] = std::pair(
+        sizeof(ArrivalRecord),
+        std::vector<FieldLayout>{
+            FIELD(ArrivalRecord, time_ns, "time_ns", "<i8", 1), FIELD(ArrivalRecord, fate_time_ns, "fate_time_ns", "<i8", 1),
+            FIELD(ArrivalRecord, score, "score", "<i8", 1), FIELD(ArrivalRecord, flow, "flow", "<i4", 1),
+            FIELD(ArrivalRecord, size_bytes, "size_bytes", "<i4", 1),
+            FIELD(ArrivalRecord, features, "features", "<i4", feature_count),
+            FIELD(ArrivalRecord, switch_index, "switch", "<i2", 1), FIELD(ArrivalRecord, port, "port", "<i2", 1),
+            FIELD(ArrivalRecord, flow_class, "flow_class", "|u1", 1), FIELD(ArrivalRecord, outcome, "outcome", "|u1", 1),
+            FIELD(ArrivalRecord, lqd_drop, "lqd_drop", "|u1", 1), FIELD(ArrivalRecord, exposed, "exposed", "|u1", 1),
+            FIELD(ArrivalRecord, asked, "asked", "|u1", 1), FIELD(ArrivalRecord, first_rtt, "first_rtt", "|u1", 1),
+            FIELD(ArrivalRecord, pad, "pad", "|u1", 2)});
+    out["flow"] = std::pair(
+        sizeof(FlowRecord),
+        std::vector<FieldLayout>{
+            FIELD(FlowRecord, start_ns, "start_ns", "<i8", 1), FIELD(FlowRecord, fct_ns, "fct_ns", "<i8", 1),
+            FIELD(FlowRecord, ideal_fct_ns, "ideal_fct_ns", "<i8", 1), FIELD(FlowRecord, size_bytes, "size_bytes", "<i8", 1),
+            FIELD(FlowRecord, source, "source", "<i4", 1), FIELD(FlowRecord, destination, "destination", "<i4", 1),
+            FIELD(FlowRecord, query, "query", "<i4", 1), FIELD(FlowRecord, retransmissions, "retransmissions", "<i4", 1),
+            FIELD(FlowRecord, timeouts, "timeouts", "<i4", 1), FIELD(FlowRecord, flow_class, "flow_class", "|u1", 1),
+            FIELD(FlowRecord, connected_in_advance, "connected_in_advance", "|u1", 1),
+            FIELD(FlowRecord, pad, "pad", "|u1", 2)});
+    out["occupancy"] = std::pair(
+        sizeof(OccupancyRecord),
+        std::vector<FieldLayout>{FIELD(OccupancyRecord, time_ns, "time_ns", "<i8", 1),
+                                 FIELD(OccupancyRecord, occupancy_bytes, "occupancy_bytes", "<i8", 1),
+                                 FIELD(OccupancyRecord, longest_bytes, "longest_bytes", "<i8", 1),
+                                 FIELD(OccupancyRecord, switch_index, "switch", "<i4", 1),
+                                 FIELD(OccupancyRecord, pad, "pad", "<i4", 1)});
+    return out;
+}
+
+#undef FIELD
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "Buffer policies, labels and features over known arrivals (C++).";
+    m.def("record_layout", &record_layout, "Layouts of the binary records: name -> (itemsize, [(field, offset, format, count)]).");
+    m.def("feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
+          "The features of an arrival, in the order of their columns.");
+    using namespace nb::literals;
+    m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a, "port"_a, "predictions"_a = nb::none(),
+          "first_rtt"_a = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port", "victim"_a = "tail",
+          "seed"_a = 0, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25, "average_shift"_a = 5,
+          "features"_a = false,
+          "Run a policy on unit packets in slots: arrivals in order, then every non-empty queue sends one packet.");
+    nb::class_<Replay>(m, "Replay", "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
+        .def(nb::init<const std::string&, const Replay::Switches&, Bytes, const std::string&, const std::string&,
+                      const std::string&, std::uint64_t, Bytes, int, double, double>(),
+             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
+             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0)
+        .def("feed", &Replay::feed, "time_ns"_a, "switch_index"_a, "port"_a, "size_bytes"_a, "data"_a, "first_rtt"_a,
+             "predictions"_a = nb::none())
+        .def("finish", &Replay::finish);
+}

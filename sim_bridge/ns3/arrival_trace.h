@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "buffer/records.hpp"
+#include "buffer/ring.hpp"
+#include "buffer/types.hpp"
+#include "ns3/record_file.h"
+
+namespace foretail::ns3_driver {
+
+/// The arrivals of a run, in order, written as soon as their labels are known.
+///
+/// Only the arrivals from the oldest one without a label on are in memory: as many as pass while a packet is queued.
+class ArrivalTrace {
+public:
+    explicit ArrivalTrace(const std::string& path) : file_(path) {}
+
+    /// The record of a new arrival, and its row. The reference is valid until the next arrival.
+    buffer::ArrivalRecord& open(buffer::Row& row) {
+        write_settled();
+        row = first_ + static_cast<buffer::Row>(window_.size());
+        window_.push_back({});
+        return window_[window_.size() - 1].record;
+    }
+    /// The record of an arrival that is still in memory; it stays there until an arrival after the one that settles it.
+    buffer::ArrivalRecord& record(buffer::Row row) {
+        if (row < first_) throw std::logic_error("an arrival changed after its label was known");
+        return window_[static_cast<std::size_t>(row - first_)].record;
+    }
+    /// The label of a row has become known.
+    void settle(buffer::Row row, buffer::Tick time, bool dropped) {
+        auto& settled = record(row);
+        settled.fate_time_ns = time;
+        settled.lqd_drop = dropped;
+        labelled_drops_ += dropped && settled.flow_class != buffer::FlowClass::control;
+        window_[static_cast<std::size_t>(row - first_)].settled = true;
+    }
+    /// Every row has been settled.
+    void close() {
+        write_settled();
+        if (!window_.empty()) throw std::logic_error("the trace ends with arrivals without a label");
+        file_.close();
+    }
+
+    [[nodiscard]] std::int64_t rows() const { return first_; }
+    [[nodiscard]] std::int64_t labelled_drops() const { return labelled_drops_; }
+
+private:
+    struct Entry {
+        buffer::ArrivalRecord record;
+        bool settled = false;
+    };
+
+    void write_settled() {
+        for (; !window_.empty() && window_.front().settled; ++first_) file_.write(window_.pop_front().record);
+    }
+
+    RecordFile<buffer::ArrivalRecord> file_;
+    buffer::Ring<Entry> window_;
+    buffer::Row first_ = 0;
+    std::int64_t labelled_drops_ = 0;
+};
+
+}  // namespace foretail::ns3_driver

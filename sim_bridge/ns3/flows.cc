@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/flows.h"
+
+#include <ns3/boolean.h>
+#include <ns3/config.h>
+#include <ns3/double.h>
+#include <ns3/inet-socket-address.h>
+#include <ns3/ipv4-address.h>
+#include <ns3/nstime.h>
+#include <ns3/packet.h>
+#include <ns3/simulator.h>
+#include <ns3/string.h>
+#include <ns3/tcp-socket-base.h>
+#include <ns3/tcp-socket-factory.h>
+#include <ns3/uinteger.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "buffer/port_queues.hpp"
+#include "ns3/record_file.h"
+
+namespace foretail::ns3_driver {
+
+using namespace ns3;
+using buffer::FlowClass;
+
+namespace {
+
+std::uint16_t read16(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] << 8 | bytes[1]); }
+std::uint32_t read32(const std::uint8_t* bytes) { return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2); }
+
+/// The retransmission timeout doubles when, and only when, it has expired.
+void count_timeout(buffer::FlowRecord* record, Time before, Time after) { record->timeouts += after == before + before; }
+
+void set_tcp_defaults(const Settings& settings) {
+    const Transport& transport = settings.transport;
+    const bool ecn = transport.mark_bytes > 0;
+    const std::array<std::pair<const char*, const char*>, 3> types{{{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
+    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) { return transport.name == known.first; });
+    if (type == types.end()) throw std::runtime_error("setting 'transport.name' is '" + transport.name + "': choose one of dctcp, cubic, newreno");
+    const auto flag = [](bool on) { return BooleanValue(on); };
+    const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
+    set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));
+    set("ns3::TcpSocketBase::UseEcn", StringValue(ecn ? "On" : "Off"));
+    // Timestamps in milliseconds would make every round-trip sample wrong by orders of magnitude.
+    set("ns3::TcpSocketBase::Timestamp", flag(false));
+    set("ns3::TcpSocketBase::MinRto", TimeValue(NanoSeconds(transport.min_rto_ns)));
+    set("ns3::TcpSocketBase::ClockGranularity", TimeValue(MicroSeconds(1)));
+    set("ns3::TcpSocketBase::MaxSegLifetime", DoubleValue(0.001));
+    set("ns3::RttEstimator::InitialEstimation", TimeValue(MicroSeconds(200)));
+    set("ns3::TcpSocket::ConnTimeout", TimeValue(NanoSeconds(transport.min_rto_ns)));
+    set("ns3::TcpSocket::SegmentSize", UintegerValue(static_cast<std::uint64_t>(transport.segment_bytes)));
+    set("ns3::TcpSocket::DelAckCount", UintegerValue(static_cast<std::uint64_t>(transport.delayed_ack_segments)));
+    set("ns3::TcpSocket::DelAckTimeout", TimeValue(MicroSeconds(200)));
+    set("ns3::TcpSocket::RcvBufSize", UintegerValue(1 << 24));
+}
+
+}  // namespace
+
+Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan) : settings_(settings), plan_(std::move(plan)), progress_(plan_.size()) {
+    std::vector<std::uint32_t> used(static_cast<std::size_t>(settings_.topology.servers()));
+    flows_of_server_.resize(used.size());
+    for (std::size_t i = 0; i < plan_.size(); ++i) {
+        const PlannedFlow& flow = plan_[i];
+        auto& of_server = flows_of_server_[static_cast<std::size_t>(flow.source)];
+        if (of_server.size() + first_source_port > std::numeric_limits<std::uint16_t>::max()) {
+            throw std::runtime_error("server " + std::to_string(flow.source) + " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
+        }
+        source_ports_.push_back(static_cast<std::uint16_t>(first_source_port + of_server.size()));
+        of_server.push_back(i);
+        progress_[i].record = {.start_ns = flow.start_ns,
+                               .ideal_fct_ns = ideal_fct_ns(flow),
+                               .size_bytes = flow.size_bytes,
+                               .source = flow.source,
+                               .destination = flow.destination,
+                               .query = flow.query,
+                               .flow_class = flow.flow_class,
+                               .connected_in_advance = flow.connect_ns < flow.start_ns};
+    }
+    set_tcp_defaults(settings_);
+}
+
+std::int64_t Flows::ideal_fct_ns(const PlannedFlow& flow) const {
+    using buffer::LineRate;
+    const Topology& topology = settings_.topology;
+    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
+    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
+    std::vector<LineRate> path{server, server};
+    if (topology.leaf_of(flow.source) != topology.leaf_of(flow.destination)) path = {server, spine, spine, server};
+
+    const std::int64_t segment = settings_.transport.segment_bytes;
+    const std::int64_t full = (flow.size_bytes - 1) / segment;  // segments before the last
+    const std::int64_t last = settings_.packet_bytes(flow.size_bytes - full * segment);
+    std::int64_t first_sent = 0, slowest = 0, last_sent = 0;
+    for (const LineRate& hop : path) {
+        const std::int64_t duration = hop.duration(settings_.packet_bytes(segment));
+        first_sent += duration;
+        slowest = std::max(slowest, duration);
+        const std::int64_t before_sent = full > 0 ? first_sent + (full - 1) * slowest : 0;
+        last_sent = std::max(last_sent, before_sent) + hop.duration(last) + topology.link_delay_ns;
+        first_sent += topology.link_delay_ns;
+    }
+    return last_sent;
+}
+
+void Flows::install(const std::vector<Ptr<Node>>& servers) {
+    servers_ = servers;
+    for (std::size_t server = 0; server < servers_.size(); ++server) {
+        Ptr<Socket> socket = Socket::CreateSocket(servers_[server], TcpSocketFactory::GetTypeId());
+        socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), listen_port));
+        socket->Listen();
+        socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
+                                  Callback<void, Ptr<Socket>, const Address&>([this, server](Ptr<Socket> accepted, const Address& from) {
+                                      accept(static_cast<int>(server), accepted, from);
+                                  }));
+    }
+    for (std::size_t i = 0; i < plan_.size(); ++i) {
+        Simulator::ScheduleWithContext(servers_[static_cast<std::size_t>(plan_[i].source)]->GetId(), NanoSeconds(plan_[i].connect_ns), &Flows::connect, this, i);
+    }
+}
+
+void Flows::connect(std::size_t i) {
+    const PlannedFlow& flow = plan_[i];
+    const Transport& transport = settings_.transport;
+    Ptr<Socket> socket = Socket::CreateSocket(servers_[static_cast<std::size_t>(flow.source)], TcpSocketFactory::GetTypeId());
+    // An incast response is sent as one window at line rate, as the paper's workload does.
+    const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1 : transport.initial_window_segments;
+    socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
+    if (!transport.slow_start) socket->SetAttribute("InitialSlowStartThreshold", UintegerValue(static_cast<std::uint64_t>(transport.segment_bytes)));
+    socket->SetAttribute("SndBufSize", UintegerValue(static_cast<std::uint64_t>(std::max<std::int64_t>(flow.size_bytes, 1 << 17))));
+    socket->TraceConnectWithoutContext("RTO", MakeBoundCallback(&count_timeout, &progress_[i].record));
+    socket->Bind(InetSocketAddress(Ipv4Address(address_of(flow.source)), source_ports_[i]));
+    socket->Connect(InetSocketAddress(Ipv4Address(address_of(flow.destination)), listen_port));
+    if (flow.start_ns == flow.connect_ns) {
+        send(i, socket);
+    } else {
+        Simulator::Schedule(NanoSeconds(flow.start_ns - flow.connect_ns), &Flows::send, this, i, socket);
+    }
+}
+
+void Flows::send(std::size_t i, Ptr<Socket> socket) {
+    const auto size = static_cast<std::uint32_t>(plan_[i].size_bytes);
+    if (socket->Send(Create<Packet>(size)) != static_cast<int>(size)) {
+        throw std::runtime_error("ns-3 refused to send flow " + std::to_string(i) + " of " + std::to_string(size) + " bytes");
+    }
+    socket->Close();
+}
+
+std::size_t Flows::flow_of(int source, std::uint16_t port) const {
+    return flows_of_server_[static_cast<std::size_t>(source)][static_cast<std::size_t>(port - first_source_port)];
+}
+
+void Flows::accept(int, Ptr<Socket> socket, const Address& from) {
+    const auto peer = InetSocketAddress::ConvertFrom(from);
+    const int source = static_cast<int>(peer.GetIpv4().Get() - address_of(0));
+    const std::size_t flow = flow_of(source, peer.GetPort());
+    socket->SetRecvCallback(Callback<void, Ptr<Socket>>([this, flow](Ptr<Socket> receiving) { receive(flow, receiving); }));
+}
+
+void Flows::receive(std::size_t i, Ptr<Socket> socket) {
+    Progress& progress = progress_[i];
+    while (Ptr<Packet> packet = socket->Recv()) progress.received_bytes += packet->GetSize();
+    if (progress.received_bytes < plan_[i].size_bytes || progress.record.fct_ns >= 0) return;
+    progress.record.fct_ns = Simulator::Now().GetNanoSeconds() - plan_[i].start_ns;
+    socket->Close();
+    if (++completed_ == plan_.size()) Simulator::Stop();
+}
+
+void Flows::classify(Frame& frame, const std::uint8_t* headers) {
+    const std::uint8_t* tcp = headers + 20;
+    const auto source = static_cast<int>(read32(headers + 12) - address_of(0));
+    frame.destination = static_cast<std::int32_t>(read32(headers + 16) - address_of(0));
+    frame.ecn_capable = (headers[1] & 0x3) != 0;
+    const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
+    std::uint64_t tuple = (static_cast<std::uint64_t>(read32(headers + 12)) << 32 | read32(headers + 16)) * 0x9E3779B97F4A7C15U;
+    tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) * 0xBF58476D1CE4E5B9U;
+    frame.path_hash = static_cast<std::uint32_t>(tuple >> 32);
+
+    if (destination_port != listen_port) {  // an answer of the receiver
+        frame.flow = static_cast<std::int32_t>(flow_of(frame.destination, destination_port));
+        return;
+    }
+    const std::size_t i = flow_of(source, source_port);
+    frame.flow = static_cast<std::int32_t>(i);
+    Progress& progress = progress_[i];
+    const std::uint32_t payload = static_cast<std::uint32_t>(frame.size_bytes) - 20 - static_cast<std::uint32_t>(tcp[12] >> 4) * 4;
+    if (payload == 0) {
+        const bool syn = (tcp[13] & 0x02) != 0;
+        progress.record.timeouts += syn && progress.syn_sent;  // a lost handshake costs a connection timeout
+        progress.syn_sent = progress.syn_sent || syn;
+        return;
+    }
+    const std::uint32_t sequence = read32(tcp + 4);  // ns-3 counts a flow's bytes from 1
+    frame.flow_class = plan_[i].flow_class;
+    frame.first_rtt = sequence <= settings_.first_rtt_bytes();
+    progress.record.retransmissions += sequence < progress.next_sequence;
+    progress.next_sequence = std::max(progress.next_sequence, sequence + payload);
+}
+
+void Flows::write(const std::string& path) const {
+    RecordFile<buffer::FlowRecord> file(path);
+    for (const Progress& progress : progress_) file.write(progress.record);
+    file.close();
+}
+
+}  // namespace foretail::ns3_driver

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ns3/packet.h>
+#include <ns3/ptr.h>
+
+#include <cstdint>
+
+#include "buffer/records.hpp"
+
+namespace foretail::ns3_driver {
+
+/// An IP packet on a link, with what switches need of its headers read once at the sending host.
+struct Frame {
+    ns3::Ptr<ns3::Packet> packet;
+    std::int32_t size_bytes = 0;   ///< IP packet, without framing
+    std::int32_t destination = 0;  ///< server
+    std::int32_t flow = -1;        ///< index in the plan; acknowledgements carry the flow they belong to
+    std::uint32_t path_hash = 0;   ///< of the 5-tuple
+    buffer::FlowClass flow_class = buffer::FlowClass::control;
+    bool first_rtt = false;
+    bool ecn_capable = false;
+    bool congestion_experienced = false;  ///< set by a switch, written into the IP header at the receiving host
+};
+
+/// Anything at the end of a link.
+class FrameReceiver {
+public:
+    virtual ~FrameReceiver() = default;
+    virtual void receive(Frame frame) = 0;
+    /// The ns-3 context in which `receive` must be called.
+    [[nodiscard]] virtual std::uint32_t context() const = 0;
+};
+
+}  // namespace foretail::ns3_driver

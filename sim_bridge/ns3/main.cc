@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// foretail-ns3 SETTINGS.json OUTPUT_FOLDER: one packet-level run. Progress goes to standard error as JSON lines; the exit
+// code is 0 after a complete run, 2 with one sentence on standard error otherwise.
+#include <ns3/nstime.h>
+#include <ns3/simulator.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ns3/arrival_trace.h"
+#include "ns3/flows.h"
+#include "ns3/network.h"
+#include "ns3/predictor.h"
+#include "ns3/record_file.h"
+#include "ns3/settings.h"
+#include "ns3/traffic.h"
+
+namespace foretail::ns3_driver {
+namespace {
+
+using nlohmann::json;
+using ns3::NanoSeconds;
+using ns3::Simulator;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double cpu_seconds() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Samples every switch at a fixed interval of simulated time while traffic is offered.
+class OccupancySampler {
+public:
+    OccupancySampler(const Settings& settings, Network& network, const std::string& path)
+        : interval_(settings.occupancy_interval_ns), until_(settings.incast.connect_ahead_ns + settings.traffic_ns), network_(network), file_(path) {
+        Simulator::Schedule(NanoSeconds(settings.incast.connect_ahead_ns), &OccupancySampler::sample, this);
+    }
+    void close() { file_.close(); }
+
+private:
+    void sample() {
+        for (auto& node : network_.switches) file_.write(node->sample());
+        if (Simulator::Now().GetNanoSeconds() + interval_ < until_) Simulator::Schedule(NanoSeconds(interval_), &OccupancySampler::sample, this);
+    }
+
+    std::int64_t interval_, until_;
+    Network& network_;
+    RecordFile<buffer::OccupancyRecord> file_;
+};
+
+/// Says where the simulation is, at most twice a second of real time.
+class ProgressReport {
+public:
+    ProgressReport(std::int64_t end_ns, const Flows& flows) : end_ns_(end_ns), flows_(flows) { tick(); }
+
+private:
+    void tick() {
+        if (seconds_since(last_) > 0.5) {
+            last_ = Clock::now();
+            const json line{{"simulated_ns", Simulator::Now().GetNanoSeconds()}, {"end_ns", end_ns_}, {"flows", flows_.completed()},
+                            {"planned_flows", flows_.planned()}, {"wall_seconds", seconds_since(start_)}};
+            std::fprintf(stderr, "%s\n", line.dump().c_str());
+        }
+        Simulator::Schedule(NanoSeconds(end_ns_ / 1000 + 1), &ProgressReport::tick, this);
+    }
+
+    std::int64_t end_ns_;
+    const Flows& flows_;
+    Clock::time_point start_ = Clock::now(), last_ = start_;
+};
+
+json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
+
+json to_json(const std::array<ClassCount, 5>& drops) {
+    return {{"over_threshold", to_json(drops[1])}, {"predicted", to_json(drops[2])}, {"buffer_full", to_json(drops[3])}, {"pushed_out", to_json(drops[4])}};
+}
+
+json to_json(const SwitchNode& node, const Settings& settings, int index) {
+    const Topology& t = settings.topology;
+    const bool leaf = index < t.leaves;
+    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
+    rates.resize(rates.size() + static_cast<std::size_t>(leaf ? t.spines : t.leaves), t.spine_link_bps);
+    const SwitchCounts& counts = node.counts();
+    return {{"role", leaf ? "leaf" : "spine"},
+            {"buffer_bytes", node.buffer_bytes()},
+            {"port_rates_bps", rates},
+            {"data_in", to_json(counts.data_in)},
+            {"data_out", to_json(counts.data_out)},
+            {"control_in", to_json(counts.control_in)},
+            {"control_out", to_json(counts.control_out)},
+            {"data_drops", to_json(counts.data_drops)},
+            {"control_drops", to_json(counts.control_drops)},
+            {"queued_bytes", node.queued_bytes()},
+            {"asked", counts.asked},
+            {"marked", counts.marked},
+            {"threshold_deficits", node.threshold_deficits()}};
+}
+
+void run(const std::string& settings_path, const std::string& folder) {
+    const auto start = Clock::now();
+    const Settings settings = read_settings(settings_path);
+    Flows flows(settings, plan_traffic(settings));
+    Predictor predictor(settings);
+    auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
+    Network network = build_network(settings, flows, predictor, trace.get());
+    flows.install(network.servers);
+    const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
+    OccupancySampler occupancy(settings, network, folder + "/occupancy.bin");
+    ProgressReport progress(end_ns, flows);
+
+    const double cpu_before = cpu_seconds();
+    const auto simulation_start = Clock::now();
+    if (flows.planned() > 0) {
+        Simulator::Stop(NanoSeconds(end_ns));
+        Simulator::Run();
+    }
+    const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
+
+    json summary{{"format", 1}, {"switches", json::array()}};
+    std::int64_t leaf_data_packets = 0;
+    for (std::size_t i = 0; i < network.switches.size(); ++i) {
+        SwitchNode& node = *network.switches[i];
+        node.sample();  // departures up to the end
+        node.check_conservation();
+        if (trace) node.settle_labels();
+        summary["switches"].push_back(to_json(node, settings, static_cast<int>(i)));
+        if (static_cast<int>(i) < network.leaves) leaf_data_packets += node.counts().data_in.packets;
+    }
+    if (trace) {
+        trace->close();
+        summary["arrivals"] = trace->rows();
+        summary["labelled_drops"] = trace->labelled_drops();
+    }
+    flows.write(folder + "/flows.bin");
+    occupancy.close();
+    summary.update({{"flows", flows.planned()},
+                    {"completed_flows", flows.completed()},
+                    {"end_ns", Simulator::Now().GetNanoSeconds()},
+                    {"events", Simulator::GetEventCount()},
+                    {"base_rtt_ns", settings.base_rtt_ns()},
+                    {"first_rtt_bytes", settings.first_rtt_bytes()},
+                    {"tau", predictor.tau()},
+                    {"flipped_predictions", predictor.flipped()},
+                    {"leaf_data_packets", leaf_data_packets},
+                    {"simulation_cpu_seconds", simulation_cpu},
+                    {"simulation_wall_seconds", simulation_wall},
+                    {"wall_seconds", seconds_since(start)}});
+    std::ofstream out(folder + "/summary.json");
+    out << summary.dump(1) << '\n';
+    out.close();
+    if (!out) throw std::runtime_error("cannot write '" + folder + "/summary.json'");
+}
+
+}  // namespace
+}  // namespace foretail::ns3_driver
+
+int main(int argc, char** argv) {
+    if (argc != 3) {
+        std::fprintf(stderr, "usage: foretail-ns3 SETTINGS.json OUTPUT_FOLDER\n");
+        return 2;
+    }
+    try {
+        foretail::ns3_driver::run(argv[1], argv[2]);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "error: %s\n", error.what());
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "buffer/features.hpp"
+#include "buffer/predictor_library.hpp"
+#include "ns3/random.h"
+#include "ns3/settings.h"
+
+namespace foretail::ns3_driver {
+
+/// What a switch running Credence asks: a compiled predictor, or none (always accept), with optional flips (Figure 10).
+class Predictor {
+public:
+    struct Answer {
+        bool drop = false;
+        std::int64_t score = 0;
+    };
+
+    explicit Predictor(const Settings& settings)
+        : flips_(settings.seed, RandomStream::Purpose::flips, 0), flip_probability_(settings.policy.flip_probability) {
+        if (settings.policy.library.empty()) return;
+        library_.emplace(settings.policy.library, settings.scale);
+        tau_ = settings.policy.tau.value_or(library_->default_tau());
+    }
+
+    [[nodiscard]] bool needs_features() const { return library_.has_value(); }
+    [[nodiscard]] std::int64_t tau() const { return tau_; }
+    [[nodiscard]] std::int64_t flipped() const { return flipped_; }
+
+    Answer ask(const buffer::FeatureVector& features) {
+        Answer answer;
+        if (library_) {
+            answer.score = library_->score(features);
+            answer.drop = answer.score > tau_;
+        }
+        if (flip_probability_ > 0 && flips_.uniform() < flip_probability_) {
+            answer.drop = !answer.drop;
+            ++flipped_;
+        }
+        return answer;
+    }
+
+private:
+    std::optional<buffer::PredictorLibrary> library_;
+    std::int64_t tau_ = 0;
+    RandomStream flips_;
+    double flip_probability_;
+    std::int64_t flipped_ = 0;
+};
+
+}  // namespace foretail::ns3_driver

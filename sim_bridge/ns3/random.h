@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+namespace foretail::ns3_driver {
+
+/// A random stream of its own for each purpose, from the run's seed. Only the engine is the library's, whose output the
+/// C++ standard fixes; its distributions differ between implementations.
+class RandomStream {
+public:
+    enum class Purpose : std::uint32_t { background, incast, flips };
+
+    RandomStream(std::uint64_t seed, Purpose purpose, std::uint32_t index) {
+        std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+                               static_cast<std::uint32_t>(purpose), index};
+        engine_.seed(sequence);
+    }
+
+    /// Uniform in [0, 1).
+    double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+    /// Uniform in 0 .. n - 1.
+    int below(int n) { return static_cast<int>(uniform() * n); }
+    /// Exponential with the given mean.
+    double exponential(double mean) { return -mean * std::log1p(-uniform()); }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+}  // namespace foretail::ns3_driver

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "buffer/run.hpp"
+#include "buffer/shift_average.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::ns3_driver {
+
+struct Topology {
+    int leaves = 0, spines = 0, servers_per_leaf = 0;
+    std::int64_t server_link_bps = 0, spine_link_bps = 0, link_delay_ns = 0;
+    std::int64_t buffer_bytes_per_port_per_gbps = 0;
+    std::int64_t wire_overhead_bytes = 0;  ///< per packet on the wire, not in the buffer
+
+    [[nodiscard]] int servers() const { return leaves * servers_per_leaf; }
+    [[nodiscard]] int leaf_of(int server) const { return server / servers_per_leaf; }
+    /// The shared buffer of a leaf or a spine, from the rates of its own ports.
+    [[nodiscard]] std::int64_t leaf_buffer_bytes() const;
+    [[nodiscard]] std::int64_t spine_buffer_bytes() const;
+};
+
+/// Where the other end of a flow is, seen from a server.
+enum class Peers { next_leaf, other_leaves };
+
+struct Background {
+    double load = 0;  ///< of a leaf's uplink capacity
+    Peers destinations = Peers::next_leaf;
+    std::vector<double> size_bytes, cumulative;  ///< flow sizes: linear between these points
+};
+
+struct Incast {
+    double queries_per_second_per_server = 0;
+    double burst_fraction = 0;  ///< bytes of one query's responses, as a fraction of the leaf buffer
+    int fan_in = 0;
+    Peers responders = Peers::next_leaf;
+    std::int64_t connect_ahead_ns = 0;
+};
+
+struct Transport {
+    std::string name;
+    int segment_bytes = 0;
+    int initial_window_segments = 0;
+    bool slow_start = false;
+    std::int64_t min_rto_ns = 0;
+    int delayed_ack_segments = 1;
+    std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
+};
+
+struct PolicyChoice {
+    std::string name;
+    buffer::PolicySettings settings;  ///< the interval is one base round trip
+    std::optional<std::int64_t> fluid_slack_bytes;
+    std::string library;  ///< empty: always accept
+    std::optional<std::int64_t> tau;
+    double flip_probability = 0;
+};
+
+struct Settings {
+    std::uint64_t seed = 0;
+    Topology topology;
+    Background background;
+    Incast incast;
+    Transport transport;
+    std::int64_t traffic_ns = 0, drain_ns = 0;
+    PolicyChoice policy;
+    buffer::PushOutRules rules;
+    buffer::FeatureScale scale;
+    bool trace = false;
+    std::int64_t occupancy_interval_ns = 0;
+
+    static constexpr int header_bytes = 40;  ///< IPv4 and TCP without options
+
+    [[nodiscard]] std::int64_t packet_bytes(std::int64_t payload) const { return payload + header_bytes; }
+    /// Round trip of a full segment and its acknowledgement between two leaves of an idle network.
+    [[nodiscard]] std::int64_t base_rtt_ns() const;
+    /// What a server can send in one base round trip.
+    [[nodiscard]] std::int64_t first_rtt_bytes() const;
+};
+
+/// Reads and checks the driver's JSON; throws std::runtime_error with one sentence naming the setting.
+Settings read_settings(const std::string& path);
+
+}  // namespace foretail::ns3_driver

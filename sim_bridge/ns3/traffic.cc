@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/traffic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "ns3/random.h"
+
+namespace foretail::ns3_driver {
+namespace {
+
+double mean_size(const Background& background) {
+    double mean = 0;
+    for (std::size_t i = 1; i < background.size_bytes.size(); ++i) {
+        mean += (background.cumulative[i] - background.cumulative[i - 1]) * (background.size_bytes[i] + background.size_bytes[i - 1]) / 2;
+    }
+    return mean;
+}
+
+std::int64_t draw_size(const Background& background, double share) {
+    const auto& shares = background.cumulative;
+    const auto upper = static_cast<std::size_t>(std::upper_bound(shares.begin(), shares.end() - 1, share) - shares.begin());
+    const double low = background.size_bytes[upper - 1], high = background.size_bytes[upper];
+    const double width = shares[upper] - shares[upper - 1];
+    const double size = width > 0 ? low + (high - low) * (share - shares[upper - 1]) / width : high;
+    return std::max<std::int64_t>(1, std::llround(size));
+}
+
+/// The servers that may be at the other end of a flow with `server`.
+std::vector<int> peers_of(int server, Peers peers, const Topology& topology) {
+    const int leaf = topology.leaf_of(server);
+    std::vector<int> found;
+    for (int other = 0; other < topology.servers(); ++other) {
+        const int other_leaf = topology.leaf_of(other);
+        const bool next = other_leaf == (leaf + 1) % topology.leaves;
+        if (peers == Peers::next_leaf ? next : other_leaf != leaf) found.push_back(other);
+    }
+    return found;
+}
+
+void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
+    if (s.background.load <= 0) return;
+    const double uplink_bps = static_cast<double>(s.topology.spines) * static_cast<double>(s.topology.spine_link_bps);
+    const double flows_per_second = s.background.load * uplink_bps / s.topology.servers_per_leaf / (8 * mean_size(s.background));
+    for (int server = 0; server < s.topology.servers(); ++server) {
+        const auto peers = peers_of(server, s.background.destinations, s.topology);
+        RandomStream random(s.seed, RandomStream::Purpose::background, static_cast<std::uint32_t>(server));
+        double time = random.exponential(1e9 / flows_per_second);
+        for (; time < static_cast<double>(s.traffic_ns); time += random.exponential(1e9 / flows_per_second)) {
+            const std::int64_t start = s.incast.connect_ahead_ns + static_cast<std::int64_t>(time);
+            const int peer = peers[static_cast<std::size_t>(random.below(static_cast<int>(peers.size())))];
+            flows.push_back({.start_ns = start, .connect_ns = start, .size_bytes = draw_size(s.background, random.uniform()),
+                             .source = server, .destination = peer});
+        }
+    }
+}
+
+void plan_incast(const Settings& s, std::vector<PlannedFlow>& flows) {
+    if (s.incast.queries_per_second_per_server <= 0) return;
+    const double burst = s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes());
+    const auto response = std::max<std::int64_t>(1, static_cast<std::int64_t>(burst / s.incast.fan_in));
+    int query = 0;
+    for (int server = 0; server < s.topology.servers(); ++server) {
+        auto peers = peers_of(server, s.incast.responders, s.topology);
+        RandomStream random(s.seed, RandomStream::Purpose::incast, static_cast<std::uint32_t>(server));
+        const double mean_gap = 1e9 / s.incast.queries_per_second_per_server;
+        double time = random.exponential(mean_gap);
+        for (; time < static_cast<double>(s.traffic_ns); time += random.exponential(mean_gap), ++query) {
+            const std::int64_t start = s.incast.connect_ahead_ns + static_cast<std::int64_t>(time);
+            for (int i = 0; i < s.incast.fan_in; ++i) {
+                const int left = static_cast<int>(peers.size()) - i;
+                std::swap(peers[static_cast<std::size_t>(i)], peers[static_cast<std::size_t>(i + random.below(left))]);
+                flows.push_back({.start_ns = start, .connect_ns = start - s.incast.connect_ahead_ns, .size_bytes = response,
+                                 .source = peers[static_cast<std::size_t>(i)], .destination = server, .query = query,
+                                 .flow_class = buffer::FlowClass::incast});
+            }
+        }
+    }
+}
+
+}  // namespace
+
+std::vector<PlannedFlow> plan_traffic(const Settings& settings) {
+    std::vector<PlannedFlow> flows;
+    plan_background(settings, flows);
+    plan_incast(settings, flows);
+    std::stable_sort(flows.begin(), flows.end(), [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+    return flows;
+}
+
+}  // namespace foretail::ns3_driver
