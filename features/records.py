@@ -8,7 +8,7 @@ Arrival, 88 bytes (one per packet arriving at a switch, in arrival order, contro
 offset field        format   meaning
 ====== ============ ======== =====================================================================================
 0      time_ns      int64    arrival time, non-decreasing over the file
-8      fate_time_ns int64    when LQD transmits, drops or pushes out the packet, i.e. the label is known; >= time_ns
+8      fate_time_ns int64    when LQD sends, drops or pushes out a data packet (the label is known); >= time_ns
 16     score        int64    score of the predictor, meaningful only where ``asked`` is 1
 24     flow         int32    flow identifier, >= 0
 28     size_bytes   int32    bytes the packet takes in the buffer, > 0
