@@ -540,7 +540,13 @@ def _check_invariants(ensemble: Ensemble) -> None:
 
 def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
     n = len(tree.feature)
-    arrays: list[npt.NDArray[Any]] = [tree.cut, tree.left, tree.right, tree.value, *([] if tree.votes is None else [tree.votes])]
+    arrays: list[npt.NDArray[Any]] = [
+        tree.cut,
+        tree.left,
+        tree.right,
+        tree.value,
+        *([] if tree.votes is None else [tree.votes]),
+    ]
     if any(len(array) != n for array in arrays):
         return "has arrays of different lengths"
     leaf = tree.feature < 0

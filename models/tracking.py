@@ -1,0 +1,402 @@
+"""Tracking of training runs in MLflow: what was trained, on which data, with which scores.
+
+Everything is logged explicitly; autologging costs seconds per run and pickles. Without a tracking server runs go to
+an SQLite file. Models are saved with skops, never pickled, and what Foretail itself loads back is the ensemble's JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.metrics import Confusion, Score, rank
+
+__all__ = ["RegisteredModel", "TrackedRun", "load_ensemble", "track", "tracking_uri"]
+
+DEFAULT_URI = "sqlite:///outputs/mlflow.db"
+MODEL_ADDRESS = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+
+_ENSEMBLE_FILE = "ensemble.json"
+_PARAMS_PER_BATCH = 100
+_PARAM_LENGTH = 6000
+_DIGEST_LENGTH = 36  # what MLflow's database has room for; the full hash is in the dataset's source
+# Types of a scikit-learn forest that skops does not know as harmless by itself.
+_TRUSTED_TYPES = ["sklearn.tree._tree.Tree"]
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version in the model registry: `name`, `version`, and the alias that now points at it."""
+
+    name: str
+    version: str
+    alias: str
+
+
+class TrackedRun:
+    """A run in progress, made by :func:`track`.
+
+    Attributes
+    ----------
+    run_id, experiment_id, uri : str
+        Where MLflow keeps the run.
+    """
+
+    def __init__(self, run_id: str, experiment_id: str, uri: str) -> None:
+        self.run_id = run_id
+        self.experiment_id = experiment_id
+        self.uri = uri
+
+    def log_dataset(self, name: str, content_sha256: str, location: str, rows: int, drops: int, context: str) -> None:
+        """Record a dataset as an input of the run.
+
+        Parameters
+        ----------
+        name : str
+            Name to show.
+        content_sha256 : str
+            The manifest's content hash; MLflow's digest is its first 36 digits.
+        location : str
+            Folder or address of the dataset.
+        rows, drops : int
+            Labelled rows used in this context, and drops among them.
+        context : str
+            What it served for, such as ``training``, ``validation`` or ``test``.
+        """
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+        dataset = Dataset(
+            name=name,
+            digest=content_sha256[:_DIGEST_LENGTH],
+            source_type="foretail",
+            source=json.dumps({"uri": location, "sha256": content_sha256}),
+            profile=json.dumps({"rows": rows, "drops": drops}),
+        )
+        tag = InputTag(MLFLOW_DATASET_CONTEXT, context)
+        _mlflow().MlflowClient(self.uri).log_inputs(self.run_id, [DatasetInput(dataset, [tag])])
+
+    def log_scores(self, split: str, scores: Mapping[str, Mapping[str, Score]]) -> None:
+        """Log scores of a split, region -> name -> value, as metrics ``split/region/name``; None only in the JSON."""
+        mlflow = _mlflow()
+        flat = {f"{split}/{region}/{name}": v for region, named in scores.items() for name, v in named.items()}
+        mlflow.log_metrics({name: float(value) for name, value in flat.items() if value is not None})
+        mlflow.log_text(json.dumps(scores, indent=2, allow_nan=False) + "\n", f"scores/{split}.json")
+
+    def log_figures(
+        self,
+        split: str,
+        region: str,
+        lqd_drop: npt.ArrayLike,
+        predicted_drop: npt.ArrayLike,
+        score: npt.ArrayLike,
+    ) -> None:
+        """Log the confusion matrix and the precision-recall curve as figures, with the numbers behind them.
+
+        Parameters
+        ----------
+        split, region : str
+            Which rows these are; they name the files ``figures/<split>_<region>_*``.
+        lqd_drop, predicted_drop : bool array [rows]
+            LQD's decision and the prediction.
+        score : int64 or float64 array [rows]
+            What the predictions were cut from.
+        """
+        confusion = Confusion.count(lqd_drop, predicted_drop)
+        ranking = rank(lqd_drop, score)
+        curve = pd.DataFrame({"score": ranking.score, "true_positives": ranking.tp, "false_positives": ranking.fp})
+        drops = confusion.tp + confusion.fn
+        curve["precision"] = curve.true_positives / (curve.true_positives + curve.false_positives)
+        curve["recall"] = curve.true_positives / drops if drops else np.nan
+        title = f"{split}, {region}: {confusion.rows:,} rows, {drops:,} drops"
+        with tempfile.TemporaryDirectory() as folder:
+            stem = Path(folder) / f"{split}_{region}"
+            counts = {"tp": confusion.tp, "fp": confusion.fp, "tn": confusion.tn, "fn": confusion.fn}
+            Path(f"{stem}_confusion.json").write_text(json.dumps(counts) + "\n", encoding="ascii")
+            curve.to_parquet(f"{stem}_precision_recall.parquet", index=False)
+            _confusion_figure(confusion, title).savefig(f"{stem}_confusion.png", dpi=120)
+            _curve_figure(curve, confusion, title).savefig(f"{stem}_precision_recall.png", dpi=120)
+            _mlflow().log_artifacts(folder, "figures")
+
+    def log_ensemble(self, ensemble: Ensemble) -> None:
+        """Log the ensemble as artifact ``ensemble.json`` and its hash as the tag ``ensemble_sha256``."""
+        _mlflow().log_text(ensemble.to_json(), _ENSEMBLE_FILE)
+        _mlflow().set_tag("ensemble_sha256", ensemble.sha256)
+
+    def log_file(self, path: Path, folder: str | None = None) -> None:
+        """Log a file as an artifact, in `folder` of the run if given."""
+        _mlflow().log_artifact(str(path), folder)
+
+    def log_model(
+        self,
+        estimator: object,
+        features: Sequence[FeatureInput],
+        registered_model: str | None = None,
+        alias: str = "champion",
+    ) -> RegisteredModel | None:
+        """Save a fitted scikit-learn estimator with skops and, with `registered_model`, register it under an alias.
+
+        :func:`load_ensemble` finds the run's ensemble through the registered version; log it as well.
+
+        Parameters
+        ----------
+        estimator : scikit-learn classifier
+            ``RandomForest.forest_``.
+        features : sequence of FeatureInput
+            Its columns, for the model's signature.
+        registered_model : str, optional
+            Name in the registry; None saves the model with the run only.
+        alias : str
+            Moves to the new version; ``latest`` is MLflow's own and always names the newest.
+
+        Raises
+        ------
+        ForetailError
+            When the registry refuses the name or the alias.
+        """
+        import mlflow
+        import sklearn
+        import skops
+        from mlflow.models import ModelSignature
+        from mlflow.types import ColSpec, DataType, Schema
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # MLflow, on the type hints of its own chat types
+            import mlflow.pyfunc
+            import mlflow.sklearn
+        signature = ModelSignature(
+            inputs=Schema([ColSpec(DataType.integer, feature.name) for feature in features]),
+            outputs=Schema([ColSpec(DataType.boolean)]),
+        )
+        info = mlflow.sklearn.log_model(
+            estimator,
+            name="model",
+            signature=signature,
+            serialization_format="skops",
+            skops_trusted_types=_TRUSTED_TYPES,
+            pip_requirements=[f"scikit-learn=={sklearn.__version__}", f"skops=={skops.__version__}"],
+        )
+        if registered_model is None:
+            return None
+        client = mlflow.MlflowClient(self.uri)
+        try:
+            # log_model could register too, but announces it on stderr
+            if not client.search_registered_models(f"name = '{registered_model}'", max_results=1):
+                client.create_registered_model(registered_model)
+            version = str(
+                client.create_model_version(
+                    registered_model, info.model_uri, self.run_id, await_creation_for=0, model_id=info.model_id
+                ).version
+            )
+            if alias.lower() != "latest":
+                client.set_registered_model_alias(registered_model, alias, version)
+        except mlflow.exceptions.MlflowException as error:
+            raise ForetailError(
+                f"MLflow refuses to register {registered_model!r} as {alias!r} ({_first_line(error)}): "
+                f"choose another tracking.registered_model or tracking.alias"
+            ) from error
+        return RegisteredModel(registered_model, version, alias)
+
+
+def tracking_uri(uri: str | None = None) -> str:
+    """Return `uri`, else ``MLFLOW_TRACKING_URI``, else the SQLite file ``outputs/mlflow.db`` of the current folder."""
+    return uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+
+
+@contextmanager
+def track(
+    experiment: str,
+    config: Mapping[str, Any],
+    *,
+    uri: str | None = None,
+    run_name: str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Iterator[TrackedRun]:
+    """Open a run, log the resolved config, and close it: FINISHED, FAILED on an exception, KILLED on Ctrl-C.
+
+    Parameters
+    ----------
+    experiment : str
+        Created when missing; beside an SQLite file its artifacts go to ``mlartifacts/``.
+    config : mapping
+        Resolved settings, JSON values in nested mappings; logged as ``config.json`` and, flattened with dots, as
+        params.
+    uri : str, optional
+        See :func:`tracking_uri`.
+    run_name : str, optional
+        MLflow invents one without it.
+    tags : mapping, optional
+        Tags of the run, such as ``sweep_id``.
+
+    Raises
+    ------
+    ForetailError
+        When the tracking store cannot be used.
+    """
+    address = tracking_uri(uri)
+    mlflow = _mlflow()
+    with _address_set(mlflow, address):
+        try:
+            experiment_id = _experiment_id(mlflow, address, experiment)
+            run = mlflow.start_run(experiment_id=experiment_id, run_name=run_name, tags=dict(tags or {}))
+        except Exception as error:  # every store brings exception types of its own
+            raise ForetailError(
+                f"MLflow cannot use {address} ({_first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a "
+                f"store that works, or choose tracking=off"
+            ) from error
+        status = "FAILED"
+        try:
+            mlflow.log_dict(dict(config), "config.json")
+            params = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat(config)]
+            for start in range(0, len(params), _PARAMS_PER_BATCH):
+                mlflow.log_params(dict(params[start : start + _PARAMS_PER_BATCH]))
+            yield TrackedRun(run.info.run_id, experiment_id, address)
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        except Exception as error:
+            mlflow.set_tag("error", f"{type(error).__name__}: {_first_line(error)}")
+            raise
+        finally:
+            mlflow.end_run(status)
+
+
+def load_ensemble(address: str, uri: str | None = None) -> Ensemble:
+    """Load the ensemble of a registered model.
+
+    Parameters
+    ----------
+    address : str
+        ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+    uri : str, optional
+        See :func:`tracking_uri`.
+
+    Raises
+    ------
+    ForetailError
+        On another form of address, or when there is no such version or it has no ensemble.
+    """
+    match = MODEL_ADDRESS.fullmatch(address)
+    if match is None:
+        raise ForetailError(f"{address!r} is no model address: write models:/NAME@ALIAS or models:/NAME/VERSION")
+    store = tracking_uri(uri)
+    mlflow = _mlflow()
+    with _address_set(mlflow, store):
+        client = mlflow.MlflowClient(store)
+        try:
+            if match["alias"]:
+                version = client.get_model_version_by_alias(match["name"], match["alias"])
+            else:
+                version = client.get_model_version(match["name"], match["version"])
+            text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{_ENSEMBLE_FILE}")
+        except Exception as error:  # every store brings exception types of its own
+            raise ForetailError(
+                f"{address} has no ensemble in {store} ({_first_line(error)}): train and register the model first"
+            ) from error
+    return Ensemble.from_json(text, source=address)
+
+
+def _mlflow() -> ModuleType:
+    """Import MLflow, which takes a second and would otherwise report its use to its makers and talk on stderr."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    import mlflow
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
+
+
+@contextmanager
+def _address_set(mlflow: ModuleType, address: str) -> Iterator[None]:
+    """Point MLflow's process-wide state at `address`, and put it back."""
+    before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(address)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)
+        if variable is None:
+            os.environ.pop("MLFLOW_TRACKING_URI", None)
+        else:
+            os.environ["MLFLOW_TRACKING_URI"] = variable
+
+
+def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
+    client = mlflow.MlflowClient(address)
+    file = Path(address.removeprefix("sqlite:///")).resolve() if address.startswith("sqlite:///") else None
+    if file is None:
+        return _found_or_created(client, name, None)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Jobs of one sweep start together, and two of them must not both create the tables or the experiment.
+    with (file.parent / f".{file.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _found_or_created(client, name, (file.parent / "mlartifacts").as_uri())
+
+
+def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
+    found = client.get_experiment_by_name(name)
+    return str(found.experiment_id if found else client.create_experiment(name, artifacts))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _confusion_figure(confusion: Confusion, title: str) -> Figure:
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    counts = np.array([[confusion.tn, confusion.fp], [confusion.fn, confusion.tp]])
+    axes.imshow(np.log1p(counts), cmap="Blues")  # drops are rare: a linear scale shows one dark corner
+    dark = np.log1p(counts) > np.log1p(counts).max() / 2
+    for row in range(2):
+        for column in range(2):
+            color = "white" if dark[row, column] else "black"
+            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color)
+    axes.set_xticks([0, 1], ["accept", "drop"])
+    axes.set_yticks([0, 1], ["transmits", "drops"])
+    axes.set_xlabel("prediction")
+    axes.set_ylabel("LQD")
+    axes.set_title(title, fontsize="small")
+    return figure
+
+
+def _curve_figure(curve: pd.DataFrame, confusion: Confusion, title: str) -> Figure:
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.step(curve["recall"], curve["precision"], where="post")
+    if confusion.precision is not None and confusion.recall is not None:
+        axes.plot([confusion.recall], [confusion.precision], "o", label="operating point")
+        axes.legend()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("recall")
+    axes.set_ylabel("precision")
+    axes.set_title(title, fontsize="small")
+    return figure
