@@ -118,10 +118,22 @@ class Store:
                 return found
             return Entry(path, key.digest, False, seconds)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
-            for folder in (partial.parent, self.folder):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # only when empty: a failed first build leaves no trace
+            self._discard(partial)
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry; readers see it whole or not at all."""
+        partial = self._new_partial()
+        try:
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                entry.path.rename(partial / entry.digest)
+        finally:
+            self._discard(partial)
+
+    def _discard(self, partial: Path) -> None:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in (partial.parent, self.folder):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only when empty: a failed first build leaves no trace
 
     def _new_partial(self) -> Path:
         partials = self.folder / PARTIAL

@@ -28,6 +28,7 @@ from foretail.configs.schema import (
 from foretail.features.catalog import training_columns
 from foretail.features.errors import ForetailError
 
+MOST_SERVERS = 65_535
 StageConfig = TypeVar("StageConfig", bound=Stage)
 
 
@@ -73,7 +74,7 @@ def validate(config: Stage) -> None:
         for name, policy in config.policy.items():
             if asks_exported_model(policy):
                 raise ForetailError(
-                    f"policy {name} asks a predictor and there is none: give model=..., policy.{name}.library=... or "
+                    f"policy {name} asks a predictor and there is none: give model=FILE, policy.{name}.library=PATH or "
                     f"policy.{name}.predictor=accept"
                 )
 
@@ -104,6 +105,16 @@ def validate_scenario(scenario: Scenario) -> None:
             f"use at most {responders}, or raise scenario.topology.servers_per_leaf"
         )
     _check_distribution(background.size_bytes, background.cumulative)
+    servers = topology.leaves * topology.servers_per_leaf
+    if servers > MOST_SERVERS:
+        raise ForetailError(
+            f"scenario.topology has {servers} servers and the driver addresses {MOST_SERVERS}: "
+            "lower leaves or servers_per_leaf"
+        )
+    if scenario.transport.name == "dctcp" and scenario.transport.mark_bytes == 0:
+        raise ForetailError(
+            "scenario.transport.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it"
+        )
     buffer_bytes = leaf_buffer_bytes(scenario)
     if buffer_bytes < 2 * scenario.transport.segment_bytes:
         raise ForetailError(
@@ -119,10 +130,8 @@ def validate_scenario(scenario: Scenario) -> None:
 def leaf_buffer_bytes(scenario: Scenario) -> int:
     """Shared buffer of a leaf: bytes per port and Gbps, summed over its server and spine ports."""
     topology = scenario.topology
-    gbps = (
-        topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
-    ) / 1_000_000_000
-    return int(topology.buffer_bytes_per_port_per_gbps * gbps)
+    bps = topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
+    return topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
 
 
 def _check_distribution(size_bytes: Sequence[int], cumulative: Sequence[float]) -> None:
@@ -148,11 +157,11 @@ def _check_policies(where: str, policies: Mapping[str, Policy]) -> None:
     if not policies:
         raise ForetailError(f"{where} is empty: choose at least one policy, such as {where}=lqd")
     for name, policy in policies.items():
-        if policy.library is not None:
-            if policy.name != "credence" or policy.predictor != "library":
-                raise ForetailError(f"{where}.{name}.library is set, but only credence with predictor=library uses it")
-            if not Path(policy.library).is_file():
-                raise ForetailError(f"{where}.{name}.library: there is no file {policy.library}")
+        asks = policy.name == "credence" and policy.predictor == "library"
+        if not asks and (policy.library is not None or policy.predictor == "library"):
+            raise ForetailError(f"{where}.{name} names a predictor, but only credence with predictor=library asks one")
+        if policy.library is not None and not Path(policy.library).is_file():
+            raise ForetailError(f"{where}.{name}.library: there is no file {policy.library}")
 
 
 def _check_labelling_policy(where: str, policies: Mapping[str, Policy]) -> None:
@@ -160,7 +169,7 @@ def _check_labelling_policy(where: str, policies: Mapping[str, Policy]) -> None:
         raise ForetailError(f"{where} names {', '.join(policies)}: a trace comes from exactly one policy")
     for name, policy in policies.items():
         if asks_exported_model(policy):
-            raise ForetailError(f"{where}.{name} asks a predictor and there is none: give {where}.{name}.library=...")
+            raise ForetailError(f"{where}.{name} asks a predictor and there is none: give {where}.{name}.library=PATH")
 
 
 def _check_split(split: Split) -> None:

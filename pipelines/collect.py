@@ -1,0 +1,153 @@
+"""``foretail collect``: simulate a scenario under LQD and store a labelled dataset per seed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from foretail.configs.schema import CollectConfig, Policy, Scenario, register
+from foretail.features.dataset import Dataset
+from foretail.pipelines import cli, stage
+from foretail.pipelines.jobs import Report, run_jobs
+from foretail.pipelines.result import Table
+from foretail.pipelines.scenario import driver_config
+from foretail.pipelines.simulation import (
+    Ns3,
+    counters,
+    dataset_code,
+    packets_per_cpu_second,
+    settings_that_matter,
+    simulate_dataset,
+)
+from foretail.pipelines.store import Entry, Key, Store
+from foretail.sim_bridge.driver import DriverRun
+
+register()
+
+DATASET = "dataset"
+
+
+@dataclass(frozen=True)
+class CollectedRun:
+    """One dataset of the store.
+
+    Attributes
+    ----------
+    seed : of the run
+    path : dataset folder
+    content_sha256 : hash of its content
+    rows, drops, control_rows : labelled rows, drops among them, packets without a label
+    reused : it was in the store
+    seconds : wall time of making it, now or earlier
+    counters : drops by reason and other counters, over all switches
+    cpu_seconds : CPU time of the simulation, trace writing included
+    packets_per_cpu_second : data packets that arrived at leaves, per CPU second
+    """
+
+    seed: int
+    path: Path
+    content_sha256: str
+    rows: int
+    drops: int
+    control_rows: int
+    reused: bool
+    seconds: float
+    counters: Mapping[str, int]
+    cpu_seconds: float
+    packets_per_cpu_second: float | None
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """What ``collect`` made, one run per seed."""
+
+    runs: tuple[CollectedRun, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {"runs": [asdict(run) for run in self.runs]}
+
+    def tables(self) -> list[Table]:
+        """One row per dataset."""
+        return [dataset_table(self.runs)]
+
+
+def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
+    """One labelled dataset per seed, from the store or simulated now."""
+    ((_, policy),) = config.policy.items()
+    runs = collect_runs(
+        config.scenario, policy, config.seeds, Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs
+    )
+    return CollectResult(runs)
+
+
+def collect_runs(
+    scenario: Scenario, policy: Policy, seeds: Sequence[int], store: Store, ns3: Ns3, jobs: int
+) -> tuple[CollectedRun, ...]:
+    """The datasets of `seeds`, in that order; what the store does not have is simulated, `jobs` at a time."""
+
+    def task(seed: int, report: Report) -> CollectedRun:
+        document = driver_config(scenario, policy, seed, trace=True)
+        key = Key(DATASET, {"driver": settings_that_matter(document), "ns3": ns3.version, "code": dataset_code()})
+        entry = store.get_or_build(
+            key, lambda folder: simulate_dataset(document, scenario, folder / DATASET, ns3, report)
+        )
+        return _collected(seed, entry)
+
+    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in seeds}
+    return tuple(run_jobs(tasks, jobs).values())
+
+
+def dataset_table(runs: Sequence[CollectedRun]) -> Table:
+    """Rows, drops and speed of each run."""
+    return Table(
+        "Datasets",
+        ("seed", "rows", "drops", "drop %", "packets per CPU s", "seconds", "dataset"),
+        tuple(
+            (
+                str(run.seed),
+                run.rows,
+                run.drops,
+                100 * run.drops / run.rows if run.rows else None,
+                run.packets_per_cpu_second,
+                run.seconds,
+                f"{run.path}{' (reused)' if run.reused else ''}",
+            )
+            for run in runs
+        ),
+    )
+
+
+def _collected(seed: int, entry: Entry) -> CollectedRun:
+    dataset = Dataset.open(entry.path / DATASET)
+    run = DriverRun.open(dataset.path / "run")
+    manifest = dataset.manifest
+    return CollectedRun(
+        seed=seed,
+        path=dataset.path,
+        content_sha256=manifest.content_sha256,
+        rows=manifest.rows,
+        drops=manifest.drops,
+        control_rows=manifest.control_rows,
+        reused=entry.reused,
+        seconds=entry.seconds,
+        counters=counters(run),
+        cpu_seconds=run.summary["simulation_cpu_seconds"],
+        packets_per_cpu_second=packets_per_cpu_second(run),
+    )
+
+
+@hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="collect")
+def main(cfg: DictConfig) -> None:
+    """Compose the settings and run the stage."""
+    stage.run(cfg, CollectConfig, collect)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["collect", *sys.argv[1:]]))

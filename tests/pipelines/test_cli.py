@@ -1,0 +1,95 @@
+"""The command as a user runs it: exit codes, one sentence on stderr, nothing left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretail.pipelines import cli
+from foretail.pipelines.stage import setting_names
+
+
+def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complaint: str) -> None:
+    assert done.returncode == cli.EXIT_BAD_INPUT, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("foretail: ")
+    assert lines[0].endswith((".", "?"))
+    assert complaint in lines[0]
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert list(folder.iterdir()) == []
+
+
+REFUSED = [
+    (["evaporate"], "unknown stage evaporate: choose from collect, train, evaluate, export, demo"),
+    (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
+    (["collect", "scenario.incast.burst_fraction=0"], "scenario.incast.burst_fraction = 0.0 is out of range"),
+    (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
+    (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
+    (["collect", "lod=1"], "unknown setting lod"),
+    (["collect", "scenario=leafspin"], "choose from leafspine_small, paper, tiny"),
+    (["collect", "policy=red"], "choose from abm, credence, credence_accept, cs, dt, followlqd, lqd"),
+    (["collect", "scenario.topology.leaves=four"], "'four' of type 'str' could not be converted to Integer"),
+    (["collect", "scenario.topology"], "cannot read the override 'scenario.topology'"),
+    (["collect", "seeds=[1"], "cannot read the override 'seeds=[1'"),
+    (["collect", "--sweep"], "unrecognized arguments: --sweep"),
+    (["collect", "--experimental-rerun", "config.pickle"], "a pickle, which Foretail never does"),
+    (["collect", "+load=1"], "unknown setting load"),
+    (["train", "predictor.trees=0"], "predictor.trees = 0 is out of range"),
+    (["train", "predictor=neural"], "predictor=neural is unknown: choose from random_forest"),
+    (["export"], "the setting model is missing: give model=..."),
+    (["evaluate"], "asks a predictor and there is none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    assert_refused(tmp_path, foretail(tmp_path, *arguments), complaint)
+
+
+def test_debug_adds_the_traceback(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "collect", "--debug", "seeds=[]")
+    assert done.returncode == cli.EXIT_BAD_INPUT
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1] == "foretail: seeds is empty: give at least one seed, such as seeds=[1]."
+
+
+def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for stage, (what, example) in cli.STAGE_EXAMPLES.items():
+        assert what in text
+        assert example in text
+        assert example.startswith(f"foretail {stage}")
+    assert cli.main([]) == cli.EXIT_BAD_INPUT
+
+
+@pytest.mark.parametrize("stage", cli.STAGE_EXAMPLES)
+def test_help_of_a_stage_shows_its_settings(stage: str, tmp_path: Path) -> None:
+    done = foretail(tmp_path, stage, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"usage: foretail {stage} " in done.stdout
+    assert "store_dir: outputs/store" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "foretail.pipelines.collect", "seeds=[]"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert_refused(tmp_path, done, "seeds is empty")
+
+
+def test_suggestions_know_the_settings_of_all_stages() -> None:
+    names = set(setting_names())
+    assert {"scenario.incast.fan_in", "predictor.trees", "tracking.uri", "jobs", "split.gap_ns"} <= names

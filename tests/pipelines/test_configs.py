@@ -1,0 +1,106 @@
+"""Every config composes into its typed schema, from the installed package, in any folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+
+from foretail.configs import schema
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, VIRTUAL_FEATURES
+from foretail.models.forest import RandomForest
+from foretail.pipelines.validation import typed
+
+MANDATORY = {"export": ["model=x"], "evaluate": ["model=x"]}
+
+
+def composed(stage: str, *overrides: str) -> DictConfig:
+    schema.register()
+    with initialize_config_module("foretail.configs", version_base="1.3"):
+        return compose(stage, [*MANDATORY.get(stage, []), *overrides])
+
+
+def options(group: str) -> list[str]:
+    folder = resources.files("foretail.configs") / group
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+@pytest.mark.parametrize("stage", schema.STAGES)
+def test_every_stage_composes_and_is_valid(stage: str) -> None:
+    assert isinstance(typed(composed(stage), schema.STAGES[stage]), schema.STAGES[stage])
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        (group, option)
+        for group in ("scenario", "features", "predictor", "split", "tracking")
+        for option in options(group)
+    ],
+)
+def test_every_option_of_train_composes_and_is_valid(group: str, option: str) -> None:
+    typed(composed("train", f"{group}={option}"), schema.TrainConfig)
+
+
+@pytest.mark.parametrize("policy", options("policy"))
+def test_every_policy_composes_under_its_own_name(policy: str) -> None:
+    config = typed(
+        composed("evaluate", f"policy=[lqd,{policy}]" if policy != "lqd" else "policy=[lqd]", "baselines=[lqd]"),
+        schema.EvaluateConfig,
+    )
+    assert policy in config.policy
+
+
+@pytest.mark.parametrize("size", options("size"))
+def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
+    typed(composed("demo", f"size={size}"), schema.DemoConfig)
+
+
+@pytest.mark.parametrize("experiment", options("experiment"))
+def test_every_experiment_composes_with_the_stage_of_its_first_lines(experiment: str) -> None:
+    text = (resources.files("foretail.configs") / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
+    command = text.splitlines()[1].removeprefix("# foretail ").split()
+    assert f"experiment={experiment}" in command
+    stage = command[0]
+    typed(composed(stage, f"experiment={experiment}"), schema.STAGES[stage])
+
+
+def test_every_field_says_what_it_is() -> None:
+    kinds = [kind for kind in vars(schema).values() if dataclasses.is_dataclass(kind)]
+    assert len(kinds) > 10
+    for kind in kinds:
+        for field in dataclasses.fields(kind):
+            assert field.metadata.get("doc"), f"{kind.__name__}.{field.name}"
+
+
+def test_feature_groups_name_the_catalog() -> None:
+    names: dict[str, Any] = {
+        group: list(composed("train", f"features={group}").features.names) for group in options("features")
+    }
+    assert tuple(names["paper"]) == PAPER_FEATURES
+    assert tuple(names["virtual"]) == VIRTUAL_FEATURES
+    assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES)
+
+
+def test_predictor_settings_are_the_forests_parameters() -> None:
+    settings = {field.name: field.default for field in dataclasses.fields(schema.Predictor)}
+    del settings["name"]
+    assert settings == RandomForest().parameters()
+
+
+def test_websearch_has_the_mean_of_the_paper() -> None:
+    background = composed("collect").scenario.background
+    size, cumulative = np.array(background.size_bytes), np.array(background.cumulative)
+    mean = np.sum((size[1:] + size[:-1]) / 2 * np.diff(cumulative))
+    assert mean == pytest.approx(1_711_222.5)
+
+
+def test_configs_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert composed("collect").scenario.name == "leafspine_small"

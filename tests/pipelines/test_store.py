@@ -1,0 +1,181 @@
+"""The store: whole entries or none, whatever races or dies."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.features.errors import ForetailError
+from foretail.pipelines.store import PARTIAL, Key, Store, canonical_json, code_digest
+
+KEY = Key("dataset", {"seed": 1, "scenario": {"load": 0.8}})
+
+
+def write_number(folder: Path) -> None:
+    (folder / "number").write_text("1")
+
+
+def test_builds_once_and_reuses(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    first = store.get_or_build(KEY, write_number)
+    again = store.get_or_build(KEY, lambda folder: pytest.fail("built twice"))
+    assert (first.reused, again.reused) == (False, True)
+    assert first.path == again.path
+    assert (again.path / "number").read_text() == "1"
+    assert again.seconds == pytest.approx(first.seconds)
+    assert not (store.folder / PARTIAL).exists()
+
+
+@pytest.mark.parametrize("error", [ForetailError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+def test_a_failed_build_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    store = Store(tmp_path / "store")
+
+    def build(folder: Path) -> None:
+        write_number(folder)
+        raise error
+
+    with pytest.raises(type(error)):
+        store.get_or_build(KEY, build)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    kept = store.get_or_build(KEY, write_number)
+    with pytest.raises(ZeroDivisionError):
+        store.get_or_build(Key("dataset", {"seed": 2}), lambda folder: print(1 // 0))
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+    assert (kept.path / "number").exists()
+
+
+def _race(folder: Path, barrier: threading.Barrier) -> tuple[bool, str]:
+    def build(partial: Path) -> None:
+        barrier.wait(timeout=20)  # both are inside build before either can finish
+        write_number(partial)
+
+    entry = Store(folder).get_or_build(KEY, build)
+    return entry.reused, (entry.path / "number").read_text()
+
+
+def _race_in_process(folder: Path, barrier: threading.Barrier, seen: multiprocessing.Queue[tuple[bool, str]]) -> None:
+    seen.put(_race(folder, barrier))
+
+
+def test_two_threads_that_build_the_same_entry_agree(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        seen = [future.result() for future in [pool.submit(_race, tmp_path, barrier) for _ in range(2)]]
+    assert sorted(seen) == [(False, "1"), (True, "1")]
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier, seen = context.Barrier(2), context.Queue()
+    racers = [context.Process(target=_race_in_process, args=(tmp_path, barrier, seen)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    results = sorted(seen.get(timeout=30) for _ in racers)
+    for racer in racers:
+        racer.join()
+        racer.close()
+    seen.close()
+    assert results == [(False, "1"), (True, "1")]
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_builds_is_not(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from foretail.pipelines.store import Key, Store\n"
+        "def build(folder):\n"
+        "    (folder / 'half').write_text('x'); print(folder, flush=True); time.sleep(60)\n"
+        "Store(sys.argv[1]).get_or_build(Key('dataset', {'seed': int(sys.argv[2])}), build)\n"
+    )
+    killed, living = (
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), seed], stdout=subprocess.PIPE, text=True)
+        for seed in ("1", "2")
+    )
+    try:
+        assert killed.stdout is not None
+        assert living.stdout is not None
+        left_over, in_work = Path(killed.stdout.readline().strip()), Path(living.stdout.readline().strip())
+        assert left_over != in_work
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        assert (left_over / "half").exists()
+        Store(tmp_path).get_or_build(KEY, write_number)
+        assert not left_over.exists()
+        assert (in_work / "half").exists()
+    finally:
+        for process in (killed, living):
+            process.kill()
+            process.communicate()
+
+
+def test_folders_of_other_machines_and_of_a_reused_process_number(tmp_path: Path) -> None:
+    partial = tmp_path / PARTIAL
+    foreign = partial / f"elsewhere-{socket.gethostname()}~1~1~ab"
+    reused = partial / f"{socket.gethostname()}~{os.getpid()}~1~ab"  # this process started after clock tick 1
+    own = partial / f"{socket.gethostname()}~{os.getpid()}~0~ab"  # a system without start times: the number must do
+    for folder in (foreign, reused, own):
+        folder.mkdir(parents=True)
+    Store(tmp_path).get_or_build(KEY, write_number)
+    assert foreign.exists()
+    assert own.exists()
+    assert not reused.exists()
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    entry = Store(tmp_path).get_or_build(KEY, write_number)
+    (entry.path / "key.json").write_text("{")
+    with pytest.raises(ForetailError, match=entry.digest):
+        Store(tmp_path).get_or_build(KEY, write_number)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_the_order_of_settings_does_not_matter(settings: dict[str, object]) -> None:
+    backwards = dict(reversed(settings.items()))
+    assert Key("run", settings).digest == Key("run", backwards).digest
+    assert Key("run", settings).digest != Key("dataset", settings).digest
+    assert Key("run", settings | {"": "another"}).digest != Key("run", settings | {"": "value"}).digest
+
+
+def test_nan_is_no_key() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"load": float("nan")})
+
+
+def test_code_digest_depends_on_the_rooms() -> None:
+    assert code_digest("features") == code_digest("features")
+    assert len({code_digest("features"), code_digest("models"), code_digest("features", "models")}) == 3
+
+
+def test_partials_are_cleaned_quickly(tmp_path: Path) -> None:
+    partial = tmp_path / PARTIAL
+    for number in range(200):
+        (partial / f"{socket.gethostname()}~{2**22 + number}~5~ab").mkdir(parents=True)  # above any process number
+    started = time.monotonic()
+    Store(tmp_path).get_or_build(KEY, write_number)
+    assert time.monotonic() - started < 5
+    assert not partial.exists()

@@ -1,0 +1,123 @@
+"""Settings that cannot work are refused in one sentence that names the setting."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from foretail.configs import schema
+from foretail.features.errors import ForetailError
+from foretail.pipelines.scenario import driver_config
+from foretail.pipelines.validation import leaf_buffer_bytes, typed, validate
+from tests.pipelines.test_configs import composed
+
+REFUSED = [
+    ("collect", "scenario.background.load=-0.5", "scenario.background.load = -0.5"),
+    ("collect", "scenario.background.load=nan", "scenario.background.load = nan"),
+    ("collect", "scenario.incast.burst_fraction=0", "scenario.incast.burst_fraction = 0"),
+    ("collect", "scenario.incast.fan_in=9", "scenario.incast.fan_in = 9 is more than the 8 servers"),
+    ("collect", "scenario.incast.fan_in=0", "scenario.incast.fan_in = 0"),
+    ("collect", "scenario.incast.queries_per_second_per_server=-1", "queries_per_second_per_server = -1"),
+    ("collect", "scenario.incast.burst_fraction=1e-9", "less than a byte per responder"),
+    ("collect", "scenario.background.cumulative=[0,1]", "16 points"),
+    ("collect", "scenario.topology.link_delay_ns=-1", "scenario.topology.link_delay_ns = -1"),
+    ("collect", "scenario.topology.leaves=1", "scenario.topology.leaves = 1"),
+    ("collect", "scenario.topology.buffer_bytes_per_port_per_gbps=1", "less than two segments"),
+    ("collect", "scenario.transport.name=udp", "choose from dctcp, cubic, newreno"),
+    ("collect", "scenario.rules.victim=random_tail", "choose from tail, tail_kept, head, random"),
+    ("collect", "scenario.features.cell_bytes=100", "not a power of two"),
+    ("collect", "scenario.features.average_shift=99", "scenario.features.average_shift = 99"),
+    ("collect", "scenario.traffic_ns=0", "scenario.traffic_ns = 0"),
+    ("collect", "seeds=[]", "seeds is empty"),
+    ("collect", "seeds=[1,1]", "seeds holds 1 twice"),
+    ("collect", "seeds=[0]", "seeds = 0"),
+    ("collect", "policy=[lqd,dt]", "exactly one policy"),
+    ("collect", "policy=credence", "policy.credence asks a predictor"),
+    ("collect", "policy.lqd.library=/nowhere.so", "only credence"),
+    ("collect", "policy.lqd.predictor=library", "only credence"),
+    ("collect", "scenario.transport.mark_bytes=0", "scenario.transport.mark_bytes = 0"),
+    ("collect", "scenario.topology={leaves:1024,servers_per_leaf:1024}", "1048576 servers"),
+    ("collect", "policy.lqd.flip_probability=1.5", "policy.lqd.flip_probability = 1.5"),
+    ("collect", "+unknown=1", "unknown setting unknown"),
+    ("collect", "+scenario.background.lod=1", "unknown setting scenario.background.lod"),
+    ("train", "predictor.trees=0", "predictor.trees = 0"),
+    ("train", "predictor.class_weight=heavy", "predictor.class_weight = heavy"),
+    ("train", "features.names=[queue,quue]", "unknown feature 'quue'"),
+    ("train", "split.test=[1]", "both hold seed 1"),
+    ("train", "split.validation=[]", "split.validation is empty"),
+    ("evaluate", "baselines=[best]", "baselines names 'best'"),
+    ("evaluate", "model=null", "policy credence asks a predictor"),
+    ("evaluate", "policy.credence.library=/nowhere.so", "there is no file /nowhere.so"),
+    ("evaluate", "policy.dt.alpha=0", "policy.dt.alpha = 0"),
+    ("demo", "seeds=[1]", "share seed 1"),
+    ("demo", "split=by_time", "splits by run"),
+]
+
+
+@pytest.mark.parametrize(("stage", "override", "complaint"), REFUSED)
+def test_is_refused_in_one_sentence(stage: str, override: str, complaint: str) -> None:
+    with pytest.raises(ForetailError, match=re.escape(complaint)) as refusal:
+        typed(composed(stage, override), schema.STAGES[stage])
+    assert "\n" not in str(refusal.value)
+    assert not str(refusal.value).endswith(".")
+
+
+def test_no_traffic_at_all_is_refused() -> None:
+    with pytest.raises(ForetailError, match="both 0"):
+        typed(
+            composed("collect", "scenario.background.load=0", "scenario.incast.queries_per_second_per_server=0"),
+            schema.CollectConfig,
+        )
+
+
+def test_fan_in_may_reach_all_servers_of_the_other_leaves() -> None:
+    overrides = ["scenario.incast.responders=other_leaves", "scenario.incast.fan_in=24"]
+    assert typed(composed("collect", *overrides), schema.CollectConfig).scenario.incast.fan_in == 24
+    with pytest.raises(ForetailError, match="more than the 24 servers"):
+        typed(composed("collect", overrides[0], "scenario.incast.fan_in=25"), schema.CollectConfig)
+
+
+@functools.cache
+def collect_config() -> schema.CollectConfig:
+    return typed(composed("collect"), schema.CollectConfig)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
+@example([0.0, 0.0, 1.0])
+def test_a_distribution_is_accepted_iff_it_rises_from_0_to_1(cumulative: list[float]) -> None:
+    config = copy.deepcopy(collect_config())
+    config.scenario.background.cumulative = cumulative
+    config.scenario.background.size_bytes = [100 * point for point in range(len(cumulative))]
+    if cumulative == sorted(cumulative) and cumulative[0] == 0 and cumulative[-1] == 1:
+        validate(config)
+    else:
+        with pytest.raises(ForetailError, match="cumulative"):
+            validate(config)
+
+
+def test_sizes_of_a_distribution_must_increase() -> None:
+    overrides = ["scenario.background.size_bytes=[0,5,5]", "scenario.background.cumulative=[0,0.5,1]"]
+    with pytest.raises(ForetailError, match="not increasing at 5"):
+        typed(composed("collect", *overrides), schema.CollectConfig)
+
+
+def test_buffer_of_the_papers_leaf() -> None:
+    config = typed(composed("collect", "scenario=paper"), schema.CollectConfig)
+    assert leaf_buffer_bytes(config.scenario) == 1_024_000
+
+
+def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:
+    config = typed(composed("collect"), schema.CollectConfig)
+    document = driver_config(config.scenario, config.policy["lqd"], 7, trace=True)
+    assert document["seed"] == 7
+    assert document["trace"] is True
+    assert document["policy"]["name"] == "lqd"
+    assert document["topology"]["servers_per_leaf"] == 8
+    assert document["features"] == {"cell_bytes": 256, "average_shift": None}
+    assert document["background"]["cumulative"][-1] == 1.0
+    assert "name" not in document
