@@ -114,4 +114,9 @@ class RandomForest(DropPredictor):
             "drops": self.drops_,
             **{f"parameter.{name}": value for name, value in self.parameters().items() if name != "jobs"},
         }
-        return Ensemble.from_treelite(treelite.sklearn.import_model(self.forest_), features, origin=origin)
+        model = treelite.sklearn.import_model(self.forest_)
+        for index, estimator in enumerate(self.forest_.estimators_):
+            # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
+            tree = estimator.tree_
+            model.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
+        return Ensemble.from_treelite(model, features, origin=origin)

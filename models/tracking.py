@@ -198,9 +198,7 @@ class TrackedRun:
             return None
         client = mlflow.MlflowClient(self.uri)
         try:
-            # log_model could register too, but announces it on stderr
-            if not client.search_registered_models(f"name = '{registered_model}'", max_results=1):
-                client.create_registered_model(registered_model)
+            _create_registered_model(client, registered_model)  # log_model could, but announces it on stderr
             version = str(
                 client.create_model_version(
                     registered_model, info.model_uri, self.run_id, await_creation_for=0, model_id=info.model_id
@@ -355,6 +353,16 @@ def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
 def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
     found = client.get_experiment_by_name(name)
     return str(found.experiment_id if found else client.create_experiment(name, artifacts))
+
+
+def _create_registered_model(client: Any, name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":  # asking first would race with other jobs of a sweep
+            raise
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

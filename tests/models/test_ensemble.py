@@ -1,0 +1,276 @@
+"""The ensemble IR: meaning, reading of trained models, files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import treelite
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
+from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests())
+def test_an_ensemble_means_the_exact_sum_of_the_forests_leaves(trained: Trained) -> None:
+    sums = trained.ensemble.exact_sum(trained.rows)
+    reached = trained.forest.forest_.apply(trained.rows)
+    for row, total in enumerate(sums.tolist()):
+        leaves = zip(trained.forest.forest_.estimators_, reached[row], strict=True)
+        expected = sum(Fraction(float(tree.tree_.value[leaf, 0, 1])) for tree, leaf in leaves)
+        assert Fraction(total, 1 << trained.ensemble.scale_bits) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests(), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+def test_integer_cuts_decide_as_scikit_learn_wherever_its_rounding_cannot_matter(trained: Trained, cut: float) -> None:
+    probability = trained.forest.forest_.predict_proba(trained.rows)[:, 1]
+    assert np.array_equal(trained.ensemble.probability(trained.rows), probability)
+    drops = trained.ensemble.with_threshold(Fraction(cut) * len(trained.ensemble.trees)).exceeds(trained.rows)
+    clear = np.abs(probability - cut) > 1e-12
+    assert np.array_equal(drops[clear], probability[clear] > cut)
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests())
+def test_keys_order_as_exact_sums(trained: Trained) -> None:
+    sums, keys = trained.ensemble.exact_sum(trained.rows), trained.ensemble.exact_key(trained.rows)
+    order = np.lexsort(keys.T[::-1])
+    assert sorted(sums.tolist()) == sums[order].tolist()
+    for bound in (Fraction(1, 3), Fraction(0), Fraction(-5), Fraction(10**30)):
+        expected = [Fraction(s, 1 << trained.ensemble.scale_bits) > bound for s in sums.tolist()]
+        assert keys_exceed(keys, trained.ensemble.key_of(bound)).tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests())
+def test_an_ensemble_survives_its_file(trained: Trained) -> None:
+    again = Ensemble.from_json(trained.ensemble.to_json())
+    assert again == trained.ensemble
+    assert again.to_json() == trained.ensemble.to_json()
+    assert np.array_equal(again.exact_key(trained.rows), trained.ensemble.exact_key(trained.rows))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-4, max_value=4), st.integers(8, 58))
+def test_votes_round_half_to_even(value: float, bits: int) -> None:
+    exact = Fraction(value) * 2**bits
+    vote = int(votes_of(np.array([value]), bits)[0])
+    assert abs(vote - exact) <= Fraction(1, 2)
+    assert abs(vote - exact) < Fraction(1, 2) or vote % 2 == 0
+
+
+def test_the_forest_of_the_paper_decides_as_scikit_learn() -> None:
+    trained = paper_forest()
+    assert np.array_equal(trained.ensemble.exceeds(trained.rows), trained.forest.forest_.predict(trained.rows))
+    assert trained.ensemble.exceeds(trained.rows).any()
+
+
+def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
+    top = (1 << 24) - 1
+    ensemble = Ensemble(
+        (FeatureInput("a", "", 24),), (stump([0.0, 1.0], cut=top - 1), stump([0.0, 1.0], cut=0)), Fraction(1)
+    )
+    assert ensemble.exceeds(np.array([[0], [1], [top - 1], [top]])).tolist() == [False, False, False, True]
+
+
+def _boosted(operator: str, thresholds: list[float], base: float = 0.25, **meta: Any) -> treelite.Model:
+    settings = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, **meta}
+    builder = ModelBuilder(
+        threshold_type="float32",
+        leaf_output_type="float32",
+        metadata=Metadata(1, settings["task_type"], settings["average"], 1, [1], (1, 1)),
+        tree_annotation=TreeAnnotation(len(thresholds), [0] * len(thresholds), [0] * len(thresholds)),
+        postprocessor=PostProcessorFunc(settings["link"]),
+        base_scores=[base],
+    )
+    for threshold in thresholds:
+        builder.start_tree()
+        builder.start_node(0)
+        builder.numerical_test(0, threshold, default_left=True, opname=operator, left_child_key=2, right_child_key=1)
+        builder.end_node()
+        for key, value in ((1, 0.5), (2, -1.5)):
+            builder.start_node(key)
+            builder.leaf(value)
+            builder.end_node()
+        builder.end_tree()
+    return builder.commit()
+
+
+@pytest.mark.parametrize("operator", ["<", "<="])
+@pytest.mark.parametrize("threshold", [2.5, 3.0, 7.25])
+def test_boosted_trees_are_read_with_either_comparison(operator: str, threshold: float) -> None:
+    model = _boosted(operator, [threshold, threshold + 1])
+    ensemble = Ensemble.from_treelite(model, [FeatureInput("a", "", 4)])
+    x = np.arange(16)[:, np.newaxis]
+    reference = treelite.gtil.predict(model, x.astype(np.float32)).ravel()
+    assert ensemble.output == "logit"
+    np.testing.assert_allclose(ensemble.probability(x), reference, rtol=1e-6)
+    assert np.array_equal(ensemble.exceeds(x), reference > 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (_boosted(">", [2.5]), "other than x < t"),
+        (_boosted("<", [float("inf")]), "other than x < t"),
+        (_boosted("<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
+        (_boosted("<", [100.0]), "outside its range"),
+        (_boosted("<=", [-1.0]), "outside its range"),
+        (_boosted("<", [0.0]), "outside its range"),
+    ],
+)
+def test_models_of_another_kind_are_refused(model: treelite.Model, says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        Ensemble.from_treelite(model, [FeatureInput("a", "", 4)])
+
+
+def test_a_logit_has_no_other_probability_threshold_and_feature_counts_must_agree() -> None:
+    model = _boosted("<", [2.5])
+    with pytest.raises(ForetailError, match="no exact logit"):
+        Ensemble.from_treelite(model, [FeatureInput("a", "", 4)], probability_threshold=0.4)
+    with pytest.raises(ForetailError, match="trained on 1 features, but 2"):
+        Ensemble.from_treelite(model, [FeatureInput("a", "", 4), FeatureInput("b", "", 4)])
+
+
+def test_extreme_logits_do_not_overflow() -> None:
+    ensemble = replace(stumps([-2000.0, 2000.0]), output="logit")
+    assert ensemble.probability(np.array([[0], [200]])).tolist() == [0.0, 1.0]
+
+
+def test_scores_need_votes() -> None:
+    with pytest.raises(ForetailError, match="no integer votes"):
+        stumps([0.0, 1.0]).score(np.array([[1]]))
+
+
+@pytest.mark.parametrize(
+    ("x", "says"),
+    [
+        (np.zeros((3, 2), np.int64), "needs 1 feature columns"),
+        (np.zeros(3, np.int64), "needs 1 feature columns"),
+        (np.zeros((3, 1)), "needs integer features"),
+        (np.array([[256]]), "outside"),
+        (np.array([[-1]]), "outside"),
+    ],
+)
+def test_malformed_rows_are_refused(x: Any, says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        stumps([0.0, 1.0]).exact_sum(x)
+
+
+BREAKS = {
+    "another schema": lambda d: d.update(schema="other"),
+    "another version": lambda d: d.update(version=2),
+    "a missing key": lambda d: d.pop("base"),
+    "an unknown key": lambda d: d.update(extra=1),
+    "no trees": lambda d: d.update(trees=[]),
+    "no features": lambda d: d.update(features=[]),
+    "a repeated feature": lambda d: d["features"][1].update(name="f0"),
+    "an unsafe feature name": lambda d: d["features"][0].update(name='f";int x;//'),
+    "unsafe params": lambda d: d["features"][0].update(params='a"b'),
+    "too many bits": lambda d: d["features"][0].update(bits=25),
+    "a value that is no hex float": lambda d: d["trees"][0]["value"].__setitem__(1, "0.5"),
+    "a value beyond float64": lambda d: d["trees"][0]["value"].__setitem__(1, "0x1.0p+9999"),
+    "a decimal number": lambda d: d["trees"][0]["cut"].__setitem__(0, 10.0),
+    "a cut beyond the range": lambda d: d["trees"][0]["cut"].__setitem__(0, 255),
+    "a cut at a leaf": lambda d: d["trees"][0]["cut"].__setitem__(1, 3),
+    "a value at an inner node": lambda d: d["trees"][0]["value"].__setitem__(0, "0x1.0p+0"),
+    "an undeclared feature": lambda d: d["trees"][0]["feature"].__setitem__(0, 2),
+    "a cycle": lambda d: d["trees"][0]["left"].__setitem__(0, 0),
+    "a shared child": lambda d: d["trees"][0]["left"].__setitem__(0, 2),
+    "a child that does not exist": lambda d: d["trees"][0]["left"].__setitem__(0, 7),
+    "arrays of two lengths": lambda d: d["trees"][0]["cut"].append(0),
+    "votes without a width": lambda d: d["trees"][0].update(votes=[0, 0, 1]),
+    "a width without votes": lambda d: d.update(vote_bits=8),
+    "a threshold that is no number": lambda d: d.update(threshold="1/3"),
+}
+
+
+@pytest.mark.parametrize("fault", BREAKS)
+def test_malformed_files_are_refused_with_one_sentence_that_names_the_file(fault: str, tmp_path: Path) -> None:
+    document = json.loads(stumps([0.0, 1.0], [0.25, 0.5]).to_json())
+    BREAKS[fault](document)
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ForetailError, match=r"broken\.json") as caught:
+        Ensemble.load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": NaN}', "[" * 100_000, "1" * 5000])
+def test_files_that_are_no_ensemble_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(ForetailError, match=r"broken\.json"):
+        Ensemble.load(path)
+
+
+def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="cannot be read"):
+        Ensemble.load(tmp_path / "none.json")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ForetailError, match="cannot be read"):
+        Ensemble.load(tmp_path / "binary.json")
+
+
+def test_saving_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
+    ensemble = paper_forest().ensemble
+    ensemble.save(tmp_path / "ensemble.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["ensemble.json"]
+    assert Ensemble.load(tmp_path / "ensemble.json") == ensemble
+
+
+def test_an_ensemble_is_immutable() -> None:
+    ensemble = paper_forest().ensemble
+    with pytest.raises(ValueError, match="read-only"):
+        ensemble.trees[0].cut[0] = 1
+    with pytest.raises(AttributeError):
+        ensemble.base = 1.0  # type: ignore[misc]
+
+
+def test_the_hash_depends_on_every_part() -> None:
+    ensemble = stumps([0.0, 1.0], [0.25, 0.5])
+    others = [
+        replace(ensemble, base=0.5),
+        replace(ensemble, threshold=Fraction(1, 4)),
+        replace(ensemble, origin={"framework": "x"}),
+        replace(ensemble, output="logit"),
+        replace(ensemble, trees=(stump([0.0, 0.5]), ensemble.trees[1])),
+        replace(ensemble, trees=(stump([0.0, 1.0], cut=11), ensemble.trees[1])),
+    ]
+    assert len({e.sha256 for e in [ensemble, *others]}) == len(others) + 1
+
+
+def test_votes_that_are_not_the_rounded_values_are_refused() -> None:
+    tree = stump([0.0, 1.0])
+    voted = Tree(tree.feature, tree.cut, tree.left, tree.right, tree.value, votes=np.array([0, 0, 257]))
+    with pytest.raises(ForetailError, match="not its rounded values"):
+        Ensemble((FeatureInput("a", "", 8),), (voted,), Fraction(1, 2), vote_bits=8, default_tau=0)
+
+
+def test_a_threshold_that_is_no_dyadic_rational_is_refused() -> None:
+    with pytest.raises(ForetailError, match="power of two"):
+        stumps([0.0, 1.0], threshold=Fraction(1, 3))
+
+
+def test_version_1_files_stay_readable() -> None:
+    stored = Path(__file__).parent / "ensemble_v1.json"
+    ensemble = Ensemble.load(stored)
+    assert ensemble.to_json() == stored.read_text()
+    assert [f.name for f in ensemble.features] == [f.name for f in PAPER_INPUTS]
+    x = np.array([[0, 0, 0, 0], [3000, 2800, 4090, 4000], [4096, 4096, 4096, 4096]])
+    assert ensemble.score(x).tolist() == STORED_SCORES
+    assert ensemble.default_tau is not None
+    assert (ensemble.score(x) > ensemble.default_tau).tolist() == ensemble.exceeds(x).tolist()
+
+
+STORED_SCORES = [0, 308, 442]
