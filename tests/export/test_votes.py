@@ -1,0 +1,98 @@
+"""The vote pass: narrowest integer votes that decide as the exact sums on every cell."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from foretail.export import with_votes
+from foretail.export.equivalence import proof_cells, relate
+from foretail.features.errors import ForetailError
+from foretail.models.cells import Cells
+from foretail.models.ensemble import Ensemble, votes_of
+from tests.forests import Trained, forests, paper_forest, stumps
+
+
+def _all_points(ensemble: Ensemble) -> np.ndarray:
+    return np.concatenate(list(Cells.of(ensemble).batches()))
+
+
+def _orders(ensemble: Ensemble, bits: int) -> bool:
+    """Slow and obvious: over all cells, the order of the vote sums is the order of the exact sums."""
+    points = _all_points(ensemble)
+    score = sum(votes_of(tree.value, bits)[tree.leaf(points)] for tree in ensemble.trees)
+    by_sum: dict[int, set[int]] = {}
+    for total, votes in zip(ensemble.exact_sum(points).tolist(), score.tolist(), strict=True):
+        by_sum.setdefault(total, set()).add(votes)
+    groups = [by_sum[total] for total in sorted(by_sum)]
+    return all(len(g) == 1 for g in groups) and all(max(a) < min(b) for a, b in pairwise(groups))
+
+
+@settings(max_examples=30, deadline=None)
+@given(forests())
+def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained: Trained) -> None:
+    voted = with_votes(trained.ensemble)
+    assert voted.default_tau is not None
+    assert np.array_equal(voted.score(trained.rows) > voted.default_tau, trained.ensemble.exceeds(trained.rows))
+    assert voted.threshold == trained.ensemble.threshold
+
+
+@settings(max_examples=30, deadline=None)
+@given(forests(max_trees=3, max_depth=3))
+def test_the_width_is_the_smallest_that_orders_all_cells(trained: Trained) -> None:
+    voted = with_votes(trained.ensemble)
+    assert voted.vote_bits is not None
+    if relate(voted, proof_cells(voted)).order:
+        assert _orders(trained.ensemble, voted.vote_bits)
+        assert not any(_orders(trained.ensemble, bits) for bits in range(8, voted.vote_bits))
+    else:
+        assert not any(_orders(trained.ensemble, bits) for bits in range(8, 59))
+
+
+def test_sums_that_differ_in_their_last_bits_get_a_width_for_their_threshold_only() -> None:
+    tiny = 2.0**-70
+    ensemble = stumps([0.0, 1.0], [0.0, tiny], threshold=Fraction(1, 2))
+    voted = with_votes(ensemble)
+    assert not relate(voted, proof_cells(voted)).order
+    assert relate(voted, proof_cells(voted)).default
+    with pytest.raises(ForetailError, match="no vote width up to 58 bits"):
+        with_votes(ensemble.with_threshold(Fraction(1)))
+
+
+def test_equal_sums_of_different_leaves_must_get_equal_scores() -> None:
+    # 3 x 1/512 = 3/512 exactly, but 1/512 rounds to 0 and 3/512 to 2 at 8 bits.
+    voted = with_votes(stumps([0.0, 1 / 512], [0.0, 1 / 512], [0.0, 1 / 512], [0.0, 3 / 512]))
+    assert voted.vote_bits == 9
+    assert relate(voted, proof_cells(voted)).order
+
+
+@pytest.mark.parametrize("threshold", [Fraction(-1), Fraction(0), Fraction(3, 2), Fraction(2), Fraction(100)])
+def test_thresholds_at_and_beyond_both_ends(threshold: Fraction) -> None:
+    voted = with_votes(stumps([0.0, 1.0], [0.0, 0.5], threshold=threshold))
+    assert voted.default_tau is not None
+    points = _all_points(voted)
+    assert np.array_equal(voted.score(points) > voted.default_tau, voted.exceeds(points))
+
+
+def test_negative_values_and_a_base() -> None:
+    base = stumps([-1.75, 2.5], [0.125, -3.0], threshold=Fraction(0))
+    ensemble = Ensemble(base.features, base.trees, Fraction(-1, 4), base=-0.875, output="logit")
+    voted = with_votes(ensemble)
+    points = _all_points(voted)
+    assert voted.default_tau is not None
+    assert np.array_equal(voted.score(points) > voted.default_tau, ensemble.exceeds(points))
+    assert 0 < ensemble.exceeds(points).sum() < len(points)
+
+
+def test_too_many_cells_are_refused() -> None:
+    with pytest.raises(ForetailError, match="more than the 1e\\+08"):
+        with_votes(stumps(*([0.0, 1.0] for _ in range(27))))
+
+
+def test_the_forest_of_the_paper_is_ordered() -> None:
+    voted = with_votes(paper_forest().ensemble)
+    assert relate(voted, proof_cells(voted)).order
