@@ -42,7 +42,8 @@ nb::ndarray<nb::numpy, T> owned(std::vector<T> values, std::vector<std::size_t> 
 }
 
 template <class Enum>
-Enum named(const std::string& what, const std::string& name, std::initializer_list<std::pair<const char*, Enum>> known) {
+Enum named(const std::string& what, const std::string& name,
+           std::initializer_list<std::pair<const char*, Enum>> known) {
     std::string choices;
     for (const auto& [text, value] : known) {
         if (name == text) return value;
@@ -53,10 +54,13 @@ Enum named(const std::string& what, const std::string& name, std::initializer_li
 
 PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
                             std::uint64_t seed) {
-    return {named<Counting>("counting rule", counting, {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
+    return {named<Counting>("counting rule", counting,
+                            {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
             named<Tie>("tie rule", tie, {{"lowest_port", Tie::lowest_port}, {"highest_port", Tie::highest_port}}),
             named<Victim>("victim rule", victim,
-                          {{"tail", Victim::tail}, {"tail_kept", Victim::tail_kept}, {"head", Victim::head},
+                          {{"tail", Victim::tail},
+                           {"tail_kept", Victim::tail_kept},
+                           {"head", Victim::head},
                            {"random", Victim::random}}),
             seed};
 }
@@ -88,8 +92,8 @@ struct Filled {
 template <class T>
 void same_length(const char* name, const std::optional<Column<T>>& column, std::size_t n) {
     if (column && column->shape(0) != n) {
-        throw std::invalid_argument(std::string(name) + " has " + std::to_string(column->shape(0)) + " rows, but there are " +
-                                    std::to_string(n) + " arrivals");
+        throw std::invalid_argument(std::string(name) + " has " + std::to_string(column->shape(0)) +
+                                    " rows, but there are " + std::to_string(n) + " arrivals");
     }
 }
 
@@ -100,10 +104,11 @@ void in_range(Port port, Port ports, std::size_t row) {
     }
 }
 
-nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot, Column<std::int32_t> port,
-                 std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> first_rtt,
-                 const std::string& counting, const std::string& tie, const std::string& victim, std::uint64_t seed,
-                 double alpha, double first_rtt_alpha, Tick rtt_slots, int average_shift, bool features) {
+nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot,
+                 Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
+                 std::optional<Column<std::uint8_t>> first_rtt, const std::string& counting, const std::string& tie,
+                 const std::string& victim, std::uint64_t seed, double alpha, double first_rtt_alpha, Tick rtt_slots,
+                 int average_shift, bool features) {
     const std::size_t n = slot.shape(0);
     if (ports < 1) throw std::invalid_argument("a switch needs at least one port");
     if (buffer < 1) throw std::invalid_argument("a shared buffer needs at least one packet");
@@ -161,7 +166,8 @@ public:
         if (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes))) {
             throw std::invalid_argument("cell_bytes must be a power of two");
         }
-        if (average_shift < 0 || average_shift > 24) throw std::invalid_argument("average_shift must be between 0 and 24");
+        if (average_shift < 0 || average_shift > 24)
+            throw std::invalid_argument("average_shift must be between 0 and 24");
         settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
         for (const auto& [buffer, rates] : switches) {
             settings.shape = {buffer, {}, settings.rules.tie, false};
@@ -181,15 +187,16 @@ public:
                   Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
                   std::optional<Column<std::uint8_t>> predictions) {
         const std::size_t n = time_ns.shape(0);
-        for (const std::size_t rows : {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0),
-                                       first_rtt.shape(0)}) {
+        for (const std::size_t rows :
+             {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0), first_rtt.shape(0)}) {
             if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         }
         same_length("predictions", predictions, n);
         for (std::size_t i = 0; i < n; ++i) {
             if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= runs_.size()) {
-                throw std::invalid_argument("row " + std::to_string(i) + " has switch " + std::to_string(switch_index(i)) +
-                                            ", outside 0 to " + std::to_string(runs_.size() - 1));
+                throw std::invalid_argument("row " + std::to_string(i) + " has switch " +
+                                            std::to_string(switch_index(i)) + ", outside 0 to " +
+                                            std::to_string(runs_.size() - 1));
             }
             in_range(port(i), ports_[static_cast<std::size_t>(switch_index(i))], i);
             if (time_ns(i) < last_time_) {
@@ -258,39 +265,42 @@ private:
 
 using FieldLayout = std::tuple<std::string, std::size_t, std::string, std::size_t>;
 
-#define FIELD(record, member, name, format, count) FieldLayout{name, offsetof(record, member), format, count}
+#define FIELD(record, member, name, format, count) \
+    FieldLayout { name, offsetof(record, member), format, count }
 
 nb::dict record_layout() {
     nb::dict out;
     out["arrival"] = std::pair(
         sizeof(ArrivalRecord),
         std::vector<FieldLayout>{
-            FIELD(ArrivalRecord, time_ns, "time_ns", "<i8", 1), FIELD(ArrivalRecord, fate_time_ns, "fate_time_ns", "<i8", 1),
+            FIELD(ArrivalRecord, time_ns, "time_ns", "<i8", 1),
+            FIELD(ArrivalRecord, fate_time_ns, "fate_time_ns", "<i8", 1),
             FIELD(ArrivalRecord, score, "score", "<i8", 1), FIELD(ArrivalRecord, flow, "flow", "<i4", 1),
             FIELD(ArrivalRecord, size_bytes, "size_bytes", "<i4", 1),
             FIELD(ArrivalRecord, features, "features", "<i4", feature_count),
             FIELD(ArrivalRecord, switch_index, "switch", "<i2", 1), FIELD(ArrivalRecord, port, "port", "<i2", 1),
-            FIELD(ArrivalRecord, flow_class, "flow_class", "|u1", 1), FIELD(ArrivalRecord, outcome, "outcome", "|u1", 1),
-            FIELD(ArrivalRecord, lqd_drop, "lqd_drop", "|u1", 1), FIELD(ArrivalRecord, exposed, "exposed", "|u1", 1),
-            FIELD(ArrivalRecord, asked, "asked", "|u1", 1), FIELD(ArrivalRecord, first_rtt, "first_rtt", "|u1", 1),
-            FIELD(ArrivalRecord, pad, "pad", "|u1", 2)});
+            FIELD(ArrivalRecord, flow_class, "flow_class", "|u1", 1),
+            FIELD(ArrivalRecord, outcome, "outcome", "|u1", 1), FIELD(ArrivalRecord, lqd_drop, "lqd_drop", "|u1", 1),
+            FIELD(ArrivalRecord, exposed, "exposed", "|u1", 1), FIELD(ArrivalRecord, asked, "asked", "|u1", 1),
+            FIELD(ArrivalRecord, first_rtt, "first_rtt", "|u1", 1), FIELD(ArrivalRecord, pad, "pad", "|u1", 2)});
     out["flow"] = std::pair(
         sizeof(FlowRecord),
         std::vector<FieldLayout>{
             FIELD(FlowRecord, start_ns, "start_ns", "<i8", 1), FIELD(FlowRecord, fct_ns, "fct_ns", "<i8", 1),
-            FIELD(FlowRecord, ideal_fct_ns, "ideal_fct_ns", "<i8", 1), FIELD(FlowRecord, size_bytes, "size_bytes", "<i8", 1),
-            FIELD(FlowRecord, source, "source", "<i4", 1), FIELD(FlowRecord, destination, "destination", "<i4", 1),
-            FIELD(FlowRecord, query, "query", "<i4", 1), FIELD(FlowRecord, retransmissions, "retransmissions", "<i4", 1),
+            FIELD(FlowRecord, ideal_fct_ns, "ideal_fct_ns", "<i8", 1),
+            FIELD(FlowRecord, size_bytes, "size_bytes", "<i8", 1), FIELD(FlowRecord, source, "source", "<i4", 1),
+            FIELD(FlowRecord, destination, "destination", "<i4", 1), FIELD(FlowRecord, query, "query", "<i4", 1),
+            FIELD(FlowRecord, retransmissions, "retransmissions", "<i4", 1),
             FIELD(FlowRecord, timeouts, "timeouts", "<i4", 1), FIELD(FlowRecord, flow_class, "flow_class", "|u1", 1),
             FIELD(FlowRecord, connected_in_advance, "connected_in_advance", "|u1", 1),
             FIELD(FlowRecord, pad, "pad", "|u1", 2)});
-    out["occupancy"] = std::pair(
-        sizeof(OccupancyRecord),
-        std::vector<FieldLayout>{FIELD(OccupancyRecord, time_ns, "time_ns", "<i8", 1),
-                                 FIELD(OccupancyRecord, occupancy_bytes, "occupancy_bytes", "<i8", 1),
-                                 FIELD(OccupancyRecord, longest_bytes, "longest_bytes", "<i8", 1),
-                                 FIELD(OccupancyRecord, switch_index, "switch", "<i4", 1),
-                                 FIELD(OccupancyRecord, pad, "pad", "<i4", 1)});
+    out["occupancy"] =
+        std::pair(sizeof(OccupancyRecord),
+                  std::vector<FieldLayout>{FIELD(OccupancyRecord, time_ns, "time_ns", "<i8", 1),
+                                           FIELD(OccupancyRecord, occupancy_bytes, "occupancy_bytes", "<i8", 1),
+                                           FIELD(OccupancyRecord, longest_bytes, "longest_bytes", "<i8", 1),
+                                           FIELD(OccupancyRecord, switch_index, "switch", "<i4", 1),
+                                           FIELD(OccupancyRecord, pad, "pad", "<i4", 1)});
     return out;
 }
 
@@ -300,16 +310,19 @@ nb::dict record_layout() {
 
 NB_MODULE(_native, m) {
     m.doc() = "Buffer policies, labels and features over known arrivals (C++).";
-    m.def("record_layout", &record_layout, "Layouts of the binary records: name -> (itemsize, [(field, offset, format, count)]).");
-    m.def("feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
-          "The features of an arrival, in the order of their columns.");
+    m.def("record_layout", &record_layout,
+          "Layouts of the binary records: name -> (itemsize, [(field, offset, format, count)]).");
+    m.def(
+        "feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
+        "The features of an arrival, in the order of their columns.");
     using namespace nb::literals;
     m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a, "port"_a, "predictions"_a = nb::none(),
-          "first_rtt"_a = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port", "victim"_a = "tail",
-          "seed"_a = 0, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25, "average_shift"_a = 5,
-          "features"_a = false,
+          "first_rtt"_a = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
+          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
+          "average_shift"_a = 5, "features"_a = false,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty queue sends one packet.");
-    nb::class_<Replay>(m, "Replay", "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
+    nb::class_<Replay>(m, "Replay",
+                       "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Replay::Switches&, Bytes, const std::string&, const std::string&,
                       const std::string&, std::uint64_t, Bytes, int, double, double>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,

@@ -15,9 +15,9 @@
 namespace foretail::buffer {
 
 inline constexpr std::array<std::string_view, 11> feature_names = {
-    "queue",           "queue_average",     "occupancy",      "occupancy_average",
-    "threshold",       "threshold_average", "thresholds_sum", "thresholds_sum_average",
-    "threshold_max",   "queues_over_share", "since_push_out",
+    "queue",         "queue_average",     "occupancy",      "occupancy_average",
+    "threshold",     "threshold_average", "thresholds_sum", "thresholds_sum_average",
+    "threshold_max", "queues_over_share", "since_push_out",
 };
 inline constexpr std::size_t real_feature_count = 4;
 inline constexpr std::size_t feature_count = feature_names.size();

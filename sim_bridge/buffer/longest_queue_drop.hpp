@@ -17,8 +17,8 @@ class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}
 
-    /// Admits `arrival` to `queues`, calling `pushing_out(port)` before and `pushed_out(port, packet)` after the removal
-    /// of each packet admitted earlier. Returns whether the arrival itself is in its queue.
+    /// Admits `arrival` to `queues`, calling `pushing_out(port)` before and `pushed_out(port, packet)` after the
+    /// removal of each packet admitted earlier. Returns whether the arrival itself is in its queue.
     template <class Payload, class PushingOut, class PushedOut>
     bool admit(PortQueues<Payload>& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
                PushedOut&& pushed_out) {

@@ -31,9 +31,10 @@ struct LineRate {
 /// What a switch is made of, as far as its buffer is concerned.
 struct Shape {
     Bytes capacity = 0;
-    std::vector<LineRate> rates;    ///< one per port
-    Tie tie = Tie::lowest_port;     ///< which of several longest queues is the longest
-    bool preemptive = false;        ///< the packet being sent may still be pushed out (slotted model: it leaves at the slot's end)
+    std::vector<LineRate> rates;  ///< one per port
+    Tie tie = Tie::lowest_port;   ///< which of several longest queues is the longest
+    bool preemptive =
+        false;  ///< the packet being sent may still be pushed out (slotted model: it leaves at the slot's end)
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
 };
@@ -105,8 +106,8 @@ public:
             Packet packet = ring.pop_front();
             resize(port, -packet.size);
             queue.sending = false;
-            next_departure_.set(port, Tournament::lowest);
             start(port, time);
+            if (!queue.sending) next_departure_.set(port, Tournament::lowest);
             departed(port, std::move(packet), time);
         }
     }

@@ -30,7 +30,8 @@ inline std::string feature_parameters(std::string_view name, FeatureScale scale)
 /// computed with other parameters.
 class PredictorLibrary {
 public:
-    PredictorLibrary(const std::string& path, FeatureScale scale) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    PredictorLibrary(const std::string& path, FeatureScale scale)
+        : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (!handle_) throw std::runtime_error("cannot load predictor library '" + path + "': " + dlerror());
         info_ = symbol<decltype(&foretail_predictor_info)>(path, "foretail_predictor_info")();
         score_ = symbol<decltype(&foretail_predictor_score)>(path, "foretail_predictor_score");
@@ -49,8 +50,8 @@ public:
             if (index == feature_count) refuse("wants the feature '" + name + "', which no switch computes");
             const std::string expected = feature_parameters(name, scale);
             if (info_->feature_params[i] != expected) {
-                refuse("was trained on feature '" + name + "' with '" + info_->feature_params[i] + "' but this run has '" +
-                       expected + "'");
+                refuse("was trained on feature '" + name + "' with '" + info_->feature_params[i] +
+                       "' but this run has '" + expected + "'");
             }
             inputs_.push_back(index);
         }

@@ -36,13 +36,13 @@ auto with_policy(std::string_view name, const PolicySettings& settings, Make&& m
                                 "': choose one of cs, dt, abm, lqd, followlqd, credence");
 }
 
-/// Where a run over known arrivals writes what it finds, a batch at a time; any pointer may be null. A fate that becomes
-/// known after its batch is gone is not reported.
+/// Where a run over known arrivals writes what it finds, a batch at a time; any pointer may be null. A fate that
+/// becomes known after its batch is gone is not reported.
 struct RunColumns {
-    std::uint8_t* outcome = nullptr;       ///< Outcome, pushed_out included
-    std::uint8_t* lqd_drop = nullptr;      ///< what the virtual LQD did
-    std::uint8_t* asked = nullptr;         ///< whether Credence used a prediction
-    std::uint8_t* exposed = nullptr;       ///< whether the safeguard did not apply
+    std::uint8_t* outcome = nullptr;   ///< Outcome, pushed_out included
+    std::uint8_t* lqd_drop = nullptr;  ///< what the virtual LQD did
+    std::uint8_t* asked = nullptr;     ///< whether Credence used a prediction
+    std::uint8_t* exposed = nullptr;   ///< whether the safeguard did not apply
     FeatureVector* features = nullptr;
 };
 
@@ -51,7 +51,8 @@ class RecordedRun {
 public:
     virtual ~RecordedRun() = default;
     /// Takes `n` arrivals in order of time; `predictions[i]` nonzero = drop, null = always accept.
-    virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions, const RunColumns& out) = 0;
+    virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions,
+                      const RunColumns& out) = 0;
     /// Sends what is still queued; `out` receives the open fates of the last batch.
     virtual void drain(const RunColumns& out) = 0;
     /// Lets go of the columns of the last `feed`.

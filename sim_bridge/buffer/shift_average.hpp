@@ -10,7 +10,8 @@
 
 namespace foretail::buffer {
 
-/// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift ticks.
+/// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift
+/// ticks.
 struct FeatureScale {
     int cell_shift = 8;
     int average_shift = 15;

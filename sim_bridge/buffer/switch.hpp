@@ -23,9 +23,9 @@ struct SwitchSettings {
     Shape shape;
     PushOutRules rules;
     FeatureScale scale;
-    bool labels = false;                ///< run the virtual LQD, for labels and virtual features
-    bool averages = false;              ///< keep the averages of the real queues, for the real features
-    std::optional<Bytes> fluid_slack;   ///< thresholds from fluid counters with this slack instead of the exact ones
+    bool labels = false;               ///< run the virtual LQD, for labels and virtual features
+    bool averages = false;             ///< keep the averages of the real queues, for the real features
+    std::optional<Bytes> fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones
 };
 
 /// Bytes through one port: in = out + refused + pushed_out + queued, always.

@@ -25,9 +25,13 @@ public:
     }
 
     void set(Port port, std::int64_t key) {
-        auto leaf = static_cast<std::size_t>(port);
+        const auto leaf = static_cast<std::size_t>(port);
         keys_[leaf] = key;
-        for (std::size_t node = (leaf + leaves_) / 2; node >= 1; node /= 2) winners_[node] = play(node);
+        for (std::size_t node = (leaf + leaves_) / 2; node >= 1; node /= 2) {
+            const Port before = winners_[node];
+            winners_[node] = play(node);
+            if (winners_[node] == before && before != port) return;  // nothing above has changed
+        }
     }
 
     [[nodiscard]] std::int64_t key(Port port) const { return keys_[static_cast<std::size_t>(port)]; }

@@ -64,7 +64,8 @@ public:
     [[nodiscard]] bool kept_last() const { return kept_last_; }
     /// Number of thresholds above an equal share B/N of the buffer.
     [[nodiscard]] std::int64_t queues_over_share() const { return queues_over_share_; }
-    /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means never.
+    /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
+    /// never.
     [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
         const Tick last = last_push_out_[static_cast<std::size_t>(port)];
         return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
@@ -99,7 +100,11 @@ private:
 class FluidLqd {
 public:
     FluidLqd(const Shape& shape, Bytes slack)
-        : capacity_(shape.capacity), slack_(slack), rates_(shape.rates), tie_(shape.tie), counters_(shape.rates.size()) {}
+        : capacity_(shape.capacity),
+          slack_(slack),
+          rates_(shape.rates),
+          tie_(shape.tie),
+          counters_(shape.rates.size()) {}
 
     void arrive(const Arrival& arrival) {
         drain(arrival.time);

@@ -32,17 +32,25 @@ using buffer::FlowClass;
 namespace {
 
 std::uint16_t read16(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] << 8 | bytes[1]); }
-std::uint32_t read32(const std::uint8_t* bytes) { return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2); }
+std::uint32_t read32(const std::uint8_t* bytes) {
+    return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2);
+}
 
 /// The retransmission timeout doubles when, and only when, it has expired.
-void count_timeout(buffer::FlowRecord* record, Time before, Time after) { record->timeouts += after == before + before; }
+void count_timeout(buffer::FlowRecord* record, Time before, Time after) {
+    record->timeouts += after == before + before;
+}
 
 void set_tcp_defaults(const Settings& settings) {
     const Transport& transport = settings.transport;
     const bool ecn = transport.mark_bytes > 0;
-    const std::array<std::pair<const char*, const char*>, 3> types{{{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
-    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) { return transport.name == known.first; });
-    if (type == types.end()) throw std::runtime_error("setting 'transport.name' is '" + transport.name + "': choose one of dctcp, cubic, newreno");
+    const std::array<std::pair<const char*, const char*>, 3> types{
+        {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
+    const auto* type =
+        std::find_if(types.begin(), types.end(), [&](const auto& known) { return transport.name == known.first; });
+    if (type == types.end())
+        throw std::runtime_error("setting 'transport.name' is '" + transport.name +
+                                 "': choose one of dctcp, cubic, newreno");
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
     set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));
@@ -62,14 +70,16 @@ void set_tcp_defaults(const Settings& settings) {
 
 }  // namespace
 
-Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan) : settings_(settings), plan_(std::move(plan)), progress_(plan_.size()) {
+Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
+    : settings_(settings), plan_(std::move(plan)), progress_(plan_.size()) {
     std::vector<std::uint32_t> used(static_cast<std::size_t>(settings_.topology.servers()));
     flows_of_server_.resize(used.size());
     for (std::size_t i = 0; i < plan_.size(); ++i) {
         const PlannedFlow& flow = plan_[i];
         auto& of_server = flows_of_server_[static_cast<std::size_t>(flow.source)];
         if (of_server.size() + first_source_port > std::numeric_limits<std::uint16_t>::max()) {
-            throw std::runtime_error("server " + std::to_string(flow.source) + " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
+            throw std::runtime_error("server " + std::to_string(flow.source) +
+                                     " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
         }
         source_ports_.push_back(static_cast<std::uint16_t>(first_source_port + of_server.size()));
         of_server.push_back(i);
@@ -114,25 +124,32 @@ void Flows::install(const std::vector<Ptr<Node>>& servers) {
         Ptr<Socket> socket = Socket::CreateSocket(servers_[server], TcpSocketFactory::GetTypeId());
         socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), listen_port));
         socket->Listen();
-        socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
-                                  Callback<void, Ptr<Socket>, const Address&>([this, server](Ptr<Socket> accepted, const Address& from) {
-                                      accept(static_cast<int>(server), accepted, from);
-                                  }));
+        socket->SetAcceptCallback(
+            MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
+            Callback<void, Ptr<Socket>, const Address&>([this, server](Ptr<Socket> accepted, const Address& from) {
+                accept(static_cast<int>(server), accepted, from);
+            }));
     }
     for (std::size_t i = 0; i < plan_.size(); ++i) {
-        Simulator::ScheduleWithContext(servers_[static_cast<std::size_t>(plan_[i].source)]->GetId(), NanoSeconds(plan_[i].connect_ns), &Flows::connect, this, i);
+        Simulator::ScheduleWithContext(servers_[static_cast<std::size_t>(plan_[i].source)]->GetId(),
+                                       NanoSeconds(plan_[i].connect_ns), &Flows::connect, this, i);
     }
 }
 
 void Flows::connect(std::size_t i) {
     const PlannedFlow& flow = plan_[i];
     const Transport& transport = settings_.transport;
-    Ptr<Socket> socket = Socket::CreateSocket(servers_[static_cast<std::size_t>(flow.source)], TcpSocketFactory::GetTypeId());
+    Ptr<Socket> socket =
+        Socket::CreateSocket(servers_[static_cast<std::size_t>(flow.source)], TcpSocketFactory::GetTypeId());
     // An incast response is sent as one window at line rate, as the paper's workload does.
-    const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1 : transport.initial_window_segments;
+    const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
+                                                                       : transport.initial_window_segments;
     socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
-    if (!transport.slow_start) socket->SetAttribute("InitialSlowStartThreshold", UintegerValue(static_cast<std::uint64_t>(transport.segment_bytes)));
-    socket->SetAttribute("SndBufSize", UintegerValue(static_cast<std::uint64_t>(std::max<std::int64_t>(flow.size_bytes, 1 << 17))));
+    if (!transport.slow_start)
+        socket->SetAttribute("InitialSlowStartThreshold",
+                             UintegerValue(static_cast<std::uint64_t>(transport.segment_bytes)));
+    socket->SetAttribute("SndBufSize",
+                         UintegerValue(static_cast<std::uint64_t>(std::max<std::int64_t>(flow.size_bytes, 1 << 17))));
     socket->TraceConnectWithoutContext("RTO", MakeBoundCallback(&count_timeout, &progress_[i].record));
     socket->Bind(InetSocketAddress(Ipv4Address(address_of(flow.source)), source_ports_[i]));
     socket->Connect(InetSocketAddress(Ipv4Address(address_of(flow.destination)), listen_port));
@@ -146,7 +163,8 @@ void Flows::connect(std::size_t i) {
 void Flows::send(std::size_t i, Ptr<Socket> socket) {
     const auto size = static_cast<std::uint32_t>(plan_[i].size_bytes);
     if (socket->Send(Create<Packet>(size)) != static_cast<int>(size)) {
-        throw std::runtime_error("ns-3 refused to send flow " + std::to_string(i) + " of " + std::to_string(size) + " bytes");
+        throw std::runtime_error("ns-3 refused to send flow " + std::to_string(i) + " of " + std::to_string(size) +
+                                 " bytes");
     }
     socket->Close();
 }
@@ -159,7 +177,8 @@ void Flows::accept(int, Ptr<Socket> socket, const Address& from) {
     const auto peer = InetSocketAddress::ConvertFrom(from);
     const int source = static_cast<int>(peer.GetIpv4().Get() - address_of(0));
     const std::size_t flow = flow_of(source, peer.GetPort());
-    socket->SetRecvCallback(Callback<void, Ptr<Socket>>([this, flow](Ptr<Socket> receiving) { receive(flow, receiving); }));
+    socket->SetRecvCallback(
+        Callback<void, Ptr<Socket>>([this, flow](Ptr<Socket> receiving) { receive(flow, receiving); }));
 }
 
 void Flows::receive(std::size_t i, Ptr<Socket> socket) {
@@ -177,8 +196,10 @@ void Flows::classify(Frame& frame, const std::uint8_t* headers) {
     frame.destination = static_cast<std::int32_t>(read32(headers + 16) - address_of(0));
     frame.ecn_capable = (headers[1] & 0x3) != 0;
     const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
-    std::uint64_t tuple = (static_cast<std::uint64_t>(read32(headers + 12)) << 32 | read32(headers + 16)) * 0x9E3779B97F4A7C15U;
-    tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) * 0xBF58476D1CE4E5B9U;
+    std::uint64_t tuple =
+        (static_cast<std::uint64_t>(read32(headers + 12)) << 32 | read32(headers + 16)) * 0x9E3779B97F4A7C15U;
+    tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) *
+            0xBF58476D1CE4E5B9U;
     frame.path_hash = static_cast<std::uint32_t>(tuple >> 32);
 
     if (destination_port != listen_port) {  // an answer of the receiver
@@ -188,7 +209,8 @@ void Flows::classify(Frame& frame, const std::uint8_t* headers) {
     const std::size_t i = flow_of(source, source_port);
     frame.flow = static_cast<std::int32_t>(i);
     Progress& progress = progress_[i];
-    const std::uint32_t payload = static_cast<std::uint32_t>(frame.size_bytes) - 20 - static_cast<std::uint32_t>(tcp[12] >> 4) * 4;
+    const std::uint32_t payload =
+        static_cast<std::uint32_t>(frame.size_bytes) - 20 - static_cast<std::uint32_t>(tcp[12] >> 4) * 4;
     if (payload == 0) {
         const bool syn = (tcp[13] & 0x02) != 0;
         progress.record.timeouts += syn && progress.syn_sent;  // a lost handshake costs a connection timeout

@@ -20,8 +20,8 @@ namespace foretail::ns3_driver {
 /// Sends the planned flows over ns-3's TCP and takes down what became of them.
 ///
 /// A flow completes when its last byte reaches the receiving application. Its ideal completion time is that of its
-/// segments sent back to back at line rate through an idle network, store and forward at every switch, connection set-up
-/// not included; both kinds of traffic are measured from the instant the application sends.
+/// segments sent back to back at line rate through an idle network, store and forward at every switch, connection
+/// set-up not included; both kinds of traffic are measured from the instant the application sends.
 class Flows {
 public:
     Flows(const Settings& settings, std::vector<PlannedFlow> plan);

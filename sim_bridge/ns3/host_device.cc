@@ -23,7 +23,11 @@ TypeId HostDevice::GetTypeId() {
 }
 
 HostDevice::HostDevice(buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer, Classifier classify)
-    : rate_(rate), delay_ns_(delay_ns), peer_(peer), classify_(std::move(classify)), address_(Mac48Address::Allocate()) {}
+    : rate_(rate),
+      delay_ns_(delay_ns),
+      peer_(peer),
+      classify_(std::move(classify)),
+      address_(Mac48Address::Allocate()) {}
 
 bool HostDevice::Send(Ptr<Packet> packet, const Address&, std::uint16_t) {
     Frame frame;
@@ -35,7 +39,8 @@ bool HostDevice::Send(Ptr<Packet> packet, const Address&, std::uint16_t) {
 
     const buffer::Tick now = Simulator::Now().GetNanoSeconds();
     free_at_ = std::max(now, free_at_) + rate_.duration(frame.size_bytes);
-    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now), &FrameReceiver::receive, peer_, std::move(frame));
+    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now), &FrameReceiver::receive,
+                                   peer_, std::move(frame));
     return true;
 }
 

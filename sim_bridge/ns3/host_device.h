@@ -48,7 +48,9 @@ public:
     ns3::Address GetMulticast(ns3::Ipv6Address) const override { return address_; }
     bool IsBridge() const override { return false; }
     bool IsPointToPoint() const override { return true; }
-    bool SendFrom(ns3::Ptr<ns3::Packet>, const ns3::Address&, const ns3::Address&, std::uint16_t) override { return false; }
+    bool SendFrom(ns3::Ptr<ns3::Packet>, const ns3::Address&, const ns3::Address&, std::uint16_t) override {
+        return false;
+    }
     ns3::Ptr<ns3::Node> GetNode() const override { return node_; }
     void SetNode(ns3::Ptr<ns3::Node> node) override { node_ = node; }
     bool NeedsArp() const override { return false; }

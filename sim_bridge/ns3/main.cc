@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// foretail-ns3 SETTINGS.json OUTPUT_FOLDER: one packet-level run. Progress goes to standard error as JSON lines; the exit
-// code is 0 after a complete run, 2 with one sentence on standard error otherwise.
+// foretail-ns3 SETTINGS.json OUTPUT_FOLDER: one packet-level run. Progress goes to standard error as JSON lines; the
+// exit code is 0 after a complete run, 2 with one sentence on standard error otherwise.
 #include <ns3/nstime.h>
 #include <ns3/simulator.h>
 #include <sys/resource.h>
@@ -34,7 +34,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 double cpu_seconds() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -42,7 +44,10 @@ double cpu_seconds() {
 class OccupancySampler {
 public:
     OccupancySampler(const Settings& settings, Network& network, const std::string& path)
-        : interval_(settings.occupancy_interval_ns), until_(settings.incast.connect_ahead_ns + settings.traffic_ns), network_(network), file_(path) {
+        : interval_(settings.occupancy_interval_ns),
+          until_(settings.incast.connect_ahead_ns + settings.traffic_ns),
+          network_(network),
+          file_(path) {
         Simulator::Schedule(NanoSeconds(settings.incast.connect_ahead_ns), &OccupancySampler::sample, this);
     }
     void close() { file_.close(); }
@@ -50,7 +55,8 @@ public:
 private:
     void sample() {
         for (auto& node : network_.switches) file_.write(node->sample());
-        if (Simulator::Now().GetNanoSeconds() + interval_ < until_) Simulator::Schedule(NanoSeconds(interval_), &OccupancySampler::sample, this);
+        if (Simulator::Now().GetNanoSeconds() + interval_ < until_)
+            Simulator::Schedule(NanoSeconds(interval_), &OccupancySampler::sample, this);
     }
 
     std::int64_t interval_, until_;
@@ -67,8 +73,11 @@ private:
     void tick() {
         if (seconds_since(last_) > 0.5) {
             last_ = Clock::now();
-            const json line{{"simulated_ns", Simulator::Now().GetNanoSeconds()}, {"end_ns", end_ns_}, {"flows", flows_.completed()},
-                            {"planned_flows", flows_.planned()}, {"wall_seconds", seconds_since(start_)}};
+            const json line{{"simulated_ns", Simulator::Now().GetNanoSeconds()},
+                            {"end_ns", end_ns_},
+                            {"flows", flows_.completed()},
+                            {"planned_flows", flows_.planned()},
+                            {"wall_seconds", seconds_since(start_)}};
             std::fprintf(stderr, "%s\n", line.dump().c_str());
         }
         Simulator::Schedule(NanoSeconds(end_ns_ / 1000 + 1), &ProgressReport::tick, this);
@@ -82,7 +91,10 @@ private:
 json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
 
 json to_json(const std::array<ClassCount, 5>& drops) {
-    return {{"over_threshold", to_json(drops[1])}, {"predicted", to_json(drops[2])}, {"buffer_full", to_json(drops[3])}, {"pushed_out", to_json(drops[4])}};
+    return {{"over_threshold", to_json(drops[1])},
+            {"predicted", to_json(drops[2])},
+            {"buffer_full", to_json(drops[3])},
+            {"pushed_out", to_json(drops[4])}};
 }
 
 json to_json(const SwitchNode& node, const Settings& settings, int index) {
@@ -149,6 +161,7 @@ void run(const std::string& settings_path, const std::string& folder) {
                     {"events", Simulator::GetEventCount()},
                     {"base_rtt_ns", settings.base_rtt_ns()},
                     {"first_rtt_bytes", settings.first_rtt_bytes()},
+                    {"average_shift", settings.scale.average_shift},
                     {"tau", predictor.tau()},
                     {"flipped_predictions", predictor.flipped()},
                     {"leaf_data_packets", leaf_data_packets},

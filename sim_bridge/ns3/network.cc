@@ -17,8 +17,9 @@ using buffer::Port;
 
 namespace {
 
-std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route, std::vector<LineRate> rates, std::int64_t buffer_bytes,
-                                        Predictor& predictor, ArrivalTrace* trace) {
+std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
+                                        std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
+                                        ArrivalTrace* trace) {
     const std::vector<SwitchLink> links(rates.size(), {s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
     settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false};
@@ -28,7 +29,8 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
     settings.averages = settings.labels;
     settings.fluid_slack = s.policy.fluid_slack_bytes;
     return buffer::with_policy(s.policy.name, s.policy.settings, [&](auto policy) -> std::unique_ptr<SwitchNode> {
-        return std::make_unique<PolicySwitch<decltype(policy)>>(index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
+        return std::make_unique<PolicySwitch<decltype(policy)>>(
+            index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
     });
 }
 
@@ -44,16 +46,21 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
         rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
-        const auto route = [leaf, servers = t.servers_per_leaf, spines = static_cast<std::uint32_t>(t.spines)](const Frame& frame) -> Port {
+        const auto route = [leaf, servers = t.servers_per_leaf,
+                            spines = static_cast<std::uint32_t>(t.spines)](const Frame& frame) -> Port {
             if (frame.destination / servers == leaf) return frame.destination % servers;
             return servers + static_cast<Port>(frame.path_hash % spines);
         };
-        network.switches.push_back(make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, trace));
+        network.switches.push_back(
+            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, trace));
     }
     for (int spine = 0; spine < t.spines; ++spine) {
         const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
-        const auto route = [servers = t.servers_per_leaf](const Frame& frame) -> Port { return frame.destination / servers; };
-        network.switches.push_back(make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, trace));
+        const auto route = [servers = t.servers_per_leaf](const Frame& frame) -> Port {
+            return frame.destination / servers;
+        };
+        network.switches.push_back(
+            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, trace));
     }
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         for (int spine = 0; spine < t.spines; ++spine) {
@@ -72,13 +79,15 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
         auto node = CreateObject<Node>();
         stack.Install(node);
         auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
-        auto device = CreateObject<HostDevice>(server_rate, t.link_delay_ns, leaf_switch.get(),
-                                               [&flows](Frame& frame, const std::uint8_t* headers) { flows.classify(frame, headers); });
+        auto device = CreateObject<HostDevice>(
+            server_rate, t.link_delay_ns, leaf_switch.get(),
+            [&flows](Frame& frame, const std::uint8_t* headers) { flows.classify(frame, headers); });
         node->AddDevice(device);
         leaf_switch->connect(server % t.servers_per_leaf, PeekPointer(device));
         auto ipv4 = node->GetObject<Ipv4>();
         const auto interface = ipv4->AddInterface(device);
-        ipv4->AddAddress(interface, Ipv4InterfaceAddress(Ipv4Address(Flows::address_of(server)), Ipv4Mask("255.0.0.0")));
+        ipv4->AddAddress(interface,
+                         Ipv4InterfaceAddress(Ipv4Address(Flows::address_of(server)), Ipv4Mask("255.0.0.0")));
         ipv4->SetUp(interface);
         network.servers.push_back(node);
     }

@@ -17,8 +17,8 @@ namespace foretail::ns3_driver {
 
 /// A leaf-spine network: servers with ns-3's IP stack, switches without one.
 ///
-/// Switches 0 .. leaves-1 are leaves, whose ports are their servers and then the spines; the spines follow, with one port
-/// per leaf. A leaf sends to other leaves by a hash of the 5-tuple, so that a flow stays on one path.
+/// Switches 0 .. leaves-1 are leaves, whose ports are their servers and then the spines; the spines follow, with one
+/// port per leaf. A leaf sends to other leaves by a hash of the 5-tuple, so that a flow stays on one path.
 struct Network {
     std::vector<ns3::Ptr<ns3::Node>> servers;
     std::vector<std::unique_ptr<SwitchNode>> switches;

@@ -26,7 +26,9 @@ public:
     }
 
 private:
-    [[noreturn]] void fail() const { throw std::runtime_error("cannot write '" + path_ + "': " + std::strerror(errno)); }
+    [[noreturn]] void fail() const {
+        throw std::runtime_error("cannot write '" + path_ + "': " + std::strerror(errno));
+    }
 
     struct Close {
         void operator()(std::FILE* file) const { std::fclose(file); }

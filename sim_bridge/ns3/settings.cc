@@ -2,6 +2,7 @@
 #include "ns3/settings.h"
 
 #include <bit>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -35,7 +36,8 @@ public:
     template <class T>
     [[nodiscard]] T at_least(const std::string& key, T least) const {
         const T found = get<T>(key);
-        if (!(found >= least)) refuse("setting '" + path(key) + "' must be at least " + json(least).dump() + ", not " + value(key).dump());
+        if (!(found >= least))
+            refuse("setting '" + path(key) + "' must be at least " + json(least).dump() + ", not " + value(key).dump());
         return found;
     }
     template <class Enum>
@@ -81,13 +83,15 @@ std::int64_t Settings::base_rtt_ns() const {
     const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
     const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
     const auto one_way = [&](std::int64_t payload) {
-        return 2 * (server.duration(packet_bytes(payload)) + spine.duration(packet_bytes(payload))) + 4 * topology.link_delay_ns;
+        return 2 * (server.duration(packet_bytes(payload)) + spine.duration(packet_bytes(payload))) +
+               4 * topology.link_delay_ns;
     };
     return one_way(transport.segment_bytes) + one_way(0);
 }
 
 std::int64_t Settings::first_rtt_bytes() const {
-    return static_cast<std::int64_t>(static_cast<double>(base_rtt_ns()) * static_cast<double>(topology.server_link_bps) / 8e9);
+    return static_cast<std::int64_t>(static_cast<double>(base_rtt_ns()) *
+                                     static_cast<double>(topology.server_link_bps) / 8e9);
 }
 
 Settings read_settings(const std::string& path) {
@@ -106,15 +110,17 @@ Settings read_settings(const std::string& path) {
     s.seed = root.get<std::uint64_t>("seed");
 
     const Group topology = root.group("topology");
-    s.topology = {.leaves = topology.at_least("leaves", 2),
-                  .spines = topology.at_least("spines", 1),
-                  .servers_per_leaf = topology.at_least("servers_per_leaf", 1),
-                  .server_link_bps = topology.at_least<std::int64_t>("server_link_bps", 1),
-                  .spine_link_bps = topology.at_least<std::int64_t>("spine_link_bps", 1),
-                  .link_delay_ns = topology.at_least<std::int64_t>("link_delay_ns", 0),
-                  .buffer_bytes_per_port_per_gbps = topology.at_least<std::int64_t>("buffer_bytes_per_port_per_gbps", 1),
-                  .wire_overhead_bytes = topology.at_least<std::int64_t>("wire_overhead_bytes", 0)};
-    if (s.topology.servers() > 65535 || s.topology.spines > 4096) refuse("setting 'topology' has more than 65535 servers or 4096 spines");
+    s.topology = {
+        .leaves = topology.at_least("leaves", 2),
+        .spines = topology.at_least("spines", 1),
+        .servers_per_leaf = topology.at_least("servers_per_leaf", 1),
+        .server_link_bps = topology.at_least<std::int64_t>("server_link_bps", 1),
+        .spine_link_bps = topology.at_least<std::int64_t>("spine_link_bps", 1),
+        .link_delay_ns = topology.at_least<std::int64_t>("link_delay_ns", 0),
+        .buffer_bytes_per_port_per_gbps = topology.at_least<std::int64_t>("buffer_bytes_per_port_per_gbps", 1),
+        .wire_overhead_bytes = topology.at_least<std::int64_t>("wire_overhead_bytes", 0)};
+    if (s.topology.servers() > 65535 || s.topology.spines > 4096)
+        refuse("setting 'topology' has more than 65535 servers or 4096 spines");
 
     const Group background = root.group("background");
     s.background = {.load = background.at_least("load", 0.0),
@@ -124,7 +130,9 @@ Settings read_settings(const std::string& path) {
     const auto& sizes = s.background.size_bytes;
     const auto& shares = s.background.cumulative;
     if (sizes.size() != shares.size() || sizes.size() < 2 || shares.front() != 0 || shares.back() != 1) {
-        refuse("settings 'background.size_bytes' and 'background.cumulative' must be equally long, from share 0 to share 1");
+        refuse(
+            "settings 'background.size_bytes' and 'background.cumulative' must be equally long, from share 0 to share "
+            "1");
     }
     for (std::size_t i = 1; i < sizes.size(); ++i) {
         if (sizes[i] < sizes[i - 1] || shares[i] < shares[i - 1] || sizes[0] < 0) {
@@ -139,10 +147,11 @@ Settings read_settings(const std::string& path) {
                 .responders = peers(incast, "responders"),
                 .connect_ahead_ns = incast.at_least<std::int64_t>("connect_ahead_ns", 0)};
     if (!(s.incast.burst_fraction > 0)) refuse("setting 'incast.burst_fraction' must be above 0");
-    const int responders = s.topology.servers_per_leaf * (s.incast.responders == Peers::next_leaf ? 1 : s.topology.leaves - 1);
+    const int responders =
+        s.topology.servers_per_leaf * (s.incast.responders == Peers::next_leaf ? 1 : s.topology.leaves - 1);
     if (s.incast.fan_in > responders) {
-        refuse("setting 'incast.fan_in' is " + std::to_string(s.incast.fan_in) + " but only " + std::to_string(responders) +
-               " servers can respond");
+        refuse("setting 'incast.fan_in' is " + std::to_string(s.incast.fan_in) + " but only " +
+               std::to_string(responders) + " servers can respond");
     }
 
     const Group transport = root.group("transport");
@@ -163,32 +172,44 @@ Settings read_settings(const std::string& path) {
 
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
-    s.policy.settings = {.alpha = policy.get<double>("alpha"), .first_rtt_alpha = policy.get<double>("first_rtt_alpha"), .interval = 1};
-    if (!(s.policy.settings.alpha > 0) || !(s.policy.settings.first_rtt_alpha > 0)) refuse("settings 'policy.alpha' and 'policy.first_rtt_alpha' must be above 0");
+    s.policy.settings = {
+        .alpha = policy.get<double>("alpha"), .first_rtt_alpha = policy.get<double>("first_rtt_alpha"), .interval = 1};
+    if (!(s.policy.settings.alpha > 0) || !(s.policy.settings.first_rtt_alpha > 0))
+        refuse("settings 'policy.alpha' and 'policy.first_rtt_alpha' must be above 0");
     if (policy.choice<bool>("virtual_lqd", {{"exact", false}, {"fluid", true}})) {
         s.policy.fluid_slack_bytes = policy.at_least<std::int64_t>("fluid_slack_bytes", 0);
     }
-    if (policy.choice<bool>("predictor", {{"accept", false}, {"library", true}})) s.policy.library = policy.get<std::string>("library");
+    if (policy.choice<bool>("predictor", {{"accept", false}, {"library", true}}))
+        s.policy.library = policy.get<std::string>("library");
     if (!policy.is_null("tau")) s.policy.tau = policy.get<std::int64_t>("tau");
     s.policy.flip_probability = policy.at_least("flip_probability", 0.0);
     if (s.policy.flip_probability > 1) refuse("setting 'policy.flip_probability' must be at most 1");
 
     using namespace buffer;
     const Group rules = root.group("rules");
-    s.rules = {.counting = rules.choice<Counting>("counting", {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
-               .tie = rules.choice<Tie>("tie", {{"lowest_port", Tie::lowest_port}, {"highest_port", Tie::highest_port}}),
-               .victim = rules.choice<Victim>("victim", {{"tail", Victim::tail}, {"tail_kept", Victim::tail_kept}, {"head", Victim::head}, {"random", Victim::random}}),
-               .seed = s.seed};
+    s.rules = {
+        .counting =
+            rules.choice<Counting>("counting", {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
+        .tie = rules.choice<Tie>("tie", {{"lowest_port", Tie::lowest_port}, {"highest_port", Tie::highest_port}}),
+        .victim = rules.choice<Victim>("victim", {{"tail", Victim::tail},
+                                                  {"tail_kept", Victim::tail_kept},
+                                                  {"head", Victim::head},
+                                                  {"random", Victim::random}}),
+        .seed = s.seed};
 
     const Group features = root.group("features");
     const auto cell_bytes = features.at_least<std::int64_t>("cell_bytes", 1);
-    if (!std::has_single_bit(static_cast<std::uint64_t>(cell_bytes))) refuse("setting 'features.cell_bytes' must be a power of two");
-    s.scale = {.cell_shift = std::countr_zero(static_cast<std::uint64_t>(cell_bytes)), .average_shift = features.at_least("average_shift", 0), .tick_shift = 10};
+    if (!std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))
+        refuse("setting 'features.cell_bytes' must be a power of two");
+    s.policy.settings.interval = s.base_rtt_ns();
+    const int nearest = static_cast<int>(std::lround(std::log2(static_cast<double>(s.base_rtt_ns()))));
+    s.scale = {.cell_shift = std::countr_zero(static_cast<std::uint64_t>(cell_bytes)),
+               .average_shift = features.is_null("average_shift") ? nearest : features.at_least("average_shift", 0),
+               .tick_shift = 10};
     if (s.scale.average_shift > 24) refuse("setting 'features.average_shift' must be at most 24");
 
     s.trace = root.get<bool>("trace");
     s.occupancy_interval_ns = root.at_least<std::int64_t>("occupancy_interval_ns", 1);
-    s.policy.settings.interval = s.base_rtt_ns();
     return s;
 }
 

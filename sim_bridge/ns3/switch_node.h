@@ -48,7 +48,8 @@ class SwitchNode : public FrameReceiver {
 public:
     using Route = std::function<buffer::Port(const Frame&)>;
 
-    SwitchNode(int index, Route route, std::vector<SwitchLink> links) : index_(index), route_(std::move(route)), links_(std::move(links)) {}
+    SwitchNode(int index, Route route, std::vector<SwitchLink> links)
+        : index_(index), route_(std::move(route)), links_(std::move(links)) {}
 
     void connect(buffer::Port port, FrameReceiver* peer) { links_[static_cast<std::size_t>(port)].peer = peer; }
     [[nodiscard]] std::uint32_t context() const override { return ns3::Simulator::NO_CONTEXT; }
@@ -83,8 +84,8 @@ public:
     };
     using Buffer = buffer::Switch<Policy, Queued>;
 
-    PolicySwitch(int index, Route route, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings, Policy policy,
-                 std::int64_t mark_bytes, Predictor* predictor, ArrivalTrace* trace)
+    PolicySwitch(int index, Route route, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
+                 Policy policy, std::int64_t mark_bytes, Predictor* predictor, ArrivalTrace* trace)
         : SwitchNode(index, std::move(route), std::move(links)),
           buffer_(settings, std::move(policy)),
           wires_(links_.size()),
@@ -125,14 +126,18 @@ public:
             return answer.drop;
         };
         const auto outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, *this);
-        if (outcome != buffer::Outcome::accepted) (data ? counts_.data_drops : counts_.control_drops)[static_cast<std::size_t>(outcome)].add(arrival.size);
+        if (outcome != buffer::Outcome::accepted)
+            (data ? counts_.data_drops : counts_.control_drops)[static_cast<std::size_t>(outcome)].add(arrival.size);
         if (record) record->outcome = outcome;
         schedule_delivery(port);
     }
 
     buffer::OccupancyRecord sample() override {
         buffer_.advance(now(), *this);
-        return {.time_ns = now(), .occupancy_bytes = buffer_.queues().occupancy(), .longest_bytes = buffer_.queues().longest(), .switch_index = index_};
+        return {.time_ns = now(),
+                .occupancy_bytes = buffer_.queues().occupancy(),
+                .longest_bytes = buffer_.queues().longest(),
+                .switch_index = index_};
     }
     void settle_labels() override { buffer_.settle_labels(*this); }
     void check_conservation() const override {
@@ -145,7 +150,8 @@ public:
         for (const auto& drops : {counts_.data_drops, counts_.control_drops}) {
             for (const auto& drop : drops) out += drop.bytes;
         }
-        if (queued != buffer_.queues().occupancy() || counts_.data_in.bytes + counts_.control_in.bytes != out + queued) fail_conservation("the buffer");
+        if (queued != buffer_.queues().occupancy() || counts_.data_in.bytes + counts_.control_in.bytes != out + queued)
+            fail_conservation("the buffer");
     }
     [[nodiscard]] std::int64_t queued_bytes() const override { return buffer_.queues().occupancy(); }
     [[nodiscard]] std::int64_t buffer_bytes() const override { return buffer_.queues().capacity(); }
@@ -155,11 +161,13 @@ public:
     void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
         Frame& frame = packet.payload.frame;
         (frame.flow_class != buffer::FlowClass::control ? counts_.data_out : counts_.control_out).add(packet.size);
-        wires_[static_cast<std::size_t>(port)].in_flight.push_back({std::move(frame), time + links_[static_cast<std::size_t>(port)].delay_ns});
+        wires_[static_cast<std::size_t>(port)].in_flight.push_back(
+            {std::move(frame), time + links_[static_cast<std::size_t>(port)].delay_ns});
     }
     void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
         counts_.data_drops[static_cast<std::size_t>(buffer::Outcome::pushed_out)].add(packet.size);
-        if (packet.payload.row != buffer::no_row) trace_->record(packet.payload.row).outcome = buffer::Outcome::pushed_out;
+        if (packet.payload.row != buffer::no_row)
+            trace_->record(packet.payload.row).outcome = buffer::Outcome::pushed_out;
     }
     void fate(buffer::Row row, buffer::Tick time, bool dropped) { trace_->settle(row, time, dropped); }
 
@@ -201,7 +209,8 @@ private:
         }
         wire.scheduled = true;
         const FrameReceiver* peer = links_[static_cast<std::size_t>(port)].peer;
-        ns3::Simulator::ScheduleWithContext(peer->context(), ns3::NanoSeconds(time - now()), &PolicySwitch::deliver, this, port);
+        ns3::Simulator::ScheduleWithContext(peer->context(), ns3::NanoSeconds(time - now()), &PolicySwitch::deliver,
+                                            this, port);
     }
     void deliver(buffer::Port port) {
         buffer_.advance(now(), *this);

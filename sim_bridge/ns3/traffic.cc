@@ -14,14 +14,16 @@ namespace {
 double mean_size(const Background& background) {
     double mean = 0;
     for (std::size_t i = 1; i < background.size_bytes.size(); ++i) {
-        mean += (background.cumulative[i] - background.cumulative[i - 1]) * (background.size_bytes[i] + background.size_bytes[i - 1]) / 2;
+        mean += (background.cumulative[i] - background.cumulative[i - 1]) *
+                (background.size_bytes[i] + background.size_bytes[i - 1]) / 2;
     }
     return mean;
 }
 
 std::int64_t draw_size(const Background& background, double share) {
     const auto& shares = background.cumulative;
-    const auto upper = static_cast<std::size_t>(std::upper_bound(shares.begin(), shares.end() - 1, share) - shares.begin());
+    const auto upper =
+        static_cast<std::size_t>(std::upper_bound(shares.begin(), shares.end() - 1, share) - shares.begin());
     const double low = background.size_bytes[upper - 1], high = background.size_bytes[upper];
     const double width = shares[upper] - shares[upper - 1];
     const double size = width > 0 ? low + (high - low) * (share - shares[upper - 1]) / width : high;
@@ -43,7 +45,8 @@ std::vector<int> peers_of(int server, Peers peers, const Topology& topology) {
 void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
     if (s.background.load <= 0) return;
     const double uplink_bps = static_cast<double>(s.topology.spines) * static_cast<double>(s.topology.spine_link_bps);
-    const double flows_per_second = s.background.load * uplink_bps / s.topology.servers_per_leaf / (8 * mean_size(s.background));
+    const double flows_per_second =
+        s.background.load * uplink_bps / s.topology.servers_per_leaf / (8 * mean_size(s.background));
     for (int server = 0; server < s.topology.servers(); ++server) {
         const auto peers = peers_of(server, s.background.destinations, s.topology);
         RandomStream random(s.seed, RandomStream::Purpose::background, static_cast<std::uint32_t>(server));
@@ -51,8 +54,11 @@ void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
         for (; time < static_cast<double>(s.traffic_ns); time += random.exponential(1e9 / flows_per_second)) {
             const std::int64_t start = s.incast.connect_ahead_ns + static_cast<std::int64_t>(time);
             const int peer = peers[static_cast<std::size_t>(random.below(static_cast<int>(peers.size())))];
-            flows.push_back({.start_ns = start, .connect_ns = start, .size_bytes = draw_size(s.background, random.uniform()),
-                             .source = server, .destination = peer});
+            flows.push_back({.start_ns = start,
+                             .connect_ns = start,
+                             .size_bytes = draw_size(s.background, random.uniform()),
+                             .source = server,
+                             .destination = peer});
         }
     }
 }
@@ -72,8 +78,12 @@ void plan_incast(const Settings& s, std::vector<PlannedFlow>& flows) {
             for (int i = 0; i < s.incast.fan_in; ++i) {
                 const int left = static_cast<int>(peers.size()) - i;
                 std::swap(peers[static_cast<std::size_t>(i)], peers[static_cast<std::size_t>(i + random.below(left))]);
-                flows.push_back({.start_ns = start, .connect_ns = start - s.incast.connect_ahead_ns, .size_bytes = response,
-                                 .source = peers[static_cast<std::size_t>(i)], .destination = server, .query = query,
+                flows.push_back({.start_ns = start,
+                                 .connect_ns = start - s.incast.connect_ahead_ns,
+                                 .size_bytes = response,
+                                 .source = peers[static_cast<std::size_t>(i)],
+                                 .destination = server,
+                                 .query = query,
                                  .flow_class = buffer::FlowClass::incast});
             }
         }

@@ -19,8 +19,8 @@ struct PlannedFlow {
     buffer::FlowClass flow_class = buffer::FlowClass::background;
 };
 
-/// All flows of a run in order of their start. Every server has its own random stream per kind of traffic, so neither the
-/// policy nor the other kind changes a flow.
+/// All flows of a run in order of their start. Every server has its own random stream per kind of traffic, so neither
+/// the policy nor the other kind changes a flow.
 std::vector<PlannedFlow> plan_traffic(const Settings& settings);
 
 }  // namespace foretail::ns3_driver

@@ -1,0 +1,74 @@
+"""Small driver settings that congest, for tests on real ns-3."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+MILLISECOND = 1_000_000
+
+_TINY: dict[str, Any] = {
+    "format": 1,
+    "seed": 1,
+    "topology": {
+        "leaves": 2,
+        "spines": 2,
+        "servers_per_leaf": 4,
+        "server_link_bps": 10_000_000_000,
+        "spine_link_bps": 10_000_000_000,
+        "link_delay_ns": 3000,
+        "buffer_bytes_per_port_per_gbps": 5120,
+        "wire_overhead_bytes": 2,
+    },
+    "background": {
+        "load": 0.8,
+        "destinations": "next_leaf",
+        "size_bytes": [0, 10_000, 100_000, 1_000_000],
+        "cumulative": [0, 0.4, 0.9, 1],
+    },
+    "incast": {
+        "queries_per_second_per_server": 1000.0,
+        "burst_fraction": 1.5,
+        "fan_in": 4,
+        "responders": "next_leaf",
+        "connect_ahead_ns": 1_500_000,
+    },
+    "transport": {
+        "name": "dctcp",
+        "segment_bytes": 1400,
+        "initial_window_segments": 22,
+        "slow_start": False,
+        "min_rto_ns": 10 * MILLISECOND,
+        "delayed_ack_segments": 1,
+        "mark_bytes": 14_400,
+    },
+    "traffic_ns": 3 * MILLISECOND,
+    "drain_ns": 100 * MILLISECOND,
+    "policy": {
+        "name": "lqd",
+        "alpha": 0.5,
+        "first_rtt_alpha": 64.0,
+        "virtual_lqd": "exact",
+        "fluid_slack_bytes": 0,
+        "predictor": "accept",
+        "library": None,
+        "tau": None,
+        "flip_probability": 0.0,
+    },
+    "rules": {"counting": "counted", "tie": "lowest_port", "victim": "tail"},
+    "features": {"cell_bytes": 256, "average_shift": None},
+    "trace": False,
+    "occupancy_interval_ns": 30_000,
+}
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """The tiny scenario with changes such as ``policy__name="dt"`` or ``seed=2``."""
+    document = copy.deepcopy(_TINY)
+    for path, value in changes.items():
+        *groups, key = path.split("__")
+        node = document
+        for group in groups:
+            node = node[group]
+        node[key] = value
+    return document

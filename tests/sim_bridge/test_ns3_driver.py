@@ -1,0 +1,348 @@
+"""The ns-3 driver on real packets: invariants, determinism, labels, and what bad settings get."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
+from foretail.sim_bridge.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
+from tests.scenarios import settings
+
+pytestmark = pytest.mark.ns3
+
+POLICIES = ("cs", "dt", "abm", "lqd", "followlqd", "credence")
+DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
+
+
+@pytest.fixture(scope="module")
+def simulate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Runs the driver once per distinct settings."""
+    runs: dict[str, DriverRun] = {}
+
+    def run(**changes: Any) -> DriverRun:
+        document = settings(**changes)
+        key = json.dumps(document)
+        if key not in runs:
+            runs[key] = run_driver(document, tmp_path_factory.mktemp("run"))
+        return runs[key]
+
+    yield run
+    for done in runs.values():
+        shutil.rmtree(done.folder)
+
+
+def arrivals_of(run: DriverRun) -> Records:
+    return read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
+
+
+def total(run: DriverRun, *path: str) -> int:
+    """A counter summed over all switches."""
+    sums = 0
+    for node in run.summary["switches"]:
+        for key in path:
+            node = node[key]
+        sums += node
+    return sums
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> None:
+    run = simulate(policy__name=policy)
+    for node in run.summary["switches"]:
+        for unit in ("packets", "bytes"):
+            dropped = sum(node[f"{kind}_drops"][why][unit] for kind in ("data", "control") for why in DROPS)
+            gone = node["data_out"][unit] + node["control_out"][unit] + dropped
+            assert node["data_in"][unit] + node["control_in"][unit] == gone
+        assert node["queued_bytes"] == 0
+    assert run.summary["completed_flows"] == run.summary["flows"] > 50
+    assert sum(total(run, "data_drops", why, "packets") for why in DROPS) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, policy: str) -> None:
+    document = settings(policy__name=policy, trace=True, traffic_ns=1_000_000)
+    run = run_driver(document, tmp_path, executable=build_driver(debug=True))
+    assert run.summary["completed_flows"] == run.summary["flows"]
+
+
+def test_only_lqd_pushes_out_and_only_data(simulate: Any) -> None:
+    for policy in POLICIES:
+        run = simulate(policy__name=policy)
+        assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy == "lqd")
+        assert total(run, "control_drops", "pushed_out", "packets") == 0
+
+
+def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
+    run = simulate(trace=True)
+    assert total(run, "threshold_deficits") == 0
+    records = arrivals_of(run)
+    data = records[records["flow_class"] != FlowClass.CONTROL]
+    lost = np.isin(data["outcome"], [Outcome.BUFFER_FULL, Outcome.PUSHED_OUT])
+    np.testing.assert_array_equal(lost, data["lqd_drop"] == 1)
+    assert run.summary["labelled_drops"] == np.count_nonzero(lost) > 100
+
+
+def test_fluid_thresholds_misfire_under_lqd(simulate: Any) -> None:
+    run = simulate(trace=True, policy__virtual_lqd="fluid")
+    assert total(run, "threshold_deficits") > 0.01 * total(run, "data_in", "packets")
+
+
+def test_fluid_thresholds_with_slack_misfire_less(simulate: Any) -> None:
+    tight = simulate(trace=True, policy__virtual_lqd="fluid")
+    slack = simulate(trace=True, policy__virtual_lqd="fluid", policy__fluid_slack_bytes=3000)
+    assert total(slack, "threshold_deficits") < total(tight, "threshold_deficits")
+
+
+def test_same_seed_same_bytes(simulate: Any, tmp_path: Path) -> None:
+    first = simulate(trace=True)
+    second = run_driver(settings(trace=True), tmp_path)
+    for name in ("arrivals.bin", "flows.bin", "occupancy.bin"):
+        assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
+
+
+def test_a_trace_changes_nothing(simulate: Any) -> None:
+    np.testing.assert_array_equal(simulate(trace=True).flows(), simulate().flows())
+
+
+def test_another_seed_has_other_flows(simulate: Any) -> None:
+    assert len(simulate().flows()) != len(simulate(seed=2).flows())
+
+
+def planned(run: DriverRun) -> Records:
+    fields = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class"]
+    return np.asarray(run.flows()[fields])
+
+
+def test_policies_see_the_same_flows(simulate: Any) -> None:
+    for policy in POLICIES:
+        np.testing.assert_array_equal(planned(simulate(policy__name=policy)), planned(simulate()))
+
+
+def test_one_kind_of_traffic_does_not_change_the_other(simulate: Any) -> None:
+    both = planned(simulate())
+    fewer_queries = planned(simulate(incast__queries_per_second_per_server=100.0))
+    more_load = planned(simulate(background__load=0.3))
+    background, incast = (kind.value for kind in (FlowClass.BACKGROUND, FlowClass.INCAST))
+    np.testing.assert_array_equal(
+        both[both["flow_class"] == background], fewer_queries[fewer_queries["flow_class"] == background]
+    )
+    np.testing.assert_array_equal(both[both["flow_class"] == incast], more_load[more_load["flow_class"] == incast])
+
+
+def test_load_and_burst_are_as_asked(simulate: Any) -> None:
+    run = simulate(traffic_ns=60_000_000, incast__queries_per_second_per_server=0.0, drain_ns=0)
+    flows = run.flows()
+    offered_bps = 8 * flows["size_bytes"].sum() / 0.06 / 2  # per leaf
+    assert offered_bps == pytest.approx(0.8 * 2 * 10e9, rel=0.1)
+    queries = simulate().flows()
+    queries = queries[queries["flow_class"] == FlowClass.INCAST]
+    leaf_buffer = 5120 * 60
+    for query in np.unique(queries["query"]):
+        responses = queries[queries["query"] == query]
+        assert len(np.unique(responses["source"])) == len(responses) == 4
+        assert len(np.unique(responses["start_ns"])) == len(np.unique(responses["destination"])) == 1
+        assert responses["size_bytes"].sum() == pytest.approx(1.5 * leaf_buffer, abs=4)
+
+
+def test_a_flow_alone_takes_exactly_its_ideal_time(simulate: Any) -> None:
+    run = simulate(
+        background__load=0.0,
+        incast__queries_per_second_per_server=40.0,
+        incast__fan_in=1,
+        incast__burst_fraction=0.2,
+        traffic_ns=100_000_000,
+    )
+    flows = run.flows()
+    starts = flows["start_ns"]
+    alone = np.all(np.abs(starts[:, None] - starts[None, :]) + 10**9 * np.eye(len(starts)) > 500_000, axis=1)
+    assert alone.sum() >= 10
+    ns3_sends_after_ns = 1  # TcpSocketBase sends one time step after the application has handed over its bytes
+    np.testing.assert_array_equal(flows["fct_ns"][alone], flows["ideal_fct_ns"][alone] + ns3_sends_after_ns)
+
+
+def test_no_flow_beats_its_ideal_time(simulate: Any) -> None:
+    for policy in POLICIES:
+        flows = simulate(policy__name=policy).flows()
+        assert np.all(flows["fct_ns"] >= flows["ideal_fct_ns"])
+
+
+def test_unfinished_flows_say_so(simulate: Any) -> None:
+    run = simulate(policy__name="dt", drain_ns=0)
+    unfinished = run.flows()["fct_ns"] < 0
+    assert np.count_nonzero(unfinished) == run.summary["flows"] - run.summary["completed_flows"] > 0
+
+
+def test_a_flow_keeps_to_one_path(simulate: Any) -> None:
+    records = arrivals_of(simulate(trace=True))
+    data = records[records["flow_class"] != FlowClass.CONTROL]
+    ports: dict[tuple[int, int], int] = {}
+    for switch, flow, port in np.unique(data[["switch", "flow", "port"]]).tolist():
+        assert ports.setdefault((switch, flow), port) == port
+    assert len({port for (switch, _), port in ports.items() if switch == 0 and port >= 4}) == 2  # both uplinks are used
+
+
+def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
+    run = simulate(policy__name="dt")
+    flows = run.flows()
+    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
+    assert flows["retransmissions"].sum() >= dropped
+    timed_out = flows["timeouts"] > 0
+    assert timed_out.sum() > 5
+    assert np.all(flows["fct_ns"][timed_out] > 10_000_000)  # one minimum timeout at least
+    assert np.all(flows["timeouts"][flows["retransmissions"] == 0] == 0)
+
+
+def test_marks_follow_the_threshold(simulate: Any) -> None:
+    marked = [total(simulate(transport__mark_bytes=at), "marked") for at in (1_440, 14_400, 144_000)]
+    assert marked[0] > marked[1] > marked[2]
+    assert total(simulate(transport__name="newreno", transport__mark_bytes=0), "marked") == 0
+
+
+@pytest.mark.parametrize("name", ["cubic", "newreno"])
+def test_other_transports_finish(simulate: Any, name: str) -> None:
+    run = simulate(transport__name=name, transport__slow_start=True, transport__initial_window_segments=10)
+    assert run.summary["completed_flows"] == run.summary["flows"]
+
+
+def test_flips_have_a_stream_of_their_own(simulate: Any) -> None:
+    never, some, always = (simulate(policy__name="credence", policy__flip_probability=p) for p in (0.0, 0.1, 1.0))
+    for run in (never, some, always):
+        np.testing.assert_array_equal(planned(run), planned(simulate()))
+    assert never.summary["flipped_predictions"] == total(never, "data_drops", "predicted", "packets") == 0
+    flipped, asked = some.summary["flipped_predictions"], total(some, "asked")
+    assert flipped == total(some, "data_drops", "predicted", "packets")
+    assert flipped == pytest.approx(0.1 * asked, rel=0.2)
+    assert total(always, "data_drops", "predicted", "packets") == total(always, "asked") > 0
+
+
+def test_buffers_follow_the_ports_of_each_switch(simulate: Any) -> None:
+    leaf, *_, spine = simulate().summary["switches"]
+    assert leaf["buffer_bytes"] == 5120 * 60
+    assert spine["buffer_bytes"] == 5120 * 20
+
+
+def test_progress_reports_move_forward(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    run_driver(settings(traffic_ns=15_000_000), tmp_path, seen.append)
+    assert seen
+    assert [p.simulated_ns for p in seen] == sorted(p.simulated_ns for p in seen)
+
+
+BAD_SETTINGS = [
+    ({"background__load": -0.1}, "background.load"),
+    ({"incast__burst_fraction": 0.0}, "incast.burst_fraction"),
+    ({"incast__fan_in": 5}, "incast.fan_in"),
+    ({"topology__leaves": 1}, "topology.leaves"),
+    ({"topology__server_link_bps": "fast"}, "topology.server_link_bps"),
+    ({"background__cumulative": [0, 0.9, 0.4, 1]}, "background.cumulative"),
+    ({"background__cumulative": [0, 1]}, "background.cumulative"),
+    ({"transport__name": "carrier_pigeon"}, "carrier_pigeon"),
+    ({"transport__mark_bytes": 0}, "transport.mark_bytes"),
+    ({"policy__name": "magic"}, "magic"),
+    ({"policy__flip_probability": 1.5}, "policy.flip_probability"),
+    ({"policy__predictor": "oracle"}, "policy.predictor"),
+    ({"policy__alpha": 0.0}, "policy.alpha"),
+    ({"rules__victim": "youngest"}, "rules.victim"),
+    ({"features__cell_bytes": 100}, "features.cell_bytes"),
+    ({"traffic_ns": 0}, "traffic_ns"),
+    ({"format": 2}, "format"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), BAD_SETTINGS)
+def test_bad_settings_are_named_in_one_sentence(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ForetailError, match=named) as caught:
+        run_driver(settings(**changes), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["settings.json"]
+
+
+def test_a_missing_setting_is_named(tmp_path: Path) -> None:
+    document = settings()
+    del document["incast"]["fan_in"]
+    with pytest.raises(ForetailError, match=r"incast\.fan_in"):
+        run_driver(document, tmp_path)
+
+
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps(settings(trace=True)))
+
+    def little_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    done = subprocess.run(
+        [build_driver(), tmp_path / "settings.json", tmp_path],
+        preexec_fn=little_room,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: cannot write")
+    assert "arrivals.bin" in done.stderr
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_stopping_the_caller_stops_the_simulation(tmp_path: Path) -> None:
+    document = settings(traffic_ns=2_000_000_000)
+    code = (
+        "import json, sys; from pathlib import Path; from foretail.sim_bridge.driver import run_driver;"
+        "run_driver(json.loads(sys.argv[1]), Path(sys.argv[2]), lambda p: print('running', flush=True))"
+    )
+    command = [sys.executable, "-c", code, json.dumps(document), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "running\n"
+        children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
+        caller.send_signal(signal.SIGINT)
+        caller.wait(timeout=20)
+    assert caller.returncode != 0
+    assert children
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline, "the simulation outlived its caller"
+        time.sleep(0.05)
+
+
+def test_no_ns3_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ForetailError, match="holds no ns-3"):
+        find_ns3(tmp_path)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libns3.41-core.so").touch()
+    with pytest.raises(ForetailError, match=r"3\.41"):
+        find_ns3(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ForetailError, match="make setup"):
+        find_ns3()
+
+
+def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ForetailError, match="no C\\+\\+ compiler: no-such-compiler"):
+        build_driver()
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ns3" / "lib").mkdir(parents=True)
+    (tmp_path / "ns3" / "lib" / "libns3.44-core.so").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(ForetailError, match="does not build"):
+        build_driver(tmp_path / "ns3")
+    assert not list((tmp_path / "cache").rglob("foretail-ns3"))
+    assert not list((tmp_path / "cache" / "foretail" / "ns3-driver").iterdir())
