@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from foretail.pipelines.result import Table, plain, show, write_result
 
 
 def test_json_has_null_for_what_is_no_number(tmp_path: Path) -> None:
-    document = {
+    document: dict[Any, Any] = {
         "nan": math.nan,
         "infinity": [math.inf, -np.inf],
         "array": np.array([1.5, np.nan]),

@@ -1,0 +1,126 @@
+"""``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario in ns-3."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from foretail.configs.schema import DemoConfig, TrainConfig, register
+from foretail.pipelines import cli, stage
+from foretail.pipelines.evaluate import EvaluateResult, evaluate_policies
+from foretail.pipelines.export import ENSEMBLE_FILE, ExportedPredictor, export_to_store
+from foretail.pipelines.figures import write_figures
+from foretail.pipelines.result import Table
+from foretail.pipelines.simulation import Ns3
+from foretail.pipelines.store import Store
+from foretail.pipelines.train import TrainResult, train_model
+
+register()
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The whole path.
+
+    Attributes
+    ----------
+    trained, exported, evaluated : results of the stages
+    step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
+    figures : files below the run folder
+    """
+
+    trained: TrainResult
+    exported: ExportedPredictor
+    evaluated: EvaluateResult
+    step_seconds: dict[str, float]
+    figures: tuple[Path, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, seed, dataset hash and timing, JSON-like."""
+        return {
+            "train": self.trained.document(),
+            "export": self.exported,
+            "evaluate": self.evaluated.document(),
+            "step_seconds": self.step_seconds,
+            "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
+            "figures": self.figures,
+        }
+
+    def tables(self) -> list[Table]:
+        """Datasets, scores, proof, policies, differences, timings."""
+        ratio = self.credence_cpu_over_lqd()
+        notes = () if ratio is None else (f"CPU time per leaf data packet, Credence over LQD: {ratio:.3f}",)
+        steps = Table(
+            "Steps", ("step", "seconds"), tuple((step, seconds) for step, seconds in self.step_seconds.items()), notes
+        )
+        return [*self.trained.tables(), *self.evaluated.tables(), steps]
+
+    def credence_cpu_over_lqd(self) -> float | None:
+        """CPU seconds per leaf data packet of Credence with the forest over those of LQD, all seeds together."""
+        per_packet: dict[str, float] = {}
+        for policy in ("credence", "lqd"):
+            runs = [run for run in self.evaluated.runs if run.policy == policy]
+            packets = sum((run.packets_per_cpu_second or 0.0) * run.cpu_seconds for run in runs)
+            if not packets:
+                return None
+            per_packet[policy] = sum(run.cpu_seconds for run in runs) / packets
+        return per_packet["credence"] / per_packet["lqd"]
+
+
+def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
+    """Run every stage; what the store already has is not made again."""
+    store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
+    step_seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(step: str) -> Iterator[None]:
+        print(f"{step} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        yield
+        step_seconds[step] = time.monotonic() - started
+
+    with timed("collect and train"):
+        trained = train_model(_train_config(config), store, ns3)
+    with timed("export to C and prove"):
+        exported = export_to_store(trained.ensemble, store)
+    with timed("evaluate in ns-3"):
+        evaluated = evaluate_policies(
+            config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
+        )
+    with timed("draw figures"):
+        figures = write_figures(evaluated, run_dir)
+        trained.ensemble.save(run_dir / ENSEMBLE_FILE)
+    return DemoResult(trained, exported, evaluated, step_seconds, tuple(figures))
+
+
+def _train_config(config: DemoConfig) -> TrainConfig:
+    return TrainConfig(
+        store_dir=config.store_dir,
+        ns3_prefix=config.ns3_prefix,
+        scenario=config.scenario,
+        policy=config.collect_policy,
+        features=config.features,
+        predictor=config.predictor,
+        split=config.split,
+        operating_point=config.operating_point,
+        tracking=config.tracking,
+        jobs=config.jobs,
+    )
+
+
+@hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="demo")
+def main(cfg: DictConfig) -> None:
+    """Compose the settings and run the stage."""
+    stage.run(cfg, DemoConfig, demo)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["demo", *sys.argv[1:]]))
