@@ -339,15 +339,14 @@ def _address_set(mlflow: ModuleType, address: str) -> Iterator[None]:
 
 
 def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
-    client = mlflow.MlflowClient(address)
-    file = Path(address.removeprefix("sqlite:///")).resolve() if address.startswith("sqlite:///") else None
-    if file is None:
-        return _found_or_created(client, name, None)
+    if not address.startswith("sqlite:///"):
+        return _found_or_created(mlflow.MlflowClient(address), name, None)
+    file = Path(address.removeprefix("sqlite:///")).resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     # Jobs of one sweep start together, and two of them must not both create the tables or the experiment.
     with (file.parent / f".{file.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _found_or_created(client, name, (file.parent / "mlartifacts").as_uri())
+        return _found_or_created(mlflow.MlflowClient(address), name, (file.parent / "mlartifacts").as_uri())
 
 
 def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from numpy.typing import NDArray
 
 from foretail.export import with_votes
 from foretail.export.equivalence import proof_cells, relate
@@ -17,14 +18,14 @@ from foretail.models.ensemble import Ensemble, votes_of
 from tests.forests import Trained, forests, paper_forest, stumps
 
 
-def _all_points(ensemble: Ensemble) -> np.ndarray:
+def _all_points(ensemble: Ensemble) -> NDArray[np.int64]:
     return np.concatenate(list(Cells.of(ensemble).batches()))
 
 
 def _orders(ensemble: Ensemble, bits: int) -> bool:
     """Slow and obvious: over all cells, the order of the vote sums is the order of the exact sums."""
     points = _all_points(ensemble)
-    score = sum(votes_of(tree.value, bits)[tree.leaf(points)] for tree in ensemble.trees)
+    score = np.sum([votes_of(tree.value, bits)[tree.leaf(points)] for tree in ensemble.trees], axis=0)
     by_sum: dict[int, set[int]] = {}
     for total, votes in zip(ensemble.exact_sum(points).tolist(), score.tolist(), strict=True):
         by_sum.setdefault(total, set()).add(votes)

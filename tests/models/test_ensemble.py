@@ -85,7 +85,7 @@ def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
 
 def _boosted(operator: str, thresholds: list[float], base: float = 0.25, **meta: Any) -> treelite.Model:
     settings = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, **meta}
-    builder = ModelBuilder(
+    builder: Any = ModelBuilder(
         threshold_type="float32",
         leaf_output_type="float32",
         metadata=Metadata(1, settings["task_type"], settings["average"], 1, [1], (1, 1)),
@@ -103,7 +103,8 @@ def _boosted(operator: str, thresholds: list[float], base: float = 0.25, **meta:
             builder.leaf(value)
             builder.end_node()
         builder.end_tree()
-    return builder.commit()
+    model: treelite.Model = builder.commit()
+    return model
 
 
 @pytest.mark.parametrize("operator", ["<", "<="])

@@ -1,0 +1,172 @@
+"""The predictor interface, its contract, and the random forest behind it."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.models import forest
+from foretail.models.contract import check_predictor, synthetic_arrivals
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.forest import RandomForest
+from foretail.models.predictor import DropPredictor, Parameter
+from tests.forests import PAPER_INPUTS
+
+X, Y = synthetic_arrivals(rows=3000, seed=3)
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [
+        RandomForest,
+        RandomForest(trees=1, depth=1),
+        RandomForest(trees=8, depth=6, class_weight="balanced_subsample", bootstrap=True, seed=5),
+        RandomForest(min_leaf_rows=20, features_per_split=4, bootstrap=False, jobs=2),
+    ],
+)
+def test_the_random_forest_keeps_the_contract(predictor: DropPredictor | type[DropPredictor]) -> None:
+    check_predictor(predictor)
+
+
+class _LearnsInConstructor(RandomForest):
+    def __init__(self, trees: int = 4, depth: int = 4) -> None:
+        super().__init__(trees, depth)
+        self.learned_ = 1
+
+
+class _ForgetsToDeclare(RandomForest):
+    def __init__(self, trees: int = 4, extra: int = 1) -> None:
+        super().__init__(trees)
+        self.extra = extra
+
+
+class _ReturnsNothing(RandomForest):
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        super().fit(x, y)
+        return None  # type: ignore[return-value]
+
+
+class _ChangesItsInput(RandomForest):
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
+        super()._fit(x, y)
+        x[0, 0] += 1
+
+
+class _ForgetsItsSeed(RandomForest):
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
+        super()._fit(x, y)
+        other = RandomForest(self.trees, self.depth, seed=np.random.default_rng().integers(1 << 30).item())
+        DropPredictor.fit(other, x, y)
+        self.forest_ = other.forest_
+
+
+class _ExportsAnotherModel(RandomForest):
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        return RandomForest(self.trees, self.depth).fit(4096 - X, Y).to_ensemble(features)
+
+
+class _ReturnsPercent(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        return 100 * super()._probability(x)
+
+
+@pytest.mark.parametrize(
+    ("broken", "clause"),
+    [
+        (_LearnsInConstructor, "declared|only store"),
+        (_ForgetsToDeclare, "must be declared"),
+        (_ReturnsNothing, "return self"),
+        (_ChangesItsInput, "not change the features"),
+        (_ForgetsItsSeed, "same seed"),
+        (_ExportsAnotherModel, "Not equal|decide as the model"),
+        (_ReturnsPercent, "in \\[0, 1\\]"),
+    ],
+)
+def test_the_contract_catches_predictors_that_break_it(broken: type[DropPredictor], clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        check_predictor(broken)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"trees": 0}, r"predictor\.trees is 0: set it to an integer >= 1"),
+        ({"trees": 2.5}, r"predictor\.trees"),
+        ({"trees": True}, r"predictor\.trees"),
+        ({"depth": 0}, r"predictor\.depth"),
+        ({"depth": 33}, r"<= 32"),
+        ({"min_leaf_rows": 0}, r"predictor\.min_leaf_rows"),
+        ({"features_per_split": 0}, "or null"),
+        ({"features_per_split": 5}, "at most the 4 features"),
+        ({"class_weight": "heavy"}, "one of balanced, balanced_subsample or null"),
+        ({"bootstrap": 1}, "true or false"),
+        ({"seed": -1}, r"predictor\.seed"),
+        ({"jobs": 0}, r"predictor\.jobs"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        RandomForest(**parameters).fit(X, Y)
+
+
+def test_numbers_may_be_bounded_on_either_side() -> None:
+    share = Parameter(float, low=0, high=1)
+    assert [share.allows(v) for v in (0, 0.5, 1, 1.5, "1", None, float("nan"))] == [True, True, True, *[False] * 4]
+    assert Parameter(int, high=3).describe() == "an integer <= 3"
+
+
+def test_no_drop_in_training_names_the_settings_that_raise_congestion() -> None:
+    with pytest.raises(ForetailError) as caught:
+        RandomForest().fit(X, np.zeros(len(X), np.bool_))
+    for setting in (
+        "incast.queries_per_second_per_server",
+        "incast.burst_fraction",
+        "background.load",
+        "traffic_ns",
+        "3000 training rows hold no drop",
+    ):
+        assert setting in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "rows", [np.zeros((0, 4), np.int64), np.full((2, 1), 1 << 24), np.full((2, 1), -1), [[0.5], [1.0]]]
+)
+def test_malformed_features_are_refused(rows: Any) -> None:
+    with pytest.raises(ForetailError, match="the features have"):
+        RandomForest().fit(rows, np.array([True, False]))
+
+
+def test_threads_do_not_change_the_model() -> None:
+    one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
+    assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
+    assert np.array_equal(one.probability(X), two.probability(X))
+
+
+def test_the_origin_tells_where_the_model_comes_from() -> None:
+    origin = RandomForest(trees=2, seed=4).fit(X, Y).to_ensemble(PAPER_INPUTS).origin
+    assert origin["rows"] == len(X)
+    assert origin["drops"] == int(Y.sum())
+    assert origin["parameter.trees"] == 2
+    assert origin["parameter.class_weight"] is None
+    assert str(origin["framework"]).startswith("scikit-learn ")
+
+
+def test_synthetic_arrivals_are_shaped_like_the_papers() -> None:
+    x, y = synthetic_arrivals(rows=50_000, seed=1)
+    assert x.dtype == np.int32
+    assert (x.min(), x.max() <= 4096) == (0, True)
+    assert 0.003 < y.mean() < 0.03
+    again = synthetic_arrivals(rows=50_000, seed=1)
+    assert np.array_equal(x, again[0])
+    assert np.array_equal(y, again[1])
+
+
+def test_the_docstring_example_runs() -> None:
+    assert doctest.testmod(forest).failed == 0
+    assert doctest.testmod(forest).attempted > 0

@@ -1,0 +1,211 @@
+"""Tracking in MLflow on a temporary SQLite file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from foretail.features.errors import ForetailError
+from foretail.models.contract import synthetic_arrivals
+from foretail.models.metrics import Confusion, scores
+from foretail.models.tracking import RegisteredModel, TrackedRun, load_ensemble, track, tracking_uri
+from tests.forests import PAPER_INPUTS, Trained, paper_forest
+
+CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return paper_forest()
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/deep/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]:
+    x, y = synthetic_arrivals(rows=5000, seed=2)
+    probability = trained.ensemble.probability(x)
+    predicted = trained.ensemble.exceeds(x)
+    with track("drops", CONFIG, uri=uri, run_name="first", tags={"sweep_id": "s1"}) as tracked:
+        tracked.log_dataset("train", "ab" * 32, "store/abc", rows=20_000, drops=180, context="training")
+        tracked.log_dataset("test", "cd" * 32, "store/cde", rows=5000, drops=int(y.sum()), context="test")
+        found = scores(y, predicted, ports=10, score=probability, asked=x[:, 2] > 2048)
+        found["asked"]["closed_form_eta"] = None
+        tracked.log_scores("test", found)
+        tracked.log_figures("test", "whole", y, predicted, probability)
+        tracked.log_ensemble(trained.ensemble)
+        model = tracked.log_model(trained.forest.forest_, PAPER_INPUTS, "foretail-drop")
+    return tracked, model
+
+
+@pytest.fixture
+def stored(run: tuple[TrackedRun, RegisteredModel | None], uri: str) -> Any:
+    return mlflow.MlflowClient(uri).get_run(run[0].run_id)
+
+
+def _artifact(stored: Any, path: str) -> Path:
+    return Path(stored.info.artifact_uri.removeprefix("file://")) / path
+
+
+def test_a_run_holds_config_scores_and_status(stored: Any) -> None:
+    assert stored.info.status == "FINISHED"
+    assert stored.info.run_name == "first"
+    assert stored.data.tags["sweep_id"] == "s1"
+    assert stored.data.params["predictor.trees"] == "4"
+    assert stored.data.params["predictor.class_weight"] == "null"
+    assert stored.data.params["features.names"] == '["queue"]'
+    assert json.loads(_artifact(stored, "config.json").read_text()) == CONFIG
+    assert 0 < stored.data.metrics["test/whole/f1"] <= 1
+    assert "test/asked/closed_form_eta" not in stored.data.metrics
+    assert json.loads(_artifact(stored, "scores/test.json").read_text())["asked"]["closed_form_eta"] is None
+
+
+def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
+    inputs = {i.tags[0].value: i.dataset for i in stored.inputs.dataset_inputs}
+    assert set(inputs) == {"training", "test"}
+    assert inputs["training"].digest == ("ab" * 32)[:36]
+    assert json.loads(inputs["training"].source) == {"uri": "store/abc", "sha256": "ab" * 32}
+    assert json.loads(inputs["training"].profile) == {"rows": 20_000, "drops": 180}
+
+
+def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained) -> None:
+    x, y = synthetic_arrivals(rows=5000, seed=2)
+    confusion = json.loads(_artifact(stored, "figures/test_whole_confusion.json").read_text())
+    assert Confusion(**confusion) == Confusion.count(y, trained.ensemble.exceeds(x))
+    curve = pd.read_parquet(_artifact(stored, "figures/test_whole_precision_recall.parquet"))
+    assert curve["recall"].iloc[-1] == 1
+    assert (curve["true_positives"] + curve["false_positives"]).iloc[-1] == 5000
+    for name in ("confusion", "precision_recall"):
+        with Image.open(_artifact(stored, f"figures/test_whole_{name}.png")) as image:
+            assert image.width > 300
+
+
+def test_the_ensemble_is_found_through_the_registry(
+    run: tuple[TrackedRun, RegisteredModel | None], stored: Any, uri: str, trained: Trained
+) -> None:
+    assert run[1] == RegisteredModel("foretail-drop", "1", "champion")
+    assert stored.data.tags["ensemble_sha256"] == trained.ensemble.sha256
+    for address in ("models:/foretail-drop@champion", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
+        assert load_ensemble(address, uri) == trained.ensemble
+
+
+def test_the_model_is_saved_with_skops_and_predicts_alike(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
+    assert not [path for path in root.rglob("*") if path.suffix in (".pkl", ".pickle", ".joblib")]
+    with track("drops", {}, uri=uri):
+        loaded = mlflow.sklearn.load_model("models:/foretail-drop@champion")
+    assert np.array_equal(loaded.predict_proba(trained.rows), trained.forest.forest_.predict_proba(trained.rows))
+
+
+def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
+    other = paper_forest(trees=1, depth=2)
+    with track("drops", {}, uri=uri) as tracked:
+        tracked.log_ensemble(other.ensemble)
+        assert tracked.log_model(other.forest.forest_, PAPER_INPUTS) is None
+        again = tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "best")
+        moved = tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "best")
+        with pytest.raises(ForetailError, match="refuses to register"):
+            tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "not an alias")
+    assert (again, moved) == (
+        RegisteredModel("foretail-moving", "1", "best"),
+        RegisteredModel("foretail-moving", "2", "best"),
+    )
+    assert load_ensemble("models:/foretail-moving@best", uri) == other.ensemble
+    assert load_ensemble("models:/foretail-drop@champion", uri) == trained.ensemble
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("disk\nfull"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: str) -> None:
+    with pytest.raises(type(error)), track("drops", {"a": 1}, uri=uri) as tracked:
+        raise error
+    stored = mlflow.MlflowClient(uri).get_run(tracked.run_id)
+    assert stored.info.status == status
+    assert stored.data.tags.get("error") == ("RuntimeError: disk" if status == "FAILED" else None)
+    assert mlflow.active_run() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("models:/foretail-drop", "no model address"),
+        ("runs:/abc", "no model address"),
+        ("models:/foretail-drop@nobody", "has no ensemble"),
+        ("models:/nothing/1", "has no ensemble"),
+    ],
+)
+def test_addresses_without_an_ensemble_are_refused(address: str, says: str, run: object, uri: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        load_ensemble(address, uri)
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"this is no database, " * 100)
+    with (
+        pytest.raises(ForetailError, match=r"MLflow cannot use sqlite.*tracking\.uri") as caught,
+        track("drops", {}, uri=f"sqlite:///{tmp_path}/mlflow.db"),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_uri() == "sqlite:///outputs/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    assert tracking_uri() == "http://server"
+    assert tracking_uri("sqlite:///x.db") == "sqlite:///x.db"
+
+
+def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
+    before = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    with track("drops", {}, uri=uri):
+        assert mlflow.get_tracking_uri() == uri
+    assert (mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")) == before
+
+
+@pytest.mark.slow
+def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
+    script = (
+        "from foretail.models.tracking import track\n"
+        "from tests.forests import PAPER_INPUTS, paper_forest\n"
+        "trained = paper_forest()\n"
+        "with track('sweep', {'a': 1}) as run:\n"
+        "    run.log_ensemble(trained.ensemble)\n"
+        "    run.log_model(trained.forest.forest_, PAPER_INPUTS, 'm', 'latest')\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for _ in range(2)
+    ]
+    printed = [job.communicate(timeout=120)[0].decode() for job in jobs]
+    assert printed == ["", ""]
+    assert [job.returncode for job in jobs] == [0, 0]
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("sweep")
+    assert experiment is not None
+    assert len(client.search_runs([experiment.experiment_id])) == 2
+    assert {int(v.version) for v in client.search_model_versions("name = 'm'")} == {1, 2}
+    assert {p.name for p in (tmp_path / "outputs").iterdir()} == {"mlflow.db", "mlartifacts", ".mlflow.db.lock"}
