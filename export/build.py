@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from importlib import resources
 from pathlib import Path
 
@@ -90,7 +91,9 @@ class PredictorLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            library = ctypes.CDLL(str(path.resolve()))
+            # The loader hands out what it already holds under a path, even when the file is another one by now.
+            with tempfile.TemporaryDirectory() as folder:
+                library = ctypes.CDLL(str(shutil.copyfile(path, Path(folder) / path.name)))
             info, self._score, self._batch = (
                 getattr(library, f"foretail_predictor_{name}") for name in ("info", "score", "score_batch")
             )

@@ -129,6 +129,14 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
     assert PredictorLibrary(result.library).features == (("f0", ""),)
 
 
+def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
+    scores = []
+    for leaf in (0.25, 0.5, 1.0):
+        library = PredictorLibrary(export_c(stumps([0.0, leaf]), tmp_path / "out").library)
+        scores.append(library.score_one(np.array([255])))
+    assert scores == [64, 128, 256]
+
+
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("important")
     with pytest.raises(ForetailError, match="is no earlier export"):
