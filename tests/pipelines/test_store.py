@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,9 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.pipelines.store import PARTIAL, Key, Store, canonical_json, code_digest
+from foretail.features.staging import staged_folder
+from foretail.pipelines.store import Key, Store, canonical_json, code_digest
 
 KEY = Key("dataset", {"seed": 1, "scenario": {"load": 0.8}})
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
 def write_number(folder: Path) -> None:
@@ -36,7 +38,7 @@ def test_builds_once_and_reuses(tmp_path: Path) -> None:
     assert first.path == again.path
     assert (again.path / "number").read_text() == "1"
     assert again.seconds == pytest.approx(first.seconds)
-    assert not (store.folder / PARTIAL).exists()
+    assert files_of(tmp_path) == ["key.json", "number"]
 
 
 @pytest.mark.parametrize("error", [ForetailError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
@@ -49,7 +51,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, error: BaseException) -> 
 
     with pytest.raises(type(error)):
         store.get_or_build(KEY, build)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in (tmp_path / "store" / "dataset").iterdir()] == []
 
 
 def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
@@ -57,8 +59,16 @@ def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
     kept = store.get_or_build(KEY, write_number)
     with pytest.raises(ZeroDivisionError):
         store.get_or_build(Key("dataset", {"seed": 2}), lambda folder: print(1 // 0))
-    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+    assert files_of(tmp_path) == ["key.json", "number"]
     assert (kept.path / "number").exists()
+
+
+def test_a_build_may_stage_folders_of_its_own(tmp_path: Path) -> None:
+    def build(folder: Path) -> None:
+        with staged_folder(folder / "inner") as inner:
+            write_number(inner)
+
+    assert (Store(tmp_path).get_or_build(KEY, build).path / "inner" / "number").exists()
 
 
 def _race(folder: Path, barrier: threading.Barrier) -> tuple[bool, str]:
@@ -79,7 +89,7 @@ def test_two_threads_that_build_the_same_entry_agree(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         seen = [future.result() for future in [pool.submit(_race, tmp_path, barrier) for _ in range(2)]]
     assert sorted(seen) == [(False, "1"), (True, "1")]
-    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+    assert files_of(tmp_path) == ["key.json", "number"]
 
 
 def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
@@ -94,7 +104,7 @@ def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
         racer.close()
     seen.close()
     assert results == [(False, "1"), (True, "1")]
-    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+    assert files_of(tmp_path) == ["key.json", "number"]
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_builds_is_not(tmp_path: Path) -> None:
@@ -126,22 +136,19 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_builds_is_n
             process.communicate()
 
 
-def test_folders_of_other_machines_and_of_a_reused_process_number(tmp_path: Path) -> None:
-    partial = tmp_path / PARTIAL
-    foreign = partial / f"elsewhere-{socket.gethostname()}~1~1~ab"
-    reused = partial / f"{socket.gethostname()}~{os.getpid()}~1~ab"  # this process started after clock tick 1
-    own = partial / f"{socket.gethostname()}~{os.getpid()}~0~ab"  # a system without start times: the number must do
-    for folder in (foreign, reused, own):
-        folder.mkdir(parents=True)
-    Store(tmp_path).get_or_build(KEY, write_number)
-    assert foreign.exists()
-    assert own.exists()
-    assert not reused.exists()
+def test_a_removed_entry_is_built_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    entry = store.get_or_build(KEY, write_number)
+    store.remove(entry)
+    assert store.find(KEY) is None
+    store.remove(entry)  # as another process may just have done
+    assert list((tmp_path / "dataset").iterdir()) == []
+    assert not store.get_or_build(KEY, write_number).reused
 
 
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     entry = Store(tmp_path).get_or_build(KEY, write_number)
-    (entry.path / "key.json").write_text("{")
+    (entry.path.parent / "key.json").write_text("{")
     with pytest.raises(ForetailError, match=entry.digest):
         Store(tmp_path).get_or_build(KEY, write_number)
 
@@ -169,13 +176,3 @@ def test_nan_is_no_key() -> None:
 def test_code_digest_depends_on_the_rooms() -> None:
     assert code_digest("features") == code_digest("features")
     assert len({code_digest("features"), code_digest("models"), code_digest("features", "models")}) == 3
-
-
-def test_partials_are_cleaned_quickly(tmp_path: Path) -> None:
-    partial = tmp_path / PARTIAL
-    for number in range(200):
-        (partial / f"{socket.gethostname()}~{2**22 + number}~5~ab").mkdir(parents=True)  # above any process number
-    started = time.monotonic()
-    Store(tmp_path).get_or_build(KEY, write_number)
-    assert time.monotonic() - started < 5
-    assert not partial.exists()

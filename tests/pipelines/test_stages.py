@@ -1,0 +1,291 @@
+"""The stages on real ns-3 packets, on the tiny scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from foretail.configs import schema
+from foretail.export.c import export_c
+from foretail.features.catalog import PAPER_FEATURES
+from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.splits import Selection
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.collect import collect, collect_runs
+from foretail.pipelines.evaluate import EvaluateResult, evaluate, traffic_sha256
+from foretail.pipelines.export import export_to_store
+from foretail.pipelines.figures import write_figures
+from foretail.pipelines.simulation import Ns3
+from foretail.pipelines.store import Store
+from foretail.pipelines.train import TrainResult, forest, read_rows, train
+from foretail.pipelines.validation import typed
+from foretail.sim_bridge.driver import DriverRun
+from tests.forests import paper_forest
+from tests.pipelines.test_cli import foretail
+from tests.pipelines.test_configs import composed
+
+pytestmark = pytest.mark.ns3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose store the tests of this module share."""
+    return tmp_path_factory.mktemp("stages")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> TrainResult:
+    return train(train_config(folder), folder / "run")
+
+
+def train_config(folder: Path, *overrides: str) -> schema.TrainConfig:
+    return typed(
+        composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
+        schema.TrainConfig,
+    )
+
+
+def test_collect_makes_labelled_rows_once(folder: Path) -> None:
+    config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), schema.CollectConfig)
+    (first,) = collect(config, folder).runs
+    (again,) = collect(config, folder).runs
+    assert again.reused
+    assert again.path == first.path
+    assert first.drops > 100
+    assert first.rows > 10_000
+    assert first.counters["data_drops.pushed_out"] > 0
+    assert first.counters["threshold_deficits"] == 0  # under LQD itself the exact virtual LQD never fires
+    elsewhere = dataclasses.replace(config, store_dir=str(folder / "another store"))
+    (fresh,) = collect(elsewhere, folder).runs
+    assert not fresh.reused
+    assert fresh.content_sha256 == first.content_sha256  # same seed twice: identical content
+
+
+def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: TrainResult) -> None:
+    again = train(train_config(folder), folder / "run")
+    assert again.reused
+    assert again.ensemble == trained.ensemble == Ensemble.load(folder / "run" / "ensemble.json")
+    assert [item.name for item in trained.ensemble.features] == list(PAPER_FEATURES)
+    document = trained.document()
+    assert [(item["side"], item["seed"]) for item in document["datasets"]] == [
+        ("train", 1),
+        ("train", 2),
+        ("validation", 3),
+        ("test", 4),
+    ]
+    for side in ("train", "validation", "test"):
+        whole, asked = document["scores"][side]["whole"], document["scores"][side]["asked"]
+        described = [item for item in document["datasets"] if item["side"] == side]
+        assert whole["rows"] == sum(item["rows"] for item in described)
+        assert whole["true_positives"] + whole["false_negatives"] == sum(item["drops"] for item in described)
+        assert 0 < asked["rows"] < whole["rows"]
+    assert document["scores"]["validation"]["asked"]["f1"] > 0.1
+    assert document["replay"]["eta"] >= 1
+    names = [table.title for table in trained.tables()]
+    assert names == ["Datasets", "Scores"]
+
+
+def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
+    other = train(train_config(folder, "predictor.trees=1", "predictor.depth=2"), folder / "run of another")
+    assert not other.reused
+    assert all(run.reused for run in other.collected)
+    assert len(other.ensemble.trees) == 1
+
+
+def test_threads_do_not_make_another_model(folder: Path, trained: TrainResult) -> None:
+    assert train(train_config(folder, "predictor.jobs=2"), folder / "run").reused
+
+
+def test_a_split_by_time_has_no_replay(folder: Path) -> None:
+    result = train(train_config(folder, "split=by_time", "split.gap_ns=100_000"), folder / "run by time")
+    assert result.outcome["replay"] is None
+    assert {item["seed"] for item in result.outcome["datasets"]} == {1}
+    ends = [(item["start_ns"], item["end_ns"]) for item in result.outcome["datasets"]]
+    assert ends[0][1] + 100_000 == ends[1][0]
+
+
+def evaluated(folder: Path, *overrides: str) -> EvaluateResult:
+    config = typed(
+        composed(
+            "evaluate",
+            "scenario=tiny",
+            f"model={folder / 'run'}",
+            f"store_dir={folder / 'store'}",
+            "seeds=[11,12]",
+            *overrides,
+        ),
+        schema.EvaluateConfig,
+    )
+    return evaluate(config, folder)
+
+
+def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
+    result = evaluated(folder)
+    assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
+    assert len(result.runs) == 14
+    for seed in (11, 12):
+        assert len({run.traffic_sha256 for run in result.runs if run.seed == seed}) == 1
+    assert len({run.traffic_sha256 for run in result.runs}) == 2
+    for run in result.runs:
+        flows = DriverRun.open(run.path).flows()
+        assert run.flows["all"].flows == len(flows)
+        assert (run.counters["asked"] > 0) == run.policy.startswith("credence")
+        assert (run.counters["data_drops.pushed_out"] > 0) == (run.policy == "lqd")
+    difference = result.differences("slowdown.incast.p95", "lqd")["dt"]
+    by_hand = [
+        result.by_seed("dt", "slowdown.incast.p95")[seed] - result.by_seed("lqd", "slowdown.incast.p95")[seed]  # type: ignore[operator]
+        for seed in (11, 12)
+    ]
+    assert difference.mean == pytest.approx(np.mean(by_hand))
+    again = evaluated(folder)
+    assert all(run.reused for run in again.runs)
+    assert [run.metrics() for run in again.runs] == [run.metrics() for run in result.runs]
+
+
+def test_figures_come_with_their_numbers(folder: Path, trained: TrainResult, tmp_path: Path) -> None:
+    result = evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
+    files = write_figures(result, tmp_path)
+    assert {path.suffix for path in files} == {".svg", ".png", ".parquet"}
+    assert len(files) == 3 * len({path.stem for path in files})
+    frame = pd.read_parquet(tmp_path / "figures" / "slowdown_p95.parquet")
+    assert frame.set_index(["policy", "seed"])["incast"].to_dict() == {
+        (run.policy, run.seed): run.metrics()["slowdown.incast.p95"] for run in result.runs
+    }
+    assert write_figures(result, tmp_path) == files  # replaces the folder of an earlier run
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+
+
+def test_policies_with_different_traffic_are_not_compared(
+    folder: Path, trained: TrainResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(100))
+    monkeypatch.setattr(
+        "foretail.pipelines.evaluate.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
+    )
+    with pytest.raises(ForetailError, match="different flows on seed 11"):
+        evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
+
+
+def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    model = paper_forest().ensemble
+    inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
+    exported = export_c(dataclasses.replace(model, features=inputs), tmp_path / "c")
+    done = foretail(
+        tmp_path,
+        "evaluate",
+        "scenario=tiny",
+        "policy=[credence]",
+        "baselines=[]",
+        f"policy.credence.library={exported.library}",
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "cell_bytes=512" in done.stderr
+    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trained: TrainResult) -> None:
+    from mlflow import MlflowClient
+
+    command = [
+        *(sys.executable, "-m", "foretail.pipelines.cli", "train", "--multirun", "scenario=tiny"),
+        *("predictor.trees=1,2", "predictor.depth=2,3", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+        *(f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}"),
+    ]
+    for _ in range(2):  # the second time everything is there already
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        experiment = client.get_experiment_by_name("foretail")
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id])
+        found = {(run.data.params["predictor.trees"], run.data.params["predictor.depth"]) for run in runs}
+        assert found == {("1", "2"), ("1", "3"), ("2", "2"), ("2", "3")}
+        assert len(runs) == 4
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["validation/asked/f1"] > 0
+        assert {item.dataset.digest for item in run.inputs.dataset_inputs} == {
+            item["content_sha256"][:36] for item in trained.outcome["datasets"]
+        }
+    results = sorted((tmp_path / "outputs" / "train").rglob("result.json"))
+    assert len(results) == 8
+
+
+@pytest.mark.slow
+def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
+    def demo() -> dict[str, Any]:
+        done = foretail(tmp_path, "demo", "size=small")
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads((tmp_path / "outputs" / "demo" / "result.json").read_text())
+        for table in ("Datasets", "Scores", "Policies", "Difference to lqd", "C predictor", "Steps"):
+            assert table in done.stdout
+        return document
+
+    first, second = demo(), demo()
+    for document in (first, second):
+        assert document["evaluate"]["seeds"] == [101, 102]
+        assert all(len(item["content_sha256"]) == 64 for item in document["train"]["datasets"])
+        assert document["train"]["tracked"]["registered"]["name"] == "foretail-drop"
+        assert document["export"]["certificate"]["ir_sha256"] == document["train"]["ensemble_sha256"]
+        assert set(document["evaluate"]["means"]["slowdown.incast.p95"]) == {
+            "lqd",
+            "credence",
+            "credence_accept",
+            "followlqd",
+            "dt",
+            "abm",
+            "cs",
+        }
+    assert not first["train"]["reused"]
+    assert second["train"]["reused"]
+    assert all(run["reused"] for run in second["evaluate"]["runs"])
+    assert second["evaluate"]["means"] == first["evaluate"]["means"]
+    assert sum(second["step_seconds"].values()) < 60
+
+
+@pytest.mark.slow
+def test_every_score_in_a_credence_run_is_the_models(folder: Path) -> None:
+    """At least 100,000 decisions, bit for bit: recorded score = ensemble = scikit-learn on the Parquet row."""
+    overrides = ["scenario=leafspine_small", "scenario.traffic_ns=20_000_000", "scenario.drain_ns=20_000_000"]
+    store, ns3 = Store(folder / "store"), Ns3(None)
+    config = train_config(folder, *overrides)
+    lqd, credence = schema.Policy(name="lqd"), schema.Policy(name="credence", predictor="library")
+    (labelled,) = collect_runs(config.scenario, lqd, [1], store, ns3, 1)
+    dataset = Dataset.open(labelled.path)
+    rows = read_rows((Selection(dataset),), [f"shadow_{name}" for name in PAPER_FEATURES])
+    fitted = forest(config.predictor).fit(rows.x, rows.lqd_drop)
+    constants = (dataset.manifest.cell_bytes, dataset.manifest.average_shift)
+    inputs = [
+        FeatureInput(item.name, item.params, item.bits)
+        for item in dataset.manifest.features
+        if item.name in PAPER_FEATURES
+    ]
+    assert constants == (256, 15)
+    exported = export_to_store(fitted.to_ensemble(inputs), store)
+    ensemble = Ensemble.load(exported.folder / "ensemble.json")
+
+    asking = dataclasses.replace(credence, library=str(exported.library))
+    (run,) = collect_runs(config.scenario, asking, [2], store, ns3, 1)
+    frame = Dataset.open(run.path).frame([*PAPER_FEATURES, "asked", "score", "accepted"])
+    asked = frame[frame["asked"].to_numpy(bool)]
+    assert len(asked) >= 100_000
+    assert frame.loc[~frame["asked"].to_numpy(bool), "score"].isna().all()
+    x = asked[list(PAPER_FEATURES)].to_numpy(np.int32)
+    score = asked["score"].to_numpy(np.int64)
+    np.testing.assert_array_equal(score, ensemble.score(x))
+    dropped = ~asked["accepted"].to_numpy(bool)
+    np.testing.assert_array_equal(dropped, score > ensemble.default_tau)
+    np.testing.assert_array_equal(dropped, ensemble.exceeds(x))
+    np.testing.assert_array_equal(dropped, fitted.forest_.predict(x))
+    assert dropped.sum() > 100
