@@ -27,14 +27,17 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _new_partial(target: Path) -> tuple[Path, int]:
+    """Make a partial folder beside `target` and lock it, so that nobody takes it for an abandoned one."""
+    while True:
+        partial = target.parent / f".{target.name}{_MARK}{uuid4().hex}"
+        partial.mkdir()
+        with suppress(FileNotFoundError):
+            lock = os.open(partial, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for whoever found it before it was locked
+            if partial.exists():
+                return partial, lock
+            os.close(lock)
 
 
 def _remove_abandoned(parent: Path) -> None:
@@ -63,14 +66,10 @@ def staged_folder(target: Path) -> Iterator[Path]:
     """
     if target.exists():
         raise ForetailError(f"{target} exists already: remove it or choose another folder")
-    partial = target.parent / f".{target.name}{_MARK}{uuid4().hex}"
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.parent):  # nobody may take the new folder for an abandoned one before it is locked
-            _remove_abandoned(target.parent)
-            partial.mkdir()
-            lock = os.open(partial, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_abandoned(target.parent)
+        partial, lock = _new_partial(target)
     try:
         yield partial
         with writing(target):
