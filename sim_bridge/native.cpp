@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <initializer_list>
@@ -67,17 +68,22 @@ PushOutRules push_out_rules(const std::string& counting, const std::string& tie,
 
 /// Columns that a run fills for n rows, and their way to Python.
 struct Filled {
-    explicit Filled(std::size_t n, bool with_features)
-        : outcome(n), lqd_drop(n), asked(n), exposed(n), features(with_features ? n * feature_count : 0) {}
+    Filled(std::size_t n, bool with_features)
+        : outcome(n),
+          lqd_drop(n),
+          asked(n),
+          exposed(n),
+          features(with_features ? n * feature_count : 0),
+          with_features_(with_features) {}
 
     RunColumns columns() {
         return {outcome.data(), lqd_drop.data(), asked.data(), exposed.data(),
-                features.empty() ? nullptr : reinterpret_cast<FeatureVector*>(features.data())};
+                with_features_ ? reinterpret_cast<FeatureVector*>(features.data()) : nullptr};
     }
     nb::dict to_dict() {
         const std::size_t n = outcome.size();
         nb::dict out;
-        if (!features.empty()) out["features"] = owned(std::move(features), {n, feature_count});
+        if (with_features_) out["features"] = owned(std::move(features), {n, feature_count});
         out["outcome"] = owned(std::move(outcome), {n});
         out["lqd_drop"] = owned(std::move(lqd_drop), {n});
         out["asked"] = owned(std::move(asked), {n});
@@ -87,6 +93,9 @@ struct Filled {
 
     std::vector<std::uint8_t> outcome, lqd_drop, asked, exposed;
     std::vector<std::int32_t> features;
+
+private:
+    bool with_features_;
 };
 
 template <class T>
@@ -104,19 +113,41 @@ void in_range(Port port, Port ports, std::size_t row) {
     }
 }
 
+PolicySettings policy_settings(double alpha, double first_rtt_alpha, Tick interval) {
+    for (const auto& [name, value] : {std::pair("alpha", alpha), std::pair("first_rtt_alpha", first_rtt_alpha)}) {
+        if (!std::isfinite(value) || value < 0) {
+            throw std::invalid_argument(std::string(name) + " must be a number of at least 0");
+        }
+    }
+    return {alpha, first_rtt_alpha, interval};
+}
+
+/// Records hold ports and switches in 16 bits.
+constexpr std::int64_t max_ports = 1 << 15;
+
+void between(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
+    if (value < low || value > high) {
+        throw std::invalid_argument(std::string(what) + " is " + std::to_string(value) + ", outside " +
+                                    std::to_string(low) + " to " + std::to_string(high));
+    }
+}
+
+/// Arrivals after this time could make a departure overflow.
+constexpr Tick latest = Tick{1} << 62;
+
 nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, const std::string& counting, const std::string& tie,
                  const std::string& victim, std::uint64_t seed, double alpha, double first_rtt_alpha, Tick rtt_slots,
                  int average_shift, bool features) {
     const std::size_t n = slot.shape(0);
-    if (ports < 1) throw std::invalid_argument("a switch needs at least one port");
+    between("number of ports", ports, 1, max_ports);
     if (buffer < 1) throw std::invalid_argument("a shared buffer needs at least one packet");
     if (port.shape(0) != n) throw std::invalid_argument("slot and port differ in length");
     same_length("predictions", predictions, n);
     same_length("first_rtt", first_rtt, n);
     if (rtt_slots < 1) throw std::invalid_argument("rtt_slots must be at least 1");
-    if (average_shift < 0 || average_shift > 24) throw std::invalid_argument("average_shift must be between 0 and 24");
+    between("average_shift", average_shift, 0, 24);
 
     SwitchSettings settings;
     settings.rules = push_out_rules(counting, tie, victim, seed);
@@ -125,14 +156,14 @@ nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std
     settings.scale = {0, average_shift, 0};
     settings.labels = true;
     settings.averages = features;
-    auto run = recorded_run(policy, {alpha, first_rtt_alpha, rtt_slots}, settings);
+    auto run = recorded_run(policy, policy_settings(alpha, first_rtt_alpha, rtt_slots), settings);
 
     std::vector<Arrival> arrivals(n);
     for (std::size_t i = 0; i < n; ++i) {
         in_range(port(i), ports, i);
-        if (slot(i) < 0 || (i > 0 && slot(i) < slot(i - 1))) {
+        if (slot(i) < 0 || slot(i) > latest || (i > 0 && slot(i) < slot(i - 1))) {
             throw std::invalid_argument("row " + std::to_string(i) + " has slot " + std::to_string(slot(i)) +
-                                        ": slots start at 0 and never decrease");
+                                        ": slots start at 0, never decrease and end at 2^62");
         }
         arrivals[i] = {slot(i), port(i), 1, true, first_rtt && (*first_rtt)(i) != 0};
     }
@@ -163,20 +194,25 @@ public:
         settings.rules = push_out_rules(counting, tie, victim, seed);
         settings.labels = observed_;
         settings.averages = observed_;
-        if (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes))) {
+        if (cell_bytes < 0 || (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))) {
             throw std::invalid_argument("cell_bytes must be a power of two");
         }
-        if (average_shift < 0 || average_shift > 24)
-            throw std::invalid_argument("average_shift must be between 0 and 24");
+        between("average_shift", average_shift, 0, 24);
         settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
+        const auto chosen = policy_settings(alpha, first_rtt_alpha, Tick{1} << average_shift);
+        // Within these bounds no time can overflow.
+        between("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
+        between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
         for (const auto& [buffer, rates] : switches) {
+            between("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
+            between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
             settings.shape = {buffer, {}, settings.rules.tie, false};
             for (const auto bps : rates) {
-                if (bps < 1) throw std::invalid_argument("a port rate must be positive");
+                between("port rate in bits per second", bps, 1000, 1'000'000'000'000'000);
                 settings.shape.rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
             }
             ports_.push_back(settings.shape.ports());
-            runs_.push_back(recorded_run(policy, {alpha, first_rtt_alpha, Tick{1} << average_shift}, settings));
+            runs_.push_back(recorded_run(policy, chosen, settings));
         }
     }
 
@@ -192,6 +228,8 @@ public:
             if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         }
         same_length("predictions", predictions, n);
+        if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
+        Tick last_time = last_time_;
         for (std::size_t i = 0; i < n; ++i) {
             if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= runs_.size()) {
                 throw std::invalid_argument("row " + std::to_string(i) + " has switch " +
@@ -199,12 +237,14 @@ public:
                                             std::to_string(runs_.size() - 1));
             }
             in_range(port(i), ports_[static_cast<std::size_t>(switch_index(i))], i);
-            if (time_ns(i) < last_time_) {
-                throw std::invalid_argument("row " + std::to_string(i) + " goes back in time");
+            if (time_ns(i) < last_time || time_ns(i) > latest) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has time " + std::to_string(time_ns(i)) +
+                                            ": times start at 0, never decrease and end at 2^62");
             }
             if (size_bytes(i) < 1) throw std::invalid_argument("row " + std::to_string(i) + " has no size");
-            last_time_ = time_ns(i);
+            last_time = time_ns(i);
         }
+        last_time_ = last_time;
         Filled filled(n, observed_);
         {
             nb::gil_scoped_release release;
@@ -238,6 +278,7 @@ public:
     }
 
     nb::dict finish() {
+        finished_ = true;
         Bytes bytes = 0;
         std::int64_t packets = 0, deficits = 0;
         for (auto& run : runs_) {
@@ -258,6 +299,7 @@ private:
     std::vector<Port> ports_;
     std::vector<std::unique_ptr<RecordedRun>> runs_;
     Tick last_time_ = 0;
+    bool finished_ = false;
     std::vector<std::size_t> rows_;
     std::vector<Arrival> arrivals_;
     std::vector<std::uint8_t> answers_;
@@ -316,10 +358,11 @@ NB_MODULE(_native, m) {
         "feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
         "The features of an arrival, in the order of their columns.");
     using namespace nb::literals;
-    m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a, "port"_a, "predictions"_a = nb::none(),
-          "first_rtt"_a = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
-          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
-          "average_shift"_a = 5, "features"_a = false,
+    // noconvert: a column of another type would be rounded or wrapped silently.
+    m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
+          "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(), nb::kw_only(),
+          "counting"_a = "counted", "tie"_a = "lowest_port", "victim"_a = "tail", "seed"_a = 0, "alpha"_a = 0.5,
+          "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25, "average_shift"_a = 5, "features"_a = false,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty queue sends one packet.");
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
@@ -327,7 +370,8 @@ NB_MODULE(_native, m) {
                       const std::string&, std::uint64_t, Bytes, int, double, double>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0)
-        .def("feed", &Replay::feed, "time_ns"_a, "switch_index"_a, "port"_a, "size_bytes"_a, "data"_a, "first_rtt"_a,
-             "predictions"_a = nb::none())
+        .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
+             "predictions"_a.noconvert() = nb::none())
         .def("finish", &Replay::finish);
 }

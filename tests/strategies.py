@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome
+from tests.sim_bridge.slow_bytes import Geometry, Packet
 from tests.traces import RUN, Arrivals
 
 
@@ -37,3 +40,67 @@ def arrivals(draw: st.DrawFn, min_arrivals: int = 0, max_arrivals: int = 30, max
         records[flag] = column(0, 1)
     shadow = column(0, 2**24 - 1, len(SHADOW_COLUMNS)).astype(np.int32)
     return Arrivals(records, shadow, column(0, 1).astype(np.bool_))
+
+
+class SlottedArrivals(NamedTuple):
+    """Unit packets for one switch, ``slot`` and ``port`` of each in order of arrival."""
+
+    ports: int
+    buffer: int
+    slot: list[int]
+    port: list[int]
+
+
+@st.composite
+def slotted_arrivals(draw: st.DrawFn, max_ports: int = 16, max_buffer: int = 60) -> SlottedArrivals:
+    """Draw a few phases that are hard on shared buffers, one after the other, with or without idle slots between.
+
+    A burst of at least the whole buffer to one port, a burst to all ports at once, on-off sources on a few ports, a full
+    buffer in one queue followed by one packet per port and slot (the worst case of FollowLQD), and anything at all.
+    """
+    ports = draw(st.integers(1, max_ports))
+    buffer = draw(st.integers(1, max_buffer))
+    any_port = st.integers(0, ports - 1)
+    slots: list[list[int]] = []
+    for phase in draw(
+        st.lists(st.sampled_from(("burst", "everywhere", "on-off", "follow", "any")), min_size=1, max_size=4)
+    ):
+        if phase == "burst":
+            slots.append([draw(any_port)] * draw(st.integers(buffer, buffer + ports)))
+        elif phase == "everywhere":
+            slots.append(list(range(ports)) * draw(st.integers(1, buffer // ports + 2)))
+        elif phase == "on-off":
+            sources = draw(st.lists(any_port, min_size=1, max_size=4))
+            for _ in range(draw(st.integers(1, 4))):
+                slots += [sources * draw(st.integers(1, 3))] * draw(st.integers(1, 4)) + [[]] * draw(st.integers(0, 3))
+        elif phase == "follow":
+            slots.append([draw(any_port)] * buffer)
+            slots += [list(range(ports))] * draw(st.integers(1, 6))
+        else:
+            slots += draw(st.lists(st.lists(any_port, max_size=8), max_size=12))
+        slots += [[]] * draw(st.sampled_from((0, 1, 2, buffer, 2 * buffer + 40)))
+    slot = [number for number, arrivals in enumerate(slots) for _ in arrivals]
+    return SlottedArrivals(ports, buffer, slot, [port for arrivals in slots for port in arrivals])
+
+
+@st.composite
+def byte_arrivals(draw: st.DrawFn, max_ports: int = 6, max_packets: int = 60) -> tuple[Geometry, list[Packet]]:
+    """Draw a switch with ports of different rates and packets of mixed sizes, control packets among them.
+
+    Steps and sizes are such that packets often arrive at the very moment when another has left.
+    """
+    rates = draw(st.lists(st.sampled_from((10**10, 25 * 10**9, 10**9, 3 * 10**9 + 7)), min_size=1, max_size=max_ports))
+    buffer = draw(st.integers(1, 400) | st.sampled_from((1500, 5000, 6001, 12_000)))
+    geometry = Geometry(buffer, tuple(rates), draw(st.sampled_from((0, 2, 24))))
+    size = st.sampled_from((1, 40, 64, 500, 1000, 1500)) if buffer > 400 else st.integers(1, 60)
+    step_ns = st.sampled_from((0, 0, 0, 1, 8, 32, 400, 1200, 4000, 100_000))
+    packets: list[Packet] = []
+    now = draw(st.integers(0, 1000))
+    while len(packets) < max_packets and draw(st.integers(0, 5)):
+        port = draw(st.integers(0, geometry.ports - 1))
+        data = draw(st.integers(0, 3)) > 0
+        first_rtt = draw(st.booleans())
+        for _ in range(draw(st.integers(1, 12))):
+            packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt))
+            now += draw(step_ns)
+    return geometry, packets

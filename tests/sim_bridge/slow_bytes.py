@@ -1,0 +1,239 @@
+"""The buffer policies on packets of any size in nanoseconds, written for reading, not for speed (credence.md section 6).
+
+Every port sends its packets first in, first out at its line rate; a packet holds its bytes until its last bit has left;
+what leaves at time t has left before an arrival at time t. The packet being sent is no victim. Control packets share the
+buffer and count in their queue, but are never victims. Nothing here knows the C++ library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.sim_bridge.slow_slotted import (
+    ACCEPTED,
+    BUFFER_FULL,
+    NEVER,
+    OVER_THRESHOLD,
+    PREDICTED,
+    PUSHED_OUT,
+    AbmThreshold,
+    Averages,
+    Rules,
+    Settings,
+    is_safe,
+    longest_port,
+)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One arrival of a byte trace."""
+
+    row: int
+    time_ns: int
+    port: int
+    size: int
+    data: bool = True
+    first_rtt: bool = False
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One switch: its shared buffer, its line rates, and the bytes that every packet adds on the wire only."""
+
+    buffer: int
+    rates_bps: tuple[int, ...]
+    overhead: int = 0
+
+    @property
+    def ports(self) -> int:
+        return len(self.rates_bps)
+
+
+@dataclass
+class ByteRun:
+    """What became of the packets, one entry each in order of arrival, and what was sent when all have left."""
+
+    outcome: list[int] = field(default_factory=list)
+    lqd_drop: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    exposed: list[int] = field(default_factory=list)
+    features: list[list[int]] = field(default_factory=list)
+    removed_at: dict[int, int] = field(default_factory=dict)  # row -> row of the arrival that pushed it out
+    lqd_dropped_at: dict[int, int] = field(default_factory=dict)
+    transmitted_bytes: int = 0
+    transmitted_packets: int = 0
+    threshold_deficits: int = 0
+
+
+class Queues:
+    """First in, first out queues over line rates."""
+
+    def __init__(self, geometry: Geometry, averages: Averages) -> None:
+        self.geometry = geometry
+        self.averages = averages
+        self.packets: list[list[Packet]] = [[] for _ in range(geometry.ports)]
+        self.done: list[int | None] = [None] * geometry.ports  # when the head, if it is being sent, will have left
+        self.sent: list[Packet] = []
+
+    def lengths(self) -> list[int]:
+        return [sum(packet.size for packet in queue) for queue in self.packets]
+
+    def occupancy(self) -> int:
+        return sum(self.lengths())
+
+    def start(self, port: int, now: int) -> None:
+        """Begin sending the head of a port that sends nothing."""
+        if self.done[port] is None and self.packets[port]:
+            bits = 8 * (self.packets[port][0].size + self.geometry.overhead)
+            self.done[port] = now + -(-bits * 10**9 // self.geometry.rates_bps[port])  # rounded up to whole ns
+
+    def advance(self, now: int | None) -> None:
+        """Send all that has left by `now`; None = everything."""
+        while True:
+            leaving = [(done, port) for port, done in enumerate(self.done) if done is not None]
+            if not leaving or (now is not None and min(leaving)[0] > now):
+                return
+            time, port = min(leaving)
+            self.averages.before_change(port, time, self.lengths())
+            self.sent.append(self.packets[port].pop(0))
+            self.done[port] = None
+            self.start(port, time)
+
+    def victims(self, port: int) -> list[Packet]:
+        """Packets that may be pushed out of a port, in their order."""
+        waiting = self.packets[port][1:] if self.done[port] is not None else self.packets[port]
+        return [packet for packet in waiting if packet.data]
+
+
+def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
+    """Admit a packet under Longest Queue Drop; return who had to go, the arrival itself included."""
+    buffer = queues.geometry.buffer
+    gone: list[Packet] = []
+    if packet.size > buffer:
+        return [packet]
+    if rules.counting == "counted":
+        queues.packets[packet.port].append(packet)
+    extra = 0 if rules.counting == "counted" else packet.size
+    while queues.occupancy() + extra > buffer:
+        lengths = [length if queues.victims(port) else -1 for port, length in enumerate(queues.lengths())]
+        loser = longest_port(lengths, rules.tie)
+        candidates = queues.victims(loser)
+        if not candidates:
+            if rules.counting == "counted":
+                queues.packets[packet.port].remove(packet)
+            return [*gone, packet]
+        if rules.victim == "head":
+            victim = candidates[0]
+        elif rules.victim == "tail":
+            victim = candidates[-1]
+        else:
+            victim = [*[c for c in candidates if c == packet], *[c for c in candidates if c != packet]][-1]
+        if victim != packet:
+            queues.averages.before_change(loser, packet.time_ns, queues.lengths())
+        queues.packets[loser].remove(victim)
+        gone.append(victim)
+        if victim == packet:
+            return gone
+    if rules.counting == "uncounted":
+        queues.packets[packet.port].append(packet)
+    queues.start(packet.port, packet.time_ns)
+    return gone
+
+
+def run_bytes(
+    policy: str,
+    geometry: Geometry,
+    packets: Sequence[Packet],
+    predictions: Sequence[int] | None = None,
+    rules: Rules = Rules(),  # noqa: B008 (frozen)
+    settings: Settings = Settings(),  # noqa: B008 (frozen)
+    cell_bytes: int = 256,
+) -> ByteRun:
+    """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD."""
+    run = ByteRun()
+    ports, buffer, shift = geometry.ports, geometry.buffer, settings.average_shift
+    real = Queues(geometry, Averages(ports, shift, cell_bytes))
+    virtual = Queues(geometry, Averages(ports, shift, cell_bytes))
+    last_push_out: list[int | None] = [None] * ports
+    abm = AbmThreshold(settings, 2**shift)
+
+    def decide(packet: Packet) -> int:
+        lengths = real.lengths()
+        free = buffer - sum(lengths)
+        full = packet.size > free
+        queue, threshold = lengths[packet.port], virtual.lengths()[packet.port]
+        if not packet.data or policy == "cs":
+            return BUFFER_FULL if full else ACCEPTED
+        if policy == "dt":
+            within = queue < settings.alpha * free
+        elif policy == "abm":
+            abm.count(packet.time_ns, lengths, free)
+            within = queue < abm.threshold(settings.first_rtt_alpha if packet.first_rtt else settings.alpha, free)
+        else:
+            if policy == "credence" and is_safe(max(lengths), packet.size, ports, buffer):
+                return ACCEPTED
+            within = queue + packet.size <= threshold
+        if full:
+            return BUFFER_FULL
+        if not within:
+            return OVER_THRESHOLD
+        if policy == "credence":
+            run.asked[packet.row] = 1
+            return PREDICTED if predictions is not None and predictions[packet.row] else ACCEPTED
+        return ACCEPTED
+
+    for packet in packets:
+        port, now = packet.port, packet.time_ns
+        real.advance(now)
+        virtual.advance(now)
+        run.asked.append(0)
+        run.lqd_drop.append(0)
+        virtual.averages.before_change(port, now, virtual.lengths())
+        gone = lqd_admit(virtual, packet, rules)
+        for victim in gone:
+            run.lqd_drop[victim.row] = 1
+            run.lqd_dropped_at[victim.row] = packet.row
+            last_push_out[victim.port] = now
+
+        real.averages.before_change(port, now, real.lengths())
+        queue, threshold = real.lengths()[port], virtual.lengths()[port]
+        run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports, buffer) else 1)
+        if packet.data and packet not in gone and queue + packet.size > threshold:
+            run.threshold_deficits += 1
+        pushed = last_push_out[port]
+        run.features.append(
+            [
+                queue // cell_bytes,
+                real.averages.queue[port].value(),
+                real.occupancy() // cell_bytes,
+                real.averages.sum.value(),
+                threshold // cell_bytes,
+                virtual.averages.queue[port].value(),
+                virtual.occupancy() // cell_bytes,
+                virtual.averages.sum.value(),
+                max(virtual.lengths()) // cell_bytes,
+                len([t for t in virtual.lengths() if ports * t > buffer]),
+                NEVER if pushed is None else min((now - pushed) // 1024, NEVER),
+            ]
+        )
+
+        if policy == "lqd":
+            run.outcome.append(ACCEPTED)
+            for victim in lqd_admit(real, packet, rules):
+                run.outcome[victim.row] = BUFFER_FULL if victim == packet else PUSHED_OUT
+                run.removed_at[victim.row] = packet.row
+        else:
+            run.outcome.append(decide(packet))
+            if run.outcome[packet.row] == ACCEPTED:
+                real.packets[port].append(packet)
+                real.start(port, now)
+        assert real.occupancy() <= buffer
+        assert virtual.occupancy() <= buffer
+
+    real.advance(None)
+    sent = [packet for packet in real.sent if packet.data]
+    run.transmitted_bytes = sum(packet.size for packet in sent)
+    run.transmitted_packets = len(sent)
+    return run

@@ -1,0 +1,222 @@
+"""The C++ policies on unit packets against the slow model, packet by packet."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.sim_bridge._native import slotted
+from tests.sim_bridge.slow_slotted import (
+    BUFFER_FULL,
+    NEVER,
+    PUSHED_OUT,
+    Rules,
+    Settings,
+    ShiftAverage,
+    SlottedRun,
+    run_slotted,
+)
+from tests.strategies import SlottedArrivals, slotted_arrivals
+
+RULES = [
+    Rules(*chosen)
+    for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
+]
+any_rules = st.sampled_from(RULES)
+shift = st.integers(0, 10)
+
+
+def run_native(
+    policy: str,
+    case: SlottedArrivals,
+    predictions: list[int] | None = None,
+    first_rtt: list[int] | None = None,
+    rules: Rules = RULES[0],
+    chosen: Settings = Settings(),  # noqa: B008 (frozen)
+    seed: int = 0,
+) -> dict[str, Any]:
+    def bits(values: list[int] | None) -> Any:
+        return None if values is None else np.array(values, np.uint8)
+
+    return slotted(
+        policy,
+        case.ports,
+        case.buffer,
+        np.array(case.slot, np.int64),
+        np.array(case.port, np.int32),
+        bits(predictions),
+        bits(first_rtt),
+        counting=rules.counting,
+        tie=rules.tie,
+        victim=rules.victim,
+        seed=seed,
+        alpha=chosen.alpha,
+        first_rtt_alpha=chosen.first_rtt_alpha,
+        rtt_slots=chosen.rtt_slots,
+        average_shift=chosen.average_shift,
+        features=True,
+    )
+
+
+def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
+    for column in ("outcome", "lqd_drop", "asked", "exposed"):
+        np.testing.assert_array_equal(native[column], getattr(slow, column), column)
+    for i, expected in enumerate(slow.features):
+        assert native["features"][i].tolist() == expected, f"features of packet {i}"
+    assert native["transmitted"] == slow.transmitted
+    assert native["threshold_deficits"] == slow.threshold_deficits
+
+
+@given(case=slotted_arrivals(), rules=any_rules, shift=shift)
+@pytest.mark.parametrize("policy", ["cs", "lqd", "followlqd"])
+def test_a_policy_without_settings_is_the_slow_model(
+    policy: str, case: SlottedArrivals, rules: Rules, shift: int
+) -> None:
+    chosen = Settings(average_shift=shift)
+    slow = run_slotted(policy, *case, rules=rules, settings=chosen)
+    assert_same(run_native(policy, case, rules=rules, chosen=chosen), slow)
+
+
+@given(case=slotted_arrivals(), alpha=st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0, 64.0)))
+def test_dynamic_thresholds_are_the_slow_model(case: SlottedArrivals, alpha: float) -> None:
+    chosen = Settings(alpha=alpha)
+    assert_same(run_native("dt", case, chosen=chosen), run_slotted("dt", *case, settings=chosen))
+
+
+@given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
+def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
+    chosen = Settings(alpha, data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
+    first = data.draw(st.none() | bits_for(case))
+    slow = run_slotted("abm", *case, first_rtt=first, settings=chosen)
+    assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
+
+
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
+def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
+    chosen = Settings(average_shift=shift)
+    predictions = data.draw(st.none() | bits_for(case))
+    slow = run_slotted("credence", *case, predictions=predictions, rules=rules, settings=chosen)
+    assert_same(run_native("credence", case, predictions, rules=rules, chosen=chosen), slow)
+
+
+def bits_for(case: SlottedArrivals) -> st.SearchStrategy[list[int]]:
+    """One bit per packet: random, mostly zeros, all of either kind."""
+    n = len(case.slot)
+    seeds = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.05, 0.5, 1.0)))
+    return seeds.map(lambda drawn: (np.random.default_rng(drawn[0]).random(n) < drawn[1]).astype(int).tolist())
+
+
+@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")), seed=st.integers(0, 2**64 - 1))
+def test_random_victims_leave_lengths_and_were_in_the_queue_that_lost(
+    case: SlottedArrivals, counting: str, seed: int
+) -> None:
+    rules = Rules(counting, victim="random")
+    native = run_native("lqd", case, rules=rules, seed=seed)
+    slow = run_slotted("lqd", *case, rules=Rules(counting, victim="tail"))
+    lengths = np.array(slow.features, np.int64).reshape(-1, 11)
+    np.testing.assert_array_equal(native["features"], lengths)
+    assert native["transmitted"] == slow.transmitted
+    np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
+    assert set(native["outcome"].tolist()) <= {0, BUFFER_FULL, PUSHED_OUT}
+    assert_victims_fit(case, rules, native["outcome"].tolist())
+    again = run_native("lqd", case, rules=rules, seed=seed)
+    np.testing.assert_array_equal(again["outcome"], native["outcome"])
+
+
+def assert_victims_fit(case: SlottedArrivals, rules: Rules, outcome: list[int]) -> None:
+    """Replay the lengths that LQD must have; each loss must find a dropped packet in the queue that loses.
+
+    Taking the one nearest to the head first finds an assignment whenever there is one: it is the next to be too late.
+    """
+    queues: list[list[int]] = [[] for _ in range(case.ports)]
+    packet = 0
+    for slot in range(max(case.slot, default=0) + case.buffer + 1):
+        while packet < len(case.slot) and case.slot[packet] == slot:
+            port = case.port[packet]
+            full = sum(map(len, queues)) == case.buffer
+            counts = [len(queue) for queue in queues]
+            queues[port].append(packet)
+            if rules.counting == "counted":
+                counts[port] += 1
+            if full:
+                loser = counts.index(max(counts))
+                if outcome[packet] == BUFFER_FULL:
+                    victim = packet
+                else:
+                    victim = next(p for p in queues[loser] if outcome[p] == PUSHED_OUT)
+                queues[loser].remove(victim)
+            else:
+                assert outcome[packet] != BUFFER_FULL
+            packet += 1
+        for queue in queues:
+            if queue:
+                assert outcome[queue.pop(0)] == 0, "a packet that was pushed out has been sent"
+    assert not any(queues)
+
+
+@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")))
+def test_lengths_and_throughput_do_not_depend_on_the_victim(case: SlottedArrivals, counting: str) -> None:
+    runs = [run_native("lqd", case, rules=Rules(counting, victim=v)) for v in ("tail", "tail_kept", "head", "random")]
+    for other in runs[1:]:
+        np.testing.assert_array_equal(other["features"], runs[0]["features"])
+        assert other["transmitted"] == runs[0]["transmitted"]
+        assert other["lqd_drop"].sum() == runs[0]["lqd_drop"].sum()
+
+
+@given(case=slotted_arrivals(max_ports=64, max_buffer=200), rules=any_rules)
+def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
+    lqd = run_native("lqd", case, rules=rules)
+    np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
+    assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
+    virtual = slice(4, 11)
+    for policy in ("cs", "dt", "abm", "followlqd", "credence"):
+        other = run_native(policy, case, rules=rules)
+        np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
+        np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
+        assert other["transmitted"] == (other["outcome"] == 0).sum()
+
+
+@given(case=slotted_arrivals(max_ports=64, max_buffer=200), tie=st.sampled_from(("lowest_port", "highest_port")))
+def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals, tie: str) -> None:
+    assert run_native("lqd", case, rules=Rules(tie=tie))["threshold_deficits"] == 0
+
+
+@given(case=slotted_arrivals(), rules=any_rules)
+def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
+    features = run_native("lqd", case, rules=rules)["features"]
+    np.testing.assert_array_equal(features[:, [1, 3]], features[:, [5, 7]])
+
+
+def test_no_arrivals_are_no_packets() -> None:
+    native = run_native("credence", SlottedArrivals(3, 4, [], []))
+    assert native["features"].shape == (0, 11)
+    assert native["outcome"].shape == (0,)
+    assert native["transmitted"] == 0
+
+
+def test_features_are_computed_only_when_wanted() -> None:
+    empty = np.zeros(1, np.int64)
+    assert "features" not in slotted("cs", 1, 1, empty, empty.astype(np.int32))
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 1000)), max_size=30), st.integers(0, 6))
+def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -> None:
+    average, now = ShiftAverage(s), 0
+    for elapsed, value in signal:
+        now += elapsed
+        average.held(now, value)
+        assert 0 <= average.value() <= max(v for _, v in signal)
+    average.held(now + 2**s, 77)
+    assert average.value() == 77  # one whole interval forgets the past
+
+
+def test_time_since_a_push_out_saturates_at_never() -> None:
+    late = NEVER + 5
+    case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
+    since = run_native("lqd", case)["features"][:, 10]
+    assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
