@@ -29,7 +29,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Confusion, Score, rank
 
-__all__ = ["RegisteredModel", "TrackedRun", "load_ensemble", "track", "tracking_uri"]
+__all__ = ["RegisteredModel", "TrackedRun", "load_ensemble", "run_exists", "track", "tracking_uri"]
 
 DEFAULT_URI = "sqlite:///outputs/mlflow.db"
 MODEL_ADDRESS = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
@@ -311,6 +311,15 @@ def load_ensemble(address: str, uri: str | None = None) -> Ensemble:
                 f"{address} has no ensemble in {store} ({_first_line(error)}): train and register the model first"
             ) from error
     return Ensemble.from_json(text, source=address)
+
+
+def run_exists(run_id: str, uri: str) -> bool:
+    """Return whether the tracking store at `uri` still has the run; also False when the store cannot be used."""
+    mlflow = _mlflow()
+    try:
+        return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
+    except mlflow.exceptions.MlflowException:
+        return False
 
 
 def _mlflow() -> ModuleType:

@@ -236,6 +236,9 @@ def evaluate_policies(
     jobs: int,
 ) -> EvaluateResult:
     """As ``evaluate``, with the predictor already exported."""
+    for policy in policies.values():
+        if predictor is not None and policy.tau is not None and asks_exported_model(policy):
+            predictor.certificate.check_tau(policy.tau)
 
     def task(name: str, seed: int, report: Report) -> PolicyRun:
         library = predictor.library if predictor is not None else None

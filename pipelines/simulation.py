@@ -29,10 +29,11 @@ class Ns3:
         """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""
         return find_ns3(self._prefix).version
 
-    def driver(self) -> Path:
+    def driver(self, report: Report) -> Path:
         """The driver's executable, built on first use (threads of one stage build it once)."""
         with self._building:
             if self._executable is None:
+                report(0.0, "finding the ns-3 driver, which is built once per machine")
                 self._executable = build_driver(self._prefix)
             return self._executable
 
@@ -51,12 +52,14 @@ def dataset_code() -> str:
 
 def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, ns3: Ns3, report: Report) -> None:
     """Run the driver with a trace and write the labelled dataset to `folder`."""
-    collect_dataset(document, folder, scenario=asdict(scenario), progress=_reporting(report), executable=ns3.driver())
+    collect_dataset(
+        document, folder, scenario=asdict(scenario), progress=_reporting(report), executable=ns3.driver(report)
+    )
 
 
 def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
     """Run the driver without a trace; flows, occupancy and summary go to `folder`."""
-    run_driver(document, folder, _reporting(report), executable=ns3.driver())
+    run_driver(document, folder, _reporting(report), executable=ns3.driver(report))
 
 
 def leaf_buffers(run: DriverRun) -> dict[int, int]:

@@ -1,8 +1,8 @@
 """A store of finished outputs, addressed by a hash of everything that they depend on.
 
 An entry is a folder ``<store>/<kind>/<key>`` with ``key.json`` and ``content/``; it is built beside its place and
-renamed when it is complete, so an entry that exists is whole. Nobody waits for anybody: two processes that build the same entry both finish, and the second one
-throws its copy away. What a dead process left behind is removed by the next builder.
+renamed when it is complete, so an entry that exists is whole. Nobody waits for anybody: two processes that build the
+same entry both finish, the second one throws its copy away. What a dead process left is removed by the next builder.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.forest import RandomForest
 from foretail.models.metrics import Score, scores
 from foretail.models.operating_point import OperatingPoint, choose_operating_point
-from foretail.models.tracking import TrackedRun, track
+from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, tracking_uri
@@ -362,15 +361,8 @@ def _outcome(entry: Entry) -> dict[str, Any]:
 
 def _is_tracked(outcome: Mapping[str, Any]) -> bool:
     """Whether the MLflow run of a stored model still exists, or none was wanted."""
-    if outcome["tracked"] is None:
-        return True
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-
-    with contextlib.suppress(MlflowException):
-        found = MlflowClient(outcome["tracked"]["uri"]).get_run(outcome["tracked"]["run_id"])
-        return str(found.info.lifecycle_stage) == "active"
-    return False
+    tracked = outcome["tracked"]
+    return tracked is None or run_exists(tracked["run_id"], tracked["uri"])
 
 
 def _shown(value: float | None) -> str:

@@ -21,7 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.splits import Selection
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.collect import collect, collect_runs
-from foretail.pipelines.evaluate import EvaluateResult, evaluate, traffic_sha256
+from foretail.pipelines.evaluate import EvaluateResult, evaluate, evaluate_policies, traffic_sha256
 from foretail.pipelines.export import export_to_store
 from foretail.pipelines.figures import write_figures
 from foretail.pipelines.simulation import Ns3
@@ -106,7 +106,8 @@ def test_threads_do_not_make_another_model(folder: Path, trained: TrainResult) -
 
 
 def test_a_split_by_time_has_no_replay(folder: Path) -> None:
-    result = train(train_config(folder, "split=by_time", "split.gap_ns=100_000"), folder / "run by time")
+    overrides = ["scenario.traffic_ns=20_000_000", "split.validation_fraction=0.2", "split.test_fraction=0.7"]
+    result = train(train_config(folder, "split=by_time", "split.gap_ns=100_000", *overrides), folder / "run by time")
     assert result.outcome["replay"] is None
     assert {item["seed"] for item in result.outcome["datasets"]} == {1}
     ends = [(item["start_ns"], item["end_ns"]) for item in result.outcome["datasets"]]
@@ -175,6 +176,17 @@ def test_policies_with_different_traffic_are_not_compared(
         evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
 
 
+def test_a_tau_that_the_proof_does_not_cover_is_refused(folder: Path, trained: TrainResult) -> None:
+    exported = export_to_store(trained.ensemble, Store(folder / "store"))
+    narrow = dataclasses.replace(
+        exported, certificate=dataclasses.replace(exported.certificate, order=False, taus=[trained.outcome["tau"]])
+    )
+    config = train_config(folder)
+    policies = {"credence": schema.Policy(name="credence", predictor="library", tau=-1)}
+    with pytest.raises(ForetailError, match="does not cover tau -1"):
+        evaluate_policies(config.scenario, policies, [11], narrow, (), Store(folder / "store"), Ns3(None), 1)
+
+
 def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = paper_forest().ensemble
     inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
@@ -208,18 +220,23 @@ def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trai
         client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
         experiment = client.get_experiment_by_name("foretail")
         assert experiment is not None
-        runs = client.search_runs([experiment.experiment_id])
+        experiment_id = experiment.experiment_id
+        runs = client.search_runs([experiment_id])
         found = {(run.data.params["predictor.trees"], run.data.params["predictor.depth"]) for run in runs}
         assert found == {("1", "2"), ("1", "3"), ("2", "2"), ("2", "3")}
         assert len(runs) == 4
     for run in runs:
         assert run.info.status == "FINISHED"
         assert run.data.metrics["validation/asked/f1"] > 0
+        assert run.inputs is not None
         assert {item.dataset.digest for item in run.inputs.dataset_inputs} == {
             item["content_sha256"][:36] for item in trained.outcome["datasets"]
         }
+    client.delete_run(runs[0].info.run_id)  # a run that is gone is trained and logged again
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=False).returncode == 0
+    assert len(client.search_runs([experiment_id])) == 4
     results = sorted((tmp_path / "outputs" / "train").rglob("result.json"))
-    assert len(results) == 8
+    assert len(results) == 12
 
 
 @pytest.mark.slow
@@ -257,7 +274,7 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_every_score_in_a_credence_run_is_the_models(folder: Path) -> None:
     """At least 100,000 decisions, bit for bit: recorded score = ensemble = scikit-learn on the Parquet row."""
-    overrides = ["scenario=leafspine_small", "scenario.traffic_ns=20_000_000", "scenario.drain_ns=20_000_000"]
+    overrides = ["scenario=leafspine_small", "scenario.traffic_ns=30_000_000", "scenario.drain_ns=20_000_000"]
     store, ns3 = Store(folder / "store"), Ns3(None)
     config = train_config(folder, *overrides)
     lqd, credence = schema.Policy(name="lqd"), schema.Policy(name="credence", predictor="library")
