@@ -55,8 +55,8 @@ class SlottedArrivals(NamedTuple):
 def slotted_arrivals(draw: st.DrawFn, max_ports: int = 16, max_buffer: int = 60) -> SlottedArrivals:
     """Draw a few phases that are hard on shared buffers, one after the other, with or without idle slots between.
 
-    A burst of at least the whole buffer to one port, a burst to all ports at once, on-off sources on a few ports, a full
-    buffer in one queue followed by one packet per port and slot (the worst case of FollowLQD), and anything at all.
+    A burst of at least the whole buffer to one port, a burst to all ports at once, on-off sources on a few ports, a
+    full buffer in one queue followed by one packet per port and slot (the worst case of FollowLQD), and anything.
     """
     ports = draw(st.integers(1, max_ports))
     buffer = draw(st.integers(1, max_buffer))
@@ -90,17 +90,22 @@ def byte_arrivals(draw: st.DrawFn, max_ports: int = 6, max_packets: int = 60) ->
     Steps and sizes are such that packets often arrive at the very moment when another has left.
     """
     rates = draw(st.lists(st.sampled_from((10**10, 25 * 10**9, 10**9, 3 * 10**9 + 7)), min_size=1, max_size=max_ports))
-    buffer = draw(st.integers(1, 400) | st.sampled_from((1500, 5000, 6001, 12_000)))
+    buffer = draw(st.integers(1, 400) | st.sampled_from((1500, 5000, 6001)))
     geometry = Geometry(buffer, tuple(rates), draw(st.sampled_from((0, 2, 24))))
     size = st.sampled_from((1, 40, 64, 500, 1000, 1500)) if buffer > 400 else st.integers(1, 60)
-    step_ns = st.sampled_from((0, 0, 0, 1, 8, 32, 400, 1200, 4000, 100_000))
     packets: list[Packet] = []
     now = draw(st.integers(0, 1000))
-    while len(packets) < max_packets and draw(st.integers(0, 5)):
+    for burst in draw(st.lists(st.sampled_from(("fill", "few", "few")), min_size=1, max_size=8)):
         port = draw(st.integers(0, geometry.ports - 1))
-        data = draw(st.integers(0, 3)) > 0
+        data = draw(st.integers(0, 4)) > 0
+        step_ns = draw(st.sampled_from((0, 0, 1, 8, 32, 400, 1200)))
         first_rtt = draw(st.booleans())
-        for _ in range(draw(st.integers(1, 12))):
+        bytes_left = buffer if burst == "fill" else 0
+        count = draw(st.integers(1, 6))
+        while (bytes_left > 0 or count > 0) and len(packets) < max_packets:
             packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt))
-            now += draw(step_ns)
+            bytes_left -= packets[-1].size
+            count -= 1
+            now += step_ns
+        now += draw(st.sampled_from((0, 0, 0, 1, 32, 400, 1200, 4000, 100_000)))
     return geometry, packets

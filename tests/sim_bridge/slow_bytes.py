@@ -1,8 +1,8 @@
-"""The buffer policies on packets of any size in nanoseconds, written for reading, not for speed (credence.md section 6).
+"""The buffer policies on packets of any size in nanoseconds, written for reading, not for speed.
 
-Every port sends its packets first in, first out at its line rate; a packet holds its bytes until its last bit has left;
-what leaves at time t has left before an arrival at time t. The packet being sent is no victim. Control packets share the
-buffer and count in their queue, but are never victims. Nothing here knows the C++ library.
+Every port sends first in, first out at its line rate; a packet holds its bytes until
+its last bit has left; what leaves at time t has left before an arrival at time t. The packet being sent is no victim.
+Control packets share the buffer and count in their queue, but are never victims. Nothing here knows the C++ library.
 """
 
 from __future__ import annotations
