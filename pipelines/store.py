@@ -82,6 +82,8 @@ class Store:
         path = self.folder / key.kind / key.digest
         try:
             record = json.loads((path / KEY_FILE).read_text(encoding="utf-8"))
+            if not (path / CONTENT).is_dir():
+                raise ValueError("no content")
             return Entry(path / CONTENT, key.digest, True, float(record["seconds"]))
         except FileNotFoundError:
             return None

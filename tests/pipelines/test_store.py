@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +145,13 @@ def test_a_removed_entry_is_built_again(tmp_path: Path) -> None:
     store.remove(entry)  # as another process may just have done
     assert list((tmp_path / "dataset").iterdir()) == []
     assert not store.get_or_build(KEY, write_number).reused
+
+
+def test_an_entry_without_its_content_is_named(tmp_path: Path) -> None:
+    entry = Store(tmp_path).get_or_build(KEY, write_number)
+    shutil.rmtree(entry.path)
+    with pytest.raises(ForetailError, match=entry.digest):
+        Store(tmp_path).get_or_build(KEY, write_number)
 
 
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
