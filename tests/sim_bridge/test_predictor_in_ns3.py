@@ -1,0 +1,167 @@
+"""A compiled predictor inside the switch: bit-exact against model and scikit-learn, refused when it does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from foretail.export.build import compile_library, find_compiler, predictor_abi
+from foretail.export.c import ExportResult, export_c
+from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature, training_columns
+from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.forest import RandomForest
+from foretail.models.operating_point import choose_operating_point
+from foretail.sim_bridge.collection import collect_dataset
+from foretail.sim_bridge.driver import run_driver
+from tests.scenarios import settings
+
+pytestmark = pytest.mark.ns3
+
+CELL_BYTES, AVERAGE_SHIFT = 256, 15
+
+
+class Trained(NamedTuple):
+    forest: RandomForest
+    ensemble: Ensemble
+    exported: ExportResult
+
+
+def inputs(names: tuple[str, ...], cell_bytes: int = CELL_BYTES) -> list[FeatureInput]:
+    return [FeatureInput(n, feature(n).params(cell_bytes, AVERAGE_SHIFT), feature(n).bits) for n in names]
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A trace of LQD."""
+    path = tmp_path_factory.mktemp("labelled") / "dataset"
+    collect_dataset(settings(trace=True, traffic_ns=10_000_000), path, scenario=settings())
+    return Dataset.open(path)
+
+
+def trained(labelled: Dataset, names: tuple[str, ...], out: Path) -> Trained:
+    rows = labelled.frame([*training_columns(names, own_queues=False), "lqd_drop", "shadow_asked"])
+    x, y = rows.iloc[:, : len(names)].to_numpy(), rows["lqd_drop"].to_numpy()
+    forest = RandomForest(seed=1).fit(x, y)
+    ensemble = forest.to_ensemble(inputs(names))
+    point = choose_operating_point(ensemble, x, y, rows["shadow_asked"].to_numpy())
+    exported = export_c(ensemble.with_threshold(point.threshold), out)
+    return Trained(forest, Ensemble.load(exported.ir), exported)
+
+
+@pytest.mark.parametrize("names", [PAPER_FEATURES, VIRTUAL_FEATURES])
+def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, names: tuple[str, ...]) -> None:
+    model = trained(labelled, names, tmp_path / "export")
+    document = settings(
+        trace=True,
+        seed=2,
+        traffic_ns=14_000_000,
+        policy__name="credence",
+        policy__predictor="library",
+        policy__library=str(model.exported.library),
+    )
+    run = collect_dataset(document, tmp_path / "credence", scenario=settings())
+    rows = Dataset.open(tmp_path / "credence").frame([*names, "asked", "score", "accepted"])
+    asked = rows[rows["asked"].to_numpy(bool)]
+    assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) >= 100_000
+    assert not rows.loc[~rows["asked"].to_numpy(bool), "score"].notna().any()
+
+    x = asked[list(names)].to_numpy()
+    score = asked["score"].to_numpy(np.int64)
+    drop = ~asked["accepted"].to_numpy(bool)
+    np.testing.assert_array_equal(score, model.ensemble.score(x))
+    np.testing.assert_array_equal(drop, score > model.ensemble.default_tau)
+    assert drop.any()
+    assert not drop.all()
+
+    scikit_learn = model.forest.forest_
+    x32 = x.astype(np.float32)
+    votes = np.zeros(len(x), np.int64)
+    assert model.ensemble.vote_bits is not None
+    for tree in scikit_learn.estimators_:
+        share = tree.tree_.value[:, 0, :]
+        probability = share[:, 1] / share.sum(axis=1)
+        vote = np.array([round(Fraction(p) * 2**model.ensemble.vote_bits) for p in probability.tolist()], np.int64)
+        votes += vote[tree.apply(x32)]
+    np.testing.assert_array_equal(score, votes)
+    exact_threshold = float(model.ensemble.threshold) / len(scikit_learn.estimators_)
+    np.testing.assert_array_equal(drop, scikit_learn.predict_proba(x32)[:, 1] > exact_threshold)
+
+
+LIBRARY = """
+#include "predictor.h"
+static const char *const names[] = {NAMES};
+static const char *const params[] = {PARAMS};
+static const foretail_predictor_info_t info = {VERSION, sizeof names / sizeof *names, names, params, 0, "none"};
+const foretail_predictor_info_t *foretail_predictor_info(void) { return &info; }
+int64_t foretail_predictor_score(const int64_t *x) { return x[0] > 500; }
+void foretail_predictor_score_batch(const int64_t *x, size_t rows, int64_t *out) {
+  for (size_t i = 0; i < rows; ++i) out[i] = foretail_predictor_score(x + i * info.n_features);
+}
+"""
+
+
+def library(folder: Path, version: int = 1, names: str = '"threshold"', params: str = '"cell_bytes=256"') -> Path:
+    """A predictor library that claims what it is told to."""
+    (folder / "predictor.h").write_text(predictor_abi())
+    text = LIBRARY.replace("VERSION", str(version)).replace("NAMES", names).replace("PARAMS", params)
+    (folder / "fake.c").write_text(text)
+    compile_library(folder / "fake.c", folder / "fake.so")
+    return folder / "fake.so"
+
+
+def run_with(path: Path, folder: Path, **changes: Any) -> Any:
+    wanted = {"policy__name": "credence", "policy__predictor": "library", "policy__library": str(path)}
+    return run_driver(settings(**(wanted | changes)), folder)
+
+
+def test_a_fitting_library_is_asked(tmp_path: Path) -> None:
+    run = run_with(library(tmp_path), tmp_path)
+    assert sum(node["asked"] for node in run.summary["switches"]) > 0
+    assert sum(node["data_drops"]["predicted"]["packets"] for node in run.summary["switches"]) > 0
+
+
+def test_tau_can_be_set_for_a_run(tmp_path: Path) -> None:
+    run = run_with(library(tmp_path), tmp_path, policy__tau=1)
+    assert run.summary["tau"] == 1
+    assert sum(node["data_drops"]["predicted"]["packets"] for node in run.summary["switches"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("claims", "named"),
+    [
+        ({"version": 2}, "ABI version 2"),
+        ({"names": '"crystal_ball"'}, "crystal_ball"),
+        ({"params": '"cell_bytes=512"'}, "cell_bytes=512"),
+        ({"names": '"threshold_average"', "params": '"cell_bytes=256,average_shift=9"'}, "average_shift=9"),
+    ],
+)
+def test_a_library_that_does_not_fit_is_refused_by_name(tmp_path: Path, claims: dict[str, Any], named: str) -> None:
+    with pytest.raises(ForetailError, match=named) as caught:
+        run_with(library(tmp_path, **claims), tmp_path)
+    assert "fake.so" in str(caught.value)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_what_is_no_predictor_library_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="cannot load predictor library"):
+        run_with(tmp_path / "missing.so", tmp_path)
+    (tmp_path / "empty.c").write_text("int nothing;\n")
+    subprocess.run([*find_compiler(), "-shared", "-o", tmp_path / "empty.so", tmp_path / "empty.c"], check=True)
+    with pytest.raises(ForetailError, match="lacks the symbol foretail_predictor_info"):
+        run_with(tmp_path / "empty.so", tmp_path)
+
+
+def test_another_run_arithmetic_refuses_the_model(labelled: Dataset, tmp_path: Path) -> None:
+    names = ("queue", "occupancy")
+    ensemble = trained(labelled, names, tmp_path / "export").ensemble
+    other = export_c(replace(ensemble, features=tuple(inputs(names, cell_bytes=1024))), tmp_path / "other")
+    with pytest.raises(ForetailError, match="cell_bytes=1024"):
+        run_with(other.library, tmp_path)
