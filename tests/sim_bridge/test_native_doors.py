@@ -1,0 +1,193 @@
+"""What the native library refuses, and the names and layouts that it shares with Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.features.catalog import FEATURES
+from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
+from foretail.sim_bridge._native import Replay, feature_names, record_layout, slotted
+
+SLOTTED: dict[str, Any] = {
+    "policy": "lqd",
+    "ports": 2,
+    "buffer": 4,
+    "slot": np.array([0, 1, 1], np.int64),
+    "port": np.array([0, 1, 0], np.int32),
+}
+REPLAY: dict[str, Any] = {
+    "policy": "lqd",
+    "switches": [(4000, [10**9, 10**9]), (2000, [10**9])],
+    "wire_overhead_bytes": 2,
+    "counting": "counted",
+    "tie": "lowest_port",
+    "victim": "tail",
+}
+ARRIVALS: dict[str, Any] = {
+    "time_ns": np.array([5, 5, 9], np.int64),
+    "switch_index": np.array([0, 1, 0], np.int16),
+    "port": np.array([1, 0, 1], np.int16),
+    "size_bytes": np.array([64, 1500, 1], np.int32),
+    "data": np.ones(3, np.uint8),
+    "first_rtt": np.zeros(3, np.uint8),
+}
+UNKNOWN = [
+    ({"policy": "red"}, "unknown policy 'red': choose one of cs, dt, abm, lqd, followlqd, credence"),
+    ({"counting": "twice"}, "unknown counting rule 'twice': choose one of counted, uncounted"),
+    ({"tie": "newest"}, "unknown tie rule 'newest': choose one of lowest_port, highest_port"),
+    ({"victim": "all"}, "unknown victim rule 'all': choose one of tail, tail_kept, head, random"),
+    ({"alpha": -0.5}, "alpha must be a number of at least 0"),
+    ({"alpha": float("nan")}, "alpha must be a number of at least 0"),
+    ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
+    ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
+    ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
+]
+
+
+def changed(array: Any, row: int, value: int) -> Any:
+    out = array.copy()
+    out[row] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        *UNKNOWN,
+        ({"ports": 0}, "number of ports is 0, outside 1 to 32768"),
+        ({"ports": 10**6}, "number of ports is 1000000, outside 1 to 32768"),
+        ({"buffer": 0}, "a shared buffer needs at least one packet"),
+        ({"rtt_slots": 0}, "rtt_slots must be at least 1"),
+        ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
+        ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
+        ({"port": SLOTTED["port"][:2]}, "slot and port differ in length"),
+        ({"slot": changed(SLOTTED["slot"], 2, 0)}, "row 2 has slot 0: slots start at 0, never decrease"),
+        ({"slot": changed(SLOTTED["slot"], 0, -1)}, "row 0 has slot -1: slots start at 0, never decrease"),
+        ({"slot": changed(SLOTTED["slot"], 2, 2**63 - 1)}, r"row 2 has slot 9223372036854775807: .* and end at 2\^62"),
+        ({"predictions": np.zeros(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
+        ({"first_rtt": np.zeros(4, np.uint8)}, "first_rtt has 4 rows, but there are 3 arrivals"),
+    ],
+)
+def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> None:
+    slotted(**SLOTTED)
+    with pytest.raises(ValueError, match=message) as refused:
+        slotted(**SLOTTED | bad)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        *UNKNOWN,
+        ({"switches": []}, "number of switches is 0, outside 1 to 32768"),
+        ({"switches": [(4000, [])]}, "number of ports is 0, outside 1 to 32768"),
+        ({"switches": [(0, [10**9])]}, "buffer of a switch, in bytes, is 0, outside 1 to 1073741824"),
+        ({"switches": [(2**31, [10**9])]}, "buffer of a switch, in bytes, is 2147483648, outside"),
+        ({"switches": [(4000, [10**9, 0])]}, "port rate in bits per second is 0, outside 1000 to 1000000000000000"),
+        ({"wire_overhead_bytes": -1}, "wire_overhead_bytes is -1, outside 0 to 256"),
+        ({"cell_bytes": 100}, "cell_bytes must be a power of two"),
+        ({"cell_bytes": -256}, "cell_bytes must be a power of two"),
+    ],
+)
+def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
+    Replay(**REPLAY)
+    with pytest.raises(ValueError, match=message) as refused:
+        Replay(**REPLAY | bad)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"switch_index": changed(ARRIVALS["switch_index"], 1, 2)}, "row 1 has switch 2, outside 0 to 1"),
+        ({"switch_index": changed(ARRIVALS["switch_index"], 0, -1)}, "row 0 has switch -1, outside 0 to 1"),
+        ({"port": changed(ARRIVALS["port"], 1, 1)}, "row 1 has port 1, outside 0 to 0"),
+        ({"port": changed(ARRIVALS["port"], 2, -3)}, "row 2 has port -3, outside 0 to 1"),
+        ({"time_ns": changed(ARRIVALS["time_ns"], 2, 4)}, "row 2 has time 4: times start at 0, never decrease"),
+        ({"time_ns": changed(ARRIVALS["time_ns"], 0, -1)}, "row 0 has time -1: times start at 0, never decrease"),
+        ({"time_ns": changed(ARRIVALS["time_ns"], 2, 2**63 - 1)}, r"row 2 has time \d+: .* and end at 2\^62"),
+        ({"size_bytes": changed(ARRIVALS["size_bytes"], 1, 0)}, "row 1 has no size"),
+        ({"size_bytes": changed(ARRIVALS["size_bytes"], 1, -64)}, "row 1 has no size"),
+        ({"data": np.ones(2, np.uint8)}, "the columns of the arrivals differ in length"),
+        ({"predictions": np.ones(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
+    ],
+)
+def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], message: str) -> None:
+    replay, untouched = Replay(**REPLAY), Replay(**REPLAY)
+    with pytest.raises(ValueError, match=message) as refused:
+        replay.feed(**ARRIVALS | bad)
+    assert "\n" not in str(refused.value)
+    after, expected = replay.feed(**ARRIVALS), untouched.feed(**ARRIVALS)
+    assert set(after) == set(expected)
+    for column in expected:
+        np.testing.assert_array_equal(after[column], expected[column])
+    assert replay.finish() == untouched.finish()
+
+
+def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    with pytest.raises(ValueError, match="row 0 has time 5: times start at 0, never decrease"):
+        replay.feed(**ARRIVALS)
+
+
+def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    totals = replay.finish()
+    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
+    with pytest.raises(ValueError, match="a finished replay takes no more arrivals: begin another"):
+        replay.feed(**ARRIVALS)
+    assert replay.finish() == totals
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("slot", SLOTTED["slot"] + 0.5),
+        ("port", SLOTTED["port"].astype(np.int64) + 2**32),
+        ("predictions", np.full(3, 256)),
+        ("slot", SLOTTED["slot"].reshape(3, 1)),
+    ],
+)
+def test_columns_of_another_type_or_shape_are_refused_not_rounded(column: str, values: Any) -> None:
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        slotted(**SLOTTED | {column: values})
+    name = {"slot": "time_ns"}.get(column, column)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        Replay(**REPLAY).feed(**ARRIVALS | {name: values})
+
+
+def test_the_largest_packet_of_the_largest_buffer_leaves_on_the_slowest_link() -> None:
+    """Times must not overflow within the bounds of the door."""
+    replay = Replay(**REPLAY | {"switches": [(2**30, [1000])], "wire_overhead_bytes": 256})
+    one = {name: column[:1] for name, column in ARRIVALS.items()}
+    replay.feed(
+        **one | {"time_ns": np.array([2**62]), "port": np.zeros(1, np.int16), "size_bytes": np.array([2**30], np.int32)}
+    )
+    assert replay.finish()["transmitted_bytes"] == 2**30
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("arrival", ARRIVAL_DTYPE), ("flow", FLOW_DTYPE), ("occupancy", OCCUPANCY_DTYPE)]
+)
+def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
+    itemsize, fields = record_layout()[name]
+    assert itemsize == dtype.itemsize
+    assert dtype.fields is not None
+    expected = [
+        (field, offset, kind.base.str, int(np.prod(kind.shape, dtype=int)))
+        for field, (kind, offset, *_) in dtype.fields.items()
+    ]
+    assert [tuple(field) for field in fields] == expected
+
+
+def test_every_record_layout_has_its_dtype() -> None:
+    assert set(record_layout()) == {"arrival", "flow", "occupancy"}
+
+
+def test_feature_names_are_the_catalog_in_its_order() -> None:
+    assert feature_names() == [feature.name for feature in FEATURES]
