@@ -18,7 +18,7 @@ from foretail.features.manifest import Rules, Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, Records, iterate_records
 from foretail.features.staging import writing
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.driver import DriverRun, Progress, run_driver, versions
+from foretail.sim_bridge.driver import DriverRun, Progress, run_driver
 from foretail.sim_bridge.replay import feed, replay_of
 
 
@@ -81,7 +81,7 @@ def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scen
         rules=rules,
         cell_bytes=settings["features"]["cell_bytes"],
         average_shift=run.summary["average_shift"],
-        versions=versions(),
+        versions=run.versions(),
     )
     shadow = replay_of("credence", described, features=True)
     with write_dataset(path, described) as writer:

@@ -178,6 +178,14 @@ class DriverRun:
         """Return what became of every flow, in order of start: array of FLOW_DTYPE."""
         return read_records(self.folder / "flows.bin", FLOW_DTYPE)
 
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return {
+            "foretail": importlib.metadata.version("foretail"),
+            "ns3": self.summary["ns3_version"],
+            "driver_sha256": driver_digest(),
+        }
+
     def occupancy(self) -> Records:
         """Return the samples of every switch's buffer while traffic was offered: array of OCCUPANCY_DTYPE."""
         return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
@@ -231,15 +239,6 @@ def run_driver(
             said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
         raise ForetailError(f"the ns-3 simulation failed: {said}")
     return DriverRun.open(folder)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a simulation's output depends on."""
-    return {
-        "foretail": importlib.metadata.version("foretail"),
-        "ns3": find_ns3().version,
-        "driver_sha256": driver_digest(),
-    }
 
 
 def _main() -> int:

@@ -23,6 +23,7 @@
 
 #include "buffer/port_queues.hpp"
 #include "ns3/record_file.h"
+#include "ns3/tcp_sender.h"
 
 namespace foretail::ns3_driver {
 
@@ -139,8 +140,7 @@ void Flows::install(const std::vector<Ptr<Node>>& servers) {
 void Flows::connect(std::size_t i) {
     const PlannedFlow& flow = plan_[i];
     const Transport& transport = settings_.transport;
-    Ptr<Socket> socket =
-        Socket::CreateSocket(servers_[static_cast<std::size_t>(flow.source)], TcpSocketFactory::GetTypeId());
+    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)]);
     // An incast response is sent as one window at line rate, as the paper's workload does.
     const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
                                                                        : transport.initial_window_segments;

@@ -138,7 +138,7 @@ void run(const std::string& settings_path, const std::string& folder) {
     }
     const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
 
-    json summary{{"format", 1}, {"switches", json::array()}};
+    json summary{{"format", 1}, {"ns3_version", FORETAIL_NS3_VERSION}, {"switches", json::array()}};
     std::int64_t leaf_data_packets = 0;
     for (std::size_t i = 0; i < network.switches.size(); ++i) {
         SwitchNode& node = *network.switches[i];

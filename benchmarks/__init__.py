@@ -1,0 +1,1 @@
+"""Benchmarks: alternatives compared within one run; the ratios are the result."""

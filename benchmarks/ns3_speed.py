@@ -1,0 +1,121 @@
+"""What labels, traces and a deciding predictor cost on top of an ns-3 run under LQD.
+
+Every round runs all alternatives on the same traffic, one after the other, in an order that rotates from round to
+round; figures are medians over the rounds, with their range, per leaf data packet, so that the few packets that a
+policy adds or saves do not count as cost.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from foretail.configs.schema import CollectConfig, Policy, Scenario, register
+from foretail.export.c import export_c
+from foretail.features.catalog import VIRTUAL_FEATURES, feature
+from foretail.features.dataset import Dataset
+from foretail.models.ensemble import FeatureInput
+from foretail.models.forest import RandomForest
+from foretail.models.operating_point import choose_operating_point
+from foretail.pipelines.scenario import driver_config
+from foretail.sim_bridge.collection import write_trace
+from foretail.sim_bridge.driver import DriverRun, run_driver
+
+ROUNDS = 5
+TRAFFIC_NS = 20_000_000
+
+
+def main() -> None:
+    """Print packets per CPU second and ratios to the LQD run."""
+    scenario = _scenario()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library = _forest(scenario, folder)
+        alternatives: dict[str, Callable[[Path], DriverRun]] = {
+            "LQD": lambda to: _run(scenario, Policy("lqd"), to),
+            "LQD, trace": lambda to: _run(scenario, Policy("lqd"), to, trace=True),
+            "LQD, trace, Parquet": lambda to: _dataset(scenario, to),
+            "Credence, always accept": lambda to: _run(scenario, Policy("credence"), to),
+            "Credence, forest": lambda to: _run(
+                scenario, Policy("credence", predictor="library", library=str(library)), to
+            ),
+            "FollowLQD": lambda to: _run(scenario, Policy("followlqd"), to),
+            "DT": lambda to: _run(scenario, Policy("dt"), to),
+        }
+        wall: dict[str, list[float]] = {name: [] for name in alternatives}
+        cpu: dict[str, list[float]] = {name: [] for name in alternatives}
+        names = list(alternatives)
+        for turn in range(ROUNDS):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                with tempfile.TemporaryDirectory(dir=folder) as to:
+                    wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
+                    run = alternatives[name](Path(to))
+                    packets = run.summary["leaf_data_packets"]
+                    wall[name].append((time.perf_counter() - wall_before) / packets)
+                    cpu[name].append((_cpu_seconds() - cpu_before) / packets)
+
+    table = Table(title=f"ns-3, {scenario.name}, {TRAFFIC_NS / 1e6:g} ms of traffic, medians of {ROUNDS} rounds")
+    for heading in ("run", "leaf data packets per CPU s", "CPU / LQD", "(range)", "wall / LQD", "(range)"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for name in names:
+        cells = [name, f"{1 / statistics.median(cpu[name]):,.0f}"]
+        for spent in (cpu, wall):
+            ratios = [mine / base for mine, base in zip(spent[name], spent["LQD"], strict=True)]
+            cells += [f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"]
+        table.add_row(*cells)
+    Console().print(table)
+
+
+def _scenario() -> Scenario:
+    register()
+    with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
+        config = hydra.compose("collect", ["scenario=leafspine_small", f"scenario.traffic_ns={TRAFFIC_NS}"])
+    composed: Any = OmegaConf.to_object(config)
+    assert isinstance(composed, CollectConfig)
+    return composed.scenario
+
+
+def _run(scenario: Scenario, policy: Policy, to: Path, *, trace: bool = False) -> DriverRun:
+    return run_driver(driver_config(scenario, policy, 1, trace=trace), to)
+
+
+def _dataset(scenario: Scenario, to: Path) -> DriverRun:
+    document = driver_config(scenario, Policy("lqd"), 1, trace=True)
+    run = run_driver(document, to)
+    write_trace(run, document, to / "dataset", scenario=document)
+    return run
+
+
+def _forest(scenario: Scenario, folder: Path) -> Path:
+    """The paper's size of forest, trained on a trace of the same scenario."""
+    (folder / "training").mkdir()
+    _dataset(scenario, folder / "training")
+    rows = Dataset.open(folder / "training" / "dataset").frame([*VIRTUAL_FEATURES, "lqd_drop", "shadow_asked"])
+    x, y = rows[list(VIRTUAL_FEATURES)].to_numpy(), rows["lqd_drop"].to_numpy()
+    definitions = Dataset.open(folder / "training" / "dataset").manifest
+    inputs = [
+        FeatureInput(n, feature(n).params(definitions.cell_bytes, definitions.average_shift), feature(n).bits)
+        for n in VIRTUAL_FEATURES
+    ]
+    ensemble = RandomForest(trees=4, depth=4, seed=1).fit(x, y).to_ensemble(inputs)
+    point = choose_operating_point(ensemble, x, y, rows["shadow_asked"].to_numpy())
+    return export_c(ensemble.with_threshold(point.threshold), folder / "export").library
+
+
+def _cpu_seconds() -> float:
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
+
+
+if __name__ == "__main__":
+    main()

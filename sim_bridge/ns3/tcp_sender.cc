@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/tcp_sender.h"
+
+#include <ns3/object-factory.h>
+#include <ns3/rtt-estimator.h>
+#include <ns3/tcp-congestion-ops.h>
+#include <ns3/tcp-l4-protocol.h>
+#include <ns3/tcp-recovery-ops.h>
+
+namespace foretail::ns3_driver {
+
+using namespace ns3;
+
+TypeId TcpSender::GetTypeId() {
+    static TypeId id = TypeId("foretail::TcpSender").SetParent<TcpSocketBase>();
+    return id;
+}
+
+Ptr<Socket> TcpSender::create(Ptr<Node> node) {
+    auto tcp = node->GetObject<TcpL4Protocol>();
+    const auto make = [&](const char* attribute) {
+        TypeIdValue type;
+        tcp->GetAttribute(attribute, type);
+        ObjectFactory factory;
+        factory.SetTypeId(type.Get());
+        return factory.Create();
+    };
+    auto socket = CreateObject<TcpSender>();
+    socket->SetNode(node);
+    socket->SetTcp(tcp);
+    socket->SetRtt(make("RttEstimatorType")->GetObject<RttEstimator>());
+    socket->SetCongestionControlAlgorithm(make("SocketType")->GetObject<TcpCongestionOps>());
+    socket->SetRecoveryAlgorithm(make("RecoveryType")->GetObject<TcpRecoveryOps>());
+    tcp->AddSocket(socket);
+    return socket;
+}
+
+void TcpSender::ReceivedAck(Ptr<Packet> packet, const TcpHeader& header) {
+    if (m_tcb->m_congState == TcpSocketState::CA_OPEN) m_dupAckCount = 0;
+    TcpSocketBase::ReceivedAck(packet, header);
+}
+
+}  // namespace foretail::ns3_driver

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ns3/node.h>
+#include <ns3/ptr.h>
+#include <ns3/tcp-socket-base.h>
+#include <ns3/type-id.h>
+
+namespace foretail::ns3_driver {
+
+/// ns-3's TCP socket without one of its faults: duplicate acknowledgements counted while an ECN mark was being answered
+/// are still counted when the socket is open again, and the next one then fails an assertion (ns-3 3.44, "From
+/// OPEN->DISORDER but with n dup ACKs").
+class TcpSender : public ns3::TcpSocketBase {
+public:
+    static ns3::TypeId GetTypeId();
+
+    /// A socket on `node`, put together of the same parts as ns3::TcpL4Protocol puts its sockets together.
+    static ns3::Ptr<ns3::Socket> create(ns3::Ptr<ns3::Node> node);
+
+protected:
+    void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;
+};
+
+}  // namespace foretail::ns3_driver
