@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
@@ -35,7 +35,7 @@ def begin(
     policy: str,
     geometries: Sequence[Geometry],
     rules: Rules = Rules(),  # noqa: B008 (frozen)
-    settings: Settings = Settings(average_shift=12),  # noqa: B008 (frozen)
+    chosen: Settings = Settings(average_shift=12),  # noqa: B008 (frozen)
     cell_bytes: int = 64,
 ) -> Replay:
     return Replay(
@@ -46,9 +46,9 @@ def begin(
         tie=rules.tie,
         victim=rules.victim,
         cell_bytes=cell_bytes,
-        average_shift=settings.average_shift,
-        alpha=settings.alpha,
-        first_rtt_alpha=settings.first_rtt_alpha,
+        average_shift=chosen.average_shift,
+        alpha=chosen.alpha,
+        first_rtt_alpha=chosen.first_rtt_alpha,
     )
 
 
@@ -78,18 +78,30 @@ def assert_same(native: dict[str, Any], slow: ByteRun) -> None:
         assert native["features"][i].tolist() == expected, f"features of packet {i}"
 
 
+@settings(max_examples=200)
 @given(data=st.data(), case=byte_arrivals(), rules=st.sampled_from(ANY_RULES), alpha=st.sampled_from((0.25, 0.5, 2.0)))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case, rules: Rules, alpha: float) -> None:
     geometry, packets = case
-    settings = Settings(alpha, data.draw(st.sampled_from((0.5, 64.0))), average_shift=data.draw(st.integers(0, 16)))
+    chosen = Settings(alpha, data.draw(st.sampled_from((0.5, 64.0))), average_shift=data.draw(st.integers(0, 16)))
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
     predictions = data.draw(wanted) if policy == "credence" else None
-    slow = run_bytes(policy, geometry, packets, predictions, rules, settings, cell_bytes)
-    replay = begin(policy, [geometry], rules, settings, cell_bytes)
+    slow = run_bytes(policy, geometry, packets, predictions, rules, chosen, cell_bytes)
+    replay = begin(policy, [geometry], rules, chosen, cell_bytes)
     assert_same(feed(replay, packets, predictions), slow)
     assert replay.finish() == totals([slow])
+
+
+def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
+    """Counted at 3072 ns, with no free byte and so a threshold of 0; 500 B have left when the last three arrive."""
+    geometry = Geometry(1000, (10**9, 10**9))
+    fill = [Packet(0, 0, 0, 500, first_rtt=True), Packet(1, 0, 0, 500, first_rtt=True), Packet(2, 3072, 1, 100)]
+    packets = [*fill, *(Packet(3 + k, 4000, 1, 100) for k in range(3))]
+    chosen = Settings(average_shift=10)
+    native = feed(begin("abm", [geometry], chosen=chosen), packets)
+    assert native["outcome"].tolist() == [0, 0, 3, 0, 0, 1]
+    assert_same(native, run_bytes("abm", geometry, packets, settings=chosen, cell_bytes=64))
 
 
 @given(case=byte_arrivals(), rules=st.sampled_from(ANY_RULES))

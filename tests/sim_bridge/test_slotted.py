@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.sim_bridge._native import slotted
@@ -72,6 +72,7 @@ def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
     assert native["threshold_deficits"] == slow.threshold_deficits
 
 
+@settings(max_examples=200)
 @given(case=slotted_arrivals(), rules=any_rules, shift=shift)
 @pytest.mark.parametrize("policy", ["cs", "lqd", "followlqd"])
 def test_a_policy_without_settings_is_the_slow_model(
@@ -82,12 +83,14 @@ def test_a_policy_without_settings_is_the_slow_model(
     assert_same(run_native(policy, case, rules=rules, chosen=chosen), slow)
 
 
+@settings(max_examples=200)
 @given(case=slotted_arrivals(), alpha=st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0, 64.0)))
 def test_dynamic_thresholds_are_the_slow_model(case: SlottedArrivals, alpha: float) -> None:
     chosen = Settings(alpha=alpha)
     assert_same(run_native("dt", case, chosen=chosen), run_slotted("dt", *case, settings=chosen))
 
 
+@settings(max_examples=200)
 @given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
 def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
     chosen = Settings(alpha, data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
@@ -96,6 +99,21 @@ def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha
     assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
 
 
+@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
+def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
+    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free buffer, 1000 - 2 `length`."""
+    fill = [1, 2] * (length + 10)
+    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
+    first = [1] * len(fill) + [0] * 300
+    chosen = Settings(alpha=1.0, rtt_slots=10)
+    native = run_native("abm", case, first_rtt=first, chosen=chosen)
+    free = 1000 - 2 * length
+    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
+    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
+    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
+
+
+@settings(max_examples=200)
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
 def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
     chosen = Settings(average_shift=shift)
@@ -111,6 +129,7 @@ def bits_for(case: SlottedArrivals) -> st.SearchStrategy[list[int]]:
     return seeds.map(lambda drawn: (np.random.default_rng(drawn[0]).random(n) < drawn[1]).astype(int).tolist())
 
 
+@settings(max_examples=200)
 @given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")), seed=st.integers(0, 2**64 - 1))
 def test_random_victims_leave_lengths_and_were_in_the_queue_that_lost(
     case: SlottedArrivals, counting: str, seed: int
