@@ -101,7 +101,7 @@ def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha
 
 @pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
 def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
-    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free buffer, 1000 - 2 `length`."""
+    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
     fill = [1, 2] * (length + 10)
     case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
     first = [1] * len(fill) + [0] * 300
