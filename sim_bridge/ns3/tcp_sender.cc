@@ -36,7 +36,8 @@ Ptr<Socket> TcpSender::create(Ptr<Node> node) {
 }
 
 void TcpSender::ReceivedAck(Ptr<Packet> packet, const TcpHeader& header) {
-    if (m_tcb->m_congState == TcpSocketState::CA_OPEN) m_dupAckCount = 0;
+    const auto state = m_tcb->m_congState;
+    if (state == TcpSocketState::CA_OPEN || state == TcpSocketState::CA_CWR) m_dupAckCount = 0;
     TcpSocketBase::ReceivedAck(packet, header);
 }
 

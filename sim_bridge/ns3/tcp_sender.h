@@ -8,8 +8,8 @@
 
 namespace foretail::ns3_driver {
 
-/// ns-3's TCP socket without one of its faults: duplicate acknowledgements counted while an ECN mark was being answered
-/// are still counted when the socket is open again, and the next one then fails an assertion (ns-3 3.44, "From
+/// ns-3's TCP socket without one of its faults: it counts duplicate acknowledgements in the CWR state, where nothing
+/// uses the count, keeps it when it leaves that state, and fails an assertion on the next duplicate (ns-3 3.44, "From
 /// OPEN->DISORDER but with n dup ACKs").
 class TcpSender : public ns3::TcpSocketBase {
 public:
