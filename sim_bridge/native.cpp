@@ -68,16 +68,17 @@ PushOutRules push_out_rules(const std::string& counting, const std::string& tie,
 
 /// Columns that a run fills for n rows, and their way to Python.
 struct Filled {
-    Filled(std::size_t n, bool with_features)
+    Filled(std::size_t n, bool with_labels, bool with_features)
         : outcome(n),
-          lqd_drop(n),
+          lqd_drop(with_labels ? n : 0),
           asked(n),
           exposed(n),
           features(with_features ? n * feature_count : 0),
+          with_labels_(with_labels),
           with_features_(with_features) {}
 
     RunColumns columns() {
-        return {outcome.data(), lqd_drop.data(), asked.data(), exposed.data(),
+        return {outcome.data(), with_labels_ ? lqd_drop.data() : nullptr, asked.data(), exposed.data(),
                 with_features_ ? reinterpret_cast<FeatureVector*>(features.data()) : nullptr};
     }
     nb::dict to_dict() {
@@ -85,7 +86,7 @@ struct Filled {
         nb::dict out;
         if (with_features_) out["features"] = owned(std::move(features), {n, feature_count});
         out["outcome"] = owned(std::move(outcome), {n});
-        out["lqd_drop"] = owned(std::move(lqd_drop), {n});
+        if (with_labels_) out["lqd_drop"] = owned(std::move(lqd_drop), {n});
         out["asked"] = owned(std::move(asked), {n});
         out["exposed"] = owned(std::move(exposed), {n});
         return out;
@@ -95,7 +96,7 @@ struct Filled {
     std::vector<std::int32_t> features;
 
 private:
-    bool with_features_;
+    bool with_labels_, with_features_;
 };
 
 template <class T>
@@ -167,7 +168,7 @@ nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std
         }
         arrivals[i] = {slot(i), port(i), 1, true, first_rtt && (*first_rtt)(i) != 0};
     }
-    Filled filled(n, features);
+    Filled filled(n, true, features);
     {
         nb::gil_scoped_release release;
         const RunColumns columns = filled.columns();
@@ -245,7 +246,7 @@ public:
             last_time = time_ns(i);
         }
         last_time_ = last_time;
-        Filled filled(n, observed_);
+        Filled filled(n, observed_, observed_);
         {
             nb::gil_scoped_release release;
             for (std::size_t s = 0; s < runs_.size(); ++s) {
@@ -258,13 +259,13 @@ public:
                     arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0});
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
-                Filled part(rows_.size(), observed_);
+                Filled part(rows_.size(), observed_, observed_);
                 runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr, part.columns());
                 runs_[s]->forget();
                 for (std::size_t k = 0; k < rows_.size(); ++k) {
                     const std::size_t i = rows_[k];
                     filled.outcome[i] = part.outcome[k];
-                    filled.lqd_drop[i] = part.lqd_drop[k];
+                    if (observed_) filled.lqd_drop[i] = part.lqd_drop[k];
                     filled.asked[i] = part.asked[k];
                     filled.exposed[i] = part.exposed[k];
                     if (observed_) {

@@ -107,8 +107,8 @@ def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | Non
     Returns
     -------
     dict
-        Per arrival ``outcome``, ``lqd_drop``, ``asked``, ``exposed`` (uint8; a fate that is not known at the end of the
-        batch is 0) and, with features, ``features`` (n, 11) int32.
+        Per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
+        fate is not known at the end of the batch) and ``features`` (n, 11) int32.
     """
     return replay.feed(
         np.ascontiguousarray(arrivals["time_ns"]),
