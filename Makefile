@@ -79,7 +79,8 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@touch $@
 
 .venv/.tools: .venv/.created constraints.txt
-	@$(PIP) scikit-build-core nanobind cmake ninja
+	@# setuptools and wheel: omegaconf's antlr4 runtime comes as source only
+	@$(PIP) scikit-build-core nanobind cmake ninja setuptools wheel
 	@touch $@
 
 .venv/.package: .venv/.tools pyproject.toml $(EXTENSION)
