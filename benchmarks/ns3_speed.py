@@ -73,7 +73,7 @@ def main() -> None:
             ratios = [mine / base for mine, base in zip(spent[name], spent["LQD"], strict=True)]
             cells += [f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"]
         table.add_row(*cells)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 def _scenario() -> Scenario:

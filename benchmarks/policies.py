@@ -31,7 +31,7 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for label, found in speed.items():
         table.add_row(label, f"{found / 1e6:.1f}", f"{speed['cs'] / found:.2f}")
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 def _packets_per_second(policy: str, slot: np.ndarray, port: np.ndarray, features: bool) -> float:

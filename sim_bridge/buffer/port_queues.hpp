@@ -89,7 +89,7 @@ public:
         if (queue.sending || (queue.data.empty() && queue.control.empty())) return;
         queue.sending = true;
         queue.sending_control = control_first(queue);
-        queue.busy_until = now + queue.rate.duration(head(port).size);
+        queue.busy_until = now + queue.duration(head(port).size);
         next_departure_.set(port, -queue.busy_until);
     }
 
@@ -164,7 +164,17 @@ private:
         Ring<Packet> data, control;
         LineRate rate;
         Tick busy_until = 0;
+        Bytes last_size = 0;  // packets come in few sizes, and a division costs more than this comparison
+        Tick last_duration = 0;
         bool sending = false, sending_control = false;
+
+        [[nodiscard]] Tick duration(Bytes size) {
+            if (size != last_size) {
+                last_size = size;
+                last_duration = rate.duration(size);
+            }
+            return last_duration;
+        }
     };
 
     [[nodiscard]] Queue& at(Port port) { return ports_[static_cast<std::size_t>(port)]; }

@@ -23,10 +23,18 @@ public:
         if (size_ == slots_.size()) grow();
         slots_[(head_ + size_++) & mask()] = std::move(item);
     }
-    T pop_front() {
-        T item = std::move(slots_[head_]);
+    /// Appends a fresh item and returns it.
+    T& emplace_back() {
+        if (size_ == slots_.size()) grow();
+        return slots_[(head_ + size_++) & mask()] = T{};
+    }
+    void drop_front() {
         head_ = (head_ + 1) & mask();
         --size_;
+    }
+    T pop_front() {
+        T item = std::move(slots_[head_]);
+        drop_front();
         return item;
     }
     /// Removes the i-th item, closing the gap from the back: O(1) for the last, O(size - i) elsewhere.

@@ -100,6 +100,7 @@ public:
     void drain(const RunColumns& out) override {
         out_ = out;
         switch_.advance(std::numeric_limits<Tick>::max(), *this);
+        switch_.settle_labels(*this);
     }
     void forget() override { out_ = {}; }
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }

@@ -24,7 +24,7 @@ struct SwitchSettings {
     PushOutRules rules;
     FeatureScale scale;
     bool labels = false;               ///< run the virtual LQD, for labels and virtual features
-    bool averages = false;             ///< keep the averages of the real queues, for the real features
+    bool averages = false;             ///< keep the averages of the real and virtual queues, for the features
     std::optional<Bytes> fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones
 };
 
@@ -57,12 +57,12 @@ public:
           keeps_averages_(settings.averages),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (follows_thresholds && !settings.fluid_slack)) {
-            lqd_.emplace(settings.shape, settings.rules, settings.scale);
+            lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.averages);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
     }
 
-    /// Sends, in the real and the virtual queues, all that has left by `now`.
+    /// Sends all that has left the real queues by `now`. The virtual ones follow with the next arrival.
     template <class Sink>
     void advance(Tick now, Sink& sink) {
         queues_.advance(
@@ -71,7 +71,6 @@ public:
                 at(port).out += packet.size;
                 sink.departed(port, std::move(packet), time);
             });
-        if (lqd_) lqd_->advance(now, fates(sink));
     }
 
     /// Brings queues, thresholds and averages up to an arrival, before any decision on it.
@@ -79,6 +78,7 @@ public:
     void observe(const Arrival& arrival, Row row, Sink& sink) {
         advance(arrival.time, sink);
         if (lqd_) {
+            lqd_->advance(arrival.time, fates(sink));
             lqd_->arrive(arrival, row, fates(sink));
         }
         if (fluid_) fluid_->arrive(arrival);

@@ -17,13 +17,14 @@ namespace foretail::buffer {
 /// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels.
 class VirtualLqd {
 public:
-    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale)
+    /// `observed`: also keep what the features read, not only the thresholds.
+    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, bool observed)
         : queues_(shape),
           lqd_(rules),
           averages_(shape.ports(), scale),
-          last_push_out_(static_cast<std::size_t>(shape.ports()), never),
-          over_share_(static_cast<std::size_t>(shape.ports()), 0),
-          scale_(scale) {}
+          signals_(static_cast<std::size_t>(shape.ports())),
+          scale_(scale),
+          observed_(observed) {}
 
     /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
     template <class Fate>
@@ -44,13 +45,13 @@ public:
         const bool kept = lqd_.admit(
             queues_, arrival, row, [&](Port port) { observe(port, now); },
             [&](Port port, const Packet& victim) {
-                last_push_out_[static_cast<std::size_t>(port)] = now;
+                signal(port).last_push_out = now;
                 recheck_share(port);
                 fate(victim.payload, now, true);
             });
         recheck_share(arrival.port);
         if (!kept) {
-            last_push_out_[static_cast<std::size_t>(arrival.port)] = now;
+            signal(arrival.port).last_push_out = now;
             fate(row, now, true);
         }
         kept_last_ = kept;
@@ -67,7 +68,7 @@ public:
     /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
     /// never.
     [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        const Tick last = last_push_out_[static_cast<std::size_t>(port)];
+        const Tick last = signals_[static_cast<std::size_t>(port)].last_push_out;
         return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
     }
 
@@ -77,22 +78,30 @@ private:
     static constexpr Tick never = std::numeric_limits<Tick>::min();
     static constexpr std::int64_t saturated = (1 << 24) - 1;
 
-    void observe(Port port, Tick now) { averages_.observe(port, now, queues_.length(port), queues_.occupancy()); }
+    struct Signal {
+        Tick last_push_out = never;
+        bool over_share = false;
+    };
+
+    [[nodiscard]] Signal& signal(Port port) { return signals_[static_cast<std::size_t>(port)]; }
+    void observe(Port port, Tick now) {
+        if (observed_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+    }
     void recheck_share(Port port) {
-        auto& over = over_share_[static_cast<std::size_t>(port)];
+        if (!observed_) return;
+        bool& over = signal(port).over_share;
         queues_over_share_ -= over;
-        over = queues_.length(port) * queues_.ports() > queues_.capacity() ? 1 : 0;
+        over = queues_.length(port) * queues_.ports() > queues_.capacity();
         queues_over_share_ += over;
     }
 
     PortQueues<Row> queues_;
     LongestQueueDrop lqd_;
     QueueAverages averages_;
-    std::vector<Tick> last_push_out_;
-    std::vector<std::uint8_t> over_share_;
+    std::vector<Signal> signals_;
     std::int64_t queues_over_share_ = 0;
     FeatureScale scale_;
-    bool kept_last_ = true;
+    bool observed_, kept_last_ = true;
 };
 
 /// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the

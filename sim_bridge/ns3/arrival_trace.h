@@ -23,8 +23,7 @@ public:
     buffer::ArrivalRecord& open(buffer::Row& row) {
         write_settled();
         row = first_ + static_cast<buffer::Row>(window_.size());
-        window_.push_back({});
-        return window_[window_.size() - 1].record;
+        return window_.emplace_back().record;
     }
     /// The record of an arrival that is still in memory; it stays there until an arrival after the one that settles it.
     buffer::ArrivalRecord& record(buffer::Row row) {
@@ -56,7 +55,9 @@ private:
     };
 
     void write_settled() {
-        for (; !window_.empty() && window_.front().settled; ++first_) file_.write(window_.pop_front().record);
+        for (; !window_.empty() && window_.front().settled; ++first_, window_.drop_front()) {
+            file_.write(window_.front().record);
+        }
     }
 
     RecordFile<buffer::ArrivalRecord> file_;

@@ -7,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace foretail::ns3_driver {
 
@@ -16,16 +18,25 @@ class RecordFile {
 public:
     explicit RecordFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wb")) {
         if (!file_) fail();
-        std::setvbuf(file_.get(), nullptr, _IOFBF, 1 << 20);
+        std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // the batch is the buffer
+        batch_.reserve(batch_records);
     }
     void write(const Record& record) {
-        if (std::fwrite(&record, sizeof record, 1, file_.get()) != 1) fail();
+        batch_.push_back(record);
+        if (batch_.size() == batch_records) flush();
     }
     void close() {
+        flush();
         if (std::fclose(file_.release()) != 0) fail();
     }
 
 private:
+    static constexpr std::size_t batch_records = 4096;
+
+    void flush() {
+        if (std::fwrite(batch_.data(), sizeof(Record), batch_.size(), file_.get()) != batch_.size()) fail();
+        batch_.clear();
+    }
     [[noreturn]] void fail() const {
         throw std::runtime_error("cannot write '" + path_ + "': " + std::strerror(errno));
     }
@@ -36,6 +47,7 @@ private:
 
     std::string path_;
     std::unique_ptr<std::FILE, Close> file_;
+    std::vector<Record> batch_;
 };
 
 }  // namespace foretail::ns3_driver
