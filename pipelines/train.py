@@ -17,7 +17,6 @@ from omegaconf import DictConfig
 
 from foretail.configs.schema import Predictor, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
-from foretail.export.votes import with_votes
 from foretail.features import splits
 from foretail.features.catalog import feature, training_columns
 from foretail.features.dataset import Dataset
@@ -66,7 +65,7 @@ class TrainResult:
 
     Attributes
     ----------
-    ensemble : the model with integer votes and its operating point
+    ensemble : the model at its operating point; `export` gives it integer votes
     outcome : every figure of the training, JSON-like
     collected : datasets that came from the scenario
     reused : the model was in the store
@@ -97,9 +96,13 @@ class TrainResult:
         """Scores of every side, whole and asked."""
         found = self.outcome["scores"]
         replay, tracked = self.outcome["replay"], self.outcome["tracked"]
-        notes = [f"closed_form_eta with N = {self.outcome['ports']}; drop iff score > {self.outcome['tau']}"]
+        threshold = self.outcome["threshold_probability"]
+        notes = [
+            f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds {threshold:.4f}"
+        ]
         if replay is not None:
-            notes.append(f"test replay: eta {_shown(replay['eta'])}, recovered loss {_shown(replay['recovered_loss'])}")
+            worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
+            notes.append(f"test runs replayed in bytes: {worth}")
         if tracked is not None:
             notes.append(f"MLflow run {tracked['run_id']} in {tracked['uri']}")
         return Table(
@@ -199,9 +202,8 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     predictor = forest(config.predictor).fit(rows["train"].x, rows["train"].lqd_drop)
     ensemble, point = _at_operating_point(predictor, inputs, rows["validation"], config.operating_point.region)
     ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-    score = {side: ensemble.score(rows[side].x) for side in splits.SIDES}
-    assert ensemble.default_tau is not None
-    predicted = {side: score[side] > ensemble.default_tau for side in splits.SIDES}
+    score = {side: ensemble.probability(rows[side].x) for side in splits.SIDES}
+    predicted = {side: ensemble.exceeds(rows[side].x) for side in splits.SIDES}
     found: dict[str, dict[str, dict[str, Score]]] = {
         side: scores(rows[side].lqd_drop, predicted[side], ports=ports, score=score[side], asked=rows[side].asked)
         for side in splits.SIDES
@@ -213,7 +215,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "ports": ports,
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
-        "tau": ensemble.default_tau,
         "scores": found,
         "replay": _replayed(split.test, predicted["test"]),
         "datasets": _described(split),
@@ -231,7 +232,7 @@ def _at_operating_point(
     ensemble = predictor.to_ensemble(inputs)
     chosen = validation.asked if region == "asked" else None
     point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, chosen)
-    return with_votes(ensemble.with_threshold(point.threshold)), point
+    return ensemble.with_threshold(point.threshold), point
 
 
 def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
@@ -249,7 +250,8 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
         followlqd_bytes=sum(run.followlqd_bytes for run in runs),
         accept_bytes=sum(run.accept_bytes for run in runs),
     )
-    return asdict(total) | {"eta": total.eta, "recovered_loss": total.recovered_loss}
+    inverse = None if total.eta is None else 1 / total.eta
+    return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
 
 
 def _tracked(
@@ -257,7 +259,7 @@ def _tracked(
     store: Store,
     split: splits.Split,
     rows: Mapping[str, Rows],
-    score: Mapping[str, NDArray[np.int64]],
+    score: Mapping[str, NDArray[np.float64]],
     predicted: Mapping[str, NDArray[np.bool_]],
     ensemble: Ensemble,
     predictor: RandomForest,
