@@ -253,7 +253,9 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
         assert document["evaluate"]["seeds"] == [101, 102]
         assert all(len(item["content_sha256"]) == 64 for item in document["train"]["datasets"])
         assert document["train"]["tracked"]["registered"]["name"] == "foretail-drop"
-        assert document["export"]["certificate"]["ir_sha256"] == document["train"]["ensemble_sha256"]
+        exported = Ensemble.load(Path(document["export"]["folder"]) / "ensemble.json")
+        assert document["export"]["certificate"]["ir_sha256"] == exported.sha256
+        assert exported.threshold == Ensemble.load(tmp_path / "outputs" / "demo" / "ensemble.json").threshold
         assert set(document["evaluate"]["means"]["slowdown.incast.p95"]) == {
             "lqd",
             "credence",
