@@ -31,7 +31,7 @@ from foretail.pipelines.scenario import driver_config
 from foretail.sim_bridge.collection import write_trace
 from foretail.sim_bridge.driver import DriverRun, run_driver
 
-ROUNDS = 5
+ROUNDS = 9
 TRAFFIC_NS = 20_000_000
 
 

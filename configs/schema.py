@@ -246,7 +246,7 @@ class Tracking:
     uri: str | None = setting(None, "tracking server; null: MLFLOW_TRACKING_URI, else an SQLite file beside the store")
     experiment: str = setting("foretail", "name of the MLflow experiment")
     registered_model: str | None = setting("foretail-drop", "name in the model registry; null = do not register")
-    alias: str = setting("latest", "alias that moves to the newly registered version")
+    alias: str = setting("candidate", "alias that moves to the newly registered version")
     run_name: str | None = setting(None, "name of the run; null lets MLflow choose")
     sweep_id: str | None = setting(None, "runs of one sweep share this tag")
 

@@ -23,9 +23,9 @@ STAGE_EXAMPLES = {
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
     "evaluate": (
         "compare buffer policies in ns-3 on the same traffic",
-        "foretail evaluate model=models:/foretail-drop@latest 'policy=[lqd,credence,dt]'",
+        "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
-    "export": ("turn a predictor into C, proven equivalent", "foretail export model=models:/foretail-drop@latest"),
+    "export": ("turn a predictor into C, proven equivalent", "foretail export model=models:/foretail-drop@candidate"),
     "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
 }
 
