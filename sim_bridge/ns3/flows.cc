@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -73,8 +72,7 @@ void set_tcp_defaults(const Settings& settings) {
 
 Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
     : settings_(settings), plan_(std::move(plan)), progress_(plan_.size()) {
-    std::vector<std::uint32_t> used(static_cast<std::size_t>(settings_.topology.servers()));
-    flows_of_server_.resize(used.size());
+    flows_of_server_.resize(static_cast<std::size_t>(settings_.topology.servers()));
     for (std::size_t i = 0; i < plan_.size(); ++i) {
         const PlannedFlow& flow = plan_[i];
         auto& of_server = flows_of_server_[static_cast<std::size_t>(flow.source)];
@@ -121,15 +119,13 @@ std::int64_t Flows::ideal_fct_ns(const PlannedFlow& flow) const {
 
 void Flows::install(const std::vector<Ptr<Node>>& servers) {
     servers_ = servers;
-    for (std::size_t server = 0; server < servers_.size(); ++server) {
-        Ptr<Socket> socket = Socket::CreateSocket(servers_[server], TcpSocketFactory::GetTypeId());
+    for (const auto& server : servers_) {
+        Ptr<Socket> socket = Socket::CreateSocket(server, TcpSocketFactory::GetTypeId());
         socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), listen_port));
         socket->Listen();
-        socket->SetAcceptCallback(
-            MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
-            Callback<void, Ptr<Socket>, const Address&>([this, server](Ptr<Socket> accepted, const Address& from) {
-                accept(static_cast<int>(server), accepted, from);
-            }));
+        socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
+                                  Callback<void, Ptr<Socket>, const Address&>(
+                                      [this](Ptr<Socket> accepted, const Address& from) { accept(accepted, from); }));
     }
     for (std::size_t i = 0; i < plan_.size(); ++i) {
         Simulator::ScheduleWithContext(servers_[static_cast<std::size_t>(plan_[i].source)]->GetId(),
@@ -173,7 +169,7 @@ std::size_t Flows::flow_of(int source, std::uint16_t port) const {
     return flows_of_server_[static_cast<std::size_t>(source)][static_cast<std::size_t>(port - first_source_port)];
 }
 
-void Flows::accept(int, Ptr<Socket> socket, const Address& from) {
+void Flows::accept(Ptr<Socket> socket, const Address& from) {
     const auto peer = InetSocketAddress::ConvertFrom(from);
     const int source = static_cast<int>(peer.GetIpv4().Get() - address_of(0));
     const std::size_t flow = flow_of(source, peer.GetPort());

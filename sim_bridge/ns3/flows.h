@@ -48,7 +48,7 @@ private:
 
     void connect(std::size_t flow);
     void send(std::size_t flow, ns3::Ptr<ns3::Socket> socket);
-    void accept(int server, ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
+    void accept(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
     void receive(std::size_t flow, ns3::Ptr<ns3::Socket> socket);
     [[nodiscard]] std::size_t flow_of(int source, std::uint16_t port) const;
 
