@@ -12,13 +12,13 @@ offset field        format   meaning
 16     score        int64    score of the predictor, meaningful only where ``asked`` is 1
 24     flow         int32    flow identifier, >= 0
 28     size_bytes   int32    bytes the packet takes in the buffer, > 0
-32     features     int32[11] in the order of ``catalog.FEATURES``
+32     features     int32[11] in the order of ``catalog.FEATURES``; zero for control packets
 76     switch       int16    index in the manifest's switches
 78     port         int16    egress port of that switch
 80     flow_class   uint8    :class:`FlowClass`
 81     outcome      uint8    :class:`Outcome` under the run's own policy
 82     lqd_drop     uint8    1 when LQD drops the packet, at arrival or later (the label)
-83     exposed      uint8    1 when Credence's safeguard does not apply on the run's own queues
+83     exposed      uint8    1 when Credence's safeguard does not apply on the run's own queues; 0 for control
 84     asked        uint8    :class:`Asked`
 85     first_rtt    uint8    1 when the packet belongs to its flow's first round trip
 86     pad          uint8[2] zero

@@ -102,7 +102,7 @@ public:
         buffer::Row row = buffer::no_row;
         buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, row) : nullptr;
         buffer_.observe(arrival, row, *this);
-        if (record) {
+        if (record && data) {
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
