@@ -1,0 +1,30 @@
+"""Arrivals of unit packets in slots: the type that generators yield, files are read into and policies are run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Slotted:
+    """A batch of unit packets in order of arrival.
+
+    Attributes
+    ----------
+    slot : int64[n]
+        Slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals drain.
+    port : int32[n]
+        Output port, from 0.
+    prediction : uint8[n] or None
+        1 where a predictor says drop.
+    """
+
+    slot: NDArray[np.int64]
+    port: NDArray[np.int32]
+    prediction: NDArray[np.uint8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.slot)
