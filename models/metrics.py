@@ -87,6 +87,22 @@ class Confusion:
             )
         return _ratio(self.tn + self.fp, self.tn - min((ports - 1) * self.fn, self.tn))
 
+    def scores(self, ports: int) -> dict[str, Score]:
+        """Return the counts and every score of them by name; `ports` as in :meth:`closed_form_eta`."""
+        return {
+            "rows": self.rows,
+            "true_positives": self.tp,
+            "false_positives": self.fp,
+            "true_negatives": self.tn,
+            "false_negatives": self.fn,
+            "accuracy": self.accuracy,
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "false_positive_rate": self.false_positive_rate,
+            "closed_form_eta": self.closed_form_eta(ports),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
@@ -176,20 +192,7 @@ def scores(
         _same_length(truth, values)
     result: dict[str, dict[str, Score]] = {}
     for region, rows in regions.items():
-        confusion = Confusion.count(truth[rows], predicted[rows])
-        result[region] = {
-            "rows": confusion.rows,
-            "true_positives": confusion.tp,
-            "false_positives": confusion.fp,
-            "true_negatives": confusion.tn,
-            "false_negatives": confusion.fn,
-            "accuracy": confusion.accuracy,
-            "precision": confusion.precision,
-            "recall": confusion.recall,
-            "f1": confusion.f1,
-            "false_positive_rate": confusion.false_positive_rate,
-            "closed_form_eta": confusion.closed_form_eta(ports),
-        }
+        result[region] = Confusion.count(truth[rows], predicted[rows]).scores(ports)
         if values is not None:
             result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
     return result

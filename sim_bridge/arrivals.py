@@ -20,11 +20,17 @@ class Slotted:
         Output port, from 0.
     prediction : uint8[n] or None
         1 where a predictor says drop.
+    first_rtt : uint8[n] or None
+        1 for packets of a flow's first round trip, which ABM treats better.
+    priority : uint8[n] or None
+        Priority of each packet, from 0; policies without priorities ignore it.
     """
 
     slot: NDArray[np.int64]
     port: NDArray[np.int32]
     prediction: NDArray[np.uint8] | None = None
+    first_rtt: NDArray[np.uint8] | None = None
+    priority: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.slot)
