@@ -1,8 +1,9 @@
 """The buffer policies on packets of any size in nanoseconds, written for reading, not for speed.
 
-Every port sends first in, first out at its line rate; a packet holds its bytes until
-its last bit has left; what leaves at time t has left before an arrival at time t. The packet being sent is no victim.
-Control packets share the buffer and count in their queue, but are never victims. Nothing here knows the C++ library.
+Every port sends at its line rate, its queues (one for each priority) round robin, each first in, first out; a packet
+holds its bytes until its last bit has left; what leaves at time t has left before an arrival at time t. The packet
+being sent is no victim. Control packets share the buffer and count in their queue, but are never victims.
+Nothing here knows the C++ library.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from tests.sim_bridge.slow_slotted import (
     OVER_THRESHOLD,
     PREDICTED,
     PUSHED_OUT,
-    AbmThreshold,
+    ArtifactThresholds,
     Averages,
+    DropTail,
     Rules,
     Settings,
     is_safe,
     longest_port,
+    round_robin,
 )
 
 
@@ -36,6 +39,7 @@ class Packet:
     size: int
     data: bool = True
     first_rtt: bool = False
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,17 @@ class ByteRun:
 
 
 class Queues:
-    """First in, first out queues over line rates."""
+    """First in, first out queues, one or several to a port, over line rates."""
 
-    def __init__(self, geometry: Geometry, averages: Averages) -> None:
+    def __init__(self, geometry: Geometry, priorities: int, averages: Averages) -> None:
         self.geometry = geometry
+        self.priorities = priorities
         self.averages = averages
-        self.packets: list[list[Packet]] = [[] for _ in range(geometry.ports)]
-        self.done: list[int | None] = [None] * geometry.ports  # when the head, if it is being sent, will have left
+        self.packets: list[list[Packet]] = [[] for _ in range(geometry.ports * priorities)]
+        self.done: list[int | None] = [None] * geometry.ports  # when the packet being sent, if any, will have left
+        self.served = [priorities - 1] * geometry.ports  # the priority of the packet being sent or sent last
         self.sent: list[Packet] = []
+        self.artifact = ArtifactThresholds(geometry.ports, geometry.buffer, unit=1500)
 
     def lengths(self) -> list[int]:
         return [sum(packet.size for packet in queue) for queue in self.packets]
@@ -84,9 +91,11 @@ class Queues:
         return sum(self.lengths())
 
     def start(self, port: int, now: int) -> None:
-        """Begin sending the head of a port that sends nothing."""
-        if self.done[port] is None and self.packets[port]:
-            bits = 8 * (self.packets[port][0].size + self.geometry.overhead)
+        """Begin sending the next packet of a port that sends nothing."""
+        priority = round_robin(self.lengths(), port, self.priorities, self.served[port])
+        if self.done[port] is None and priority is not None:
+            self.served[port] = priority
+            bits = 8 * (self.packets[port * self.priorities + priority][0].size + self.geometry.overhead)
             self.done[port] = now + -(-bits * 10**9 // self.geometry.rates_bps[port])  # rounded up to whole ns
 
     def advance(self, now: int | None) -> None:
@@ -96,13 +105,16 @@ class Queues:
             if not leaving or (now is not None and min(leaving)[0] > now):
                 return
             time, port = min(leaving)
-            self.averages.before_change(port, time, self.lengths())
-            self.sent.append(self.packets[port].pop(0))
+            queue = port * self.priorities + self.served[port]
+            self.averages.before_change(queue, time, self.lengths())
+            packet = self.packets[queue].pop(0)
+            self.sent.append(packet)
+            self.artifact.depart(port, packet.size, not self.packets[queue])
             self.done[port] = None
             self.start(port, time)
 
     def victims(self, port: int) -> list[Packet]:
-        """Packets that may be pushed out of a port, in their order."""
+        """Packets that may be pushed out of the one queue of a port, in their order."""
         waiting = self.packets[port][1:] if self.done[port] is not None else self.packets[port]
         return [packet for packet in waiting if packet.data]
 
@@ -153,39 +165,41 @@ def run_bytes(
 ) -> ByteRun:
     """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD."""
     run = ByteRun()
-    ports, buffer, shift = geometry.ports, geometry.buffer, settings.average_shift
-    real = Queues(geometry, Averages(ports, shift, cell_bytes))
-    virtual = Queues(geometry, Averages(ports, shift, cell_bytes))
+    ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
+    real = Queues(geometry, priorities, Averages(ports * priorities, settings, cell_bytes))
+    virtual = Queues(geometry, 1, Averages(ports, settings, cell_bytes))
     last_push_out: list[int | None] = [None] * ports
-    abm = AbmThreshold(settings, 2**shift)
+    drop_tail = DropTail(policy, ports * priorities, buffer, settings)
 
-    def decide(packet: Packet) -> int:
-        lengths = real.lengths()
-        free = buffer - sum(lengths)
-        full = packet.size > free
-        queue, threshold = lengths[packet.port], virtual.lengths()[packet.port]
-        if not packet.data or policy == "cs":
+    def ask(packet: Packet) -> int:
+        run.asked[packet.row] = 1
+        return PREDICTED if predictions is not None and predictions[packet.row] else ACCEPTED
+
+    def decide(packet: Packet, queue: int) -> int:
+        lengths, occupied = real.lengths(), real.occupancy()
+        full = occupied + packet.size > buffer
+        if not packet.data:
             return BUFFER_FULL if full else ACCEPTED
-        if policy == "dt":
-            within = queue < settings.alpha * free
-        elif policy == "abm":
-            abm.count(packet.time_ns, lengths, free)
-            within = queue < abm.threshold(settings.first_rtt_alpha if packet.first_rtt else settings.alpha, free)
+        if policy == "credence_artifact":
+            answer = ACCEPTED
+            if ports * max(lengths) > buffer:
+                answer = OVER_THRESHOLD if lengths[queue] + packet.size > real.artifact.t[packet.port] else ask(packet)
+            return BUFFER_FULL if answer == ACCEPTED and not occupied + packet.size < buffer else answer
+        if policy == "credence" and is_safe(max(lengths), packet.size, ports, buffer):
+            return ACCEPTED
+        if policy in ("followlqd", "credence"):
+            within = lengths[queue] + packet.size <= virtual.lengths()[packet.port]
         else:
-            if policy == "credence" and is_safe(max(lengths), packet.size, ports, buffer):
-                return ACCEPTED
-            within = queue + packet.size <= threshold
+            within = drop_tail.within(packet.time_ns, queue, packet.size, packet.first_rtt, lengths, real.averages)
         if full:
             return BUFFER_FULL
         if not within:
             return OVER_THRESHOLD
-        if policy == "credence":
-            run.asked[packet.row] = 1
-            return PREDICTED if predictions is not None and predictions[packet.row] else ACCEPTED
-        return ACCEPTED
+        return ask(packet) if policy == "credence" else ACCEPTED
 
     for packet in packets:
         port, now = packet.port, packet.time_ns
+        queue = port * priorities + packet.priority
         real.advance(now)
         virtual.advance(now)
         run.asked.append(0)
@@ -197,16 +211,17 @@ def run_bytes(
             run.lqd_dropped_at[victim.row] = packet.row
             last_push_out[victim.port] = now
 
-        real.averages.before_change(port, now, real.lengths())
-        queue, threshold = real.lengths()[port], virtual.lengths()[port]
+        real.artifact.arrive(port, packet.size)
+        real.averages.before_change(queue, now, real.lengths())
+        length, threshold = real.lengths()[queue], virtual.lengths()[port]
         run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports, buffer) else 1)
-        if packet.data and packet not in gone and queue + packet.size > threshold:
+        if packet.data and packet not in gone and length + packet.size > threshold:
             run.threshold_deficits += 1
         pushed = last_push_out[port]
         run.features.append(
             [
-                queue // cell_bytes,
-                real.averages.queue[port].value(),
+                length // cell_bytes,
+                real.averages.queue[queue].value(),
                 real.occupancy() // cell_bytes,
                 real.averages.sum.value(),
                 threshold // cell_bytes,
@@ -225,9 +240,9 @@ def run_bytes(
                 run.outcome[victim.row] = BUFFER_FULL if victim == packet else PUSHED_OUT
                 run.removed_at[victim.row] = packet.row
         else:
-            run.outcome.append(decide(packet))
+            run.outcome.append(decide(packet, queue))
             if run.outcome[packet.row] == ACCEPTED:
-                real.packets[port].append(packet)
+                real.packets[queue].append(packet)
                 real.start(port, now)
         assert real.occupancy() <= buffer
         assert virtual.occupancy() <= buffer

@@ -1,6 +1,7 @@
 """The buffer policies on unit packets in slots, written from the papers for reading, not for speed.
 
-Credence (NSDI'24) sections 2 and 3: in a slot the arrivals come in order, then every non-empty queue sends one packet.
+Credence (NSDI'24) sections 2 and 3: in a slot the arrivals come in order, then every non-empty port sends one packet.
+A port has one queue for each priority, number ``port * priorities + priority``, and serves them round robin.
 Queues are lists of packet numbers, the longest is sought by looking at all of them. Nothing here knows the C++ library.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 ACCEPTED, OVER_THRESHOLD, PREDICTED, BUFFER_FULL, PUSHED_OUT = range(5)
 NEVER = 2**24 - 1
@@ -24,12 +26,17 @@ class Rules:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the policies that have some."""
+    """Settings of the policies that have some. `rtt` and `low_pass` are in slots, or in ns where packets have bytes."""
 
-    alpha: float = 0.5
+    alpha: tuple[float, ...] = (0.5,)  # one for each priority
     first_rtt_alpha: float = 64.0
-    rtt_slots: int = 25
+    rtt: int = 25
     average_shift: int = 5
+    low_pass: int = 1024
+
+    @property
+    def priorities(self) -> int:
+        return len(self.alpha)
 
 
 @dataclass
@@ -41,6 +48,8 @@ class SlottedRun:
     asked: list[int] = field(default_factory=list)
     exposed: list[int] = field(default_factory=list)
     features: list[list[int]] = field(default_factory=list)
+    removed_at: dict[int, int] = field(default_factory=dict)  # packet -> the arrival that pushed it out
+    lqd_dropped_at: dict[int, int] = field(default_factory=dict)
     transmitted: int = 0
     threshold_deficits: int = 0
 
@@ -141,17 +150,33 @@ class ShiftAverage:
         return self.fixed // 256
 
 
+class LowPassAverage:
+    """Reverie's average of a queue (thesis equation 5.11), which forgets 1/`ticks` of its past in every tick."""
+
+    def __init__(self, ticks: int) -> None:
+        self.kept = 1 - 1 / ticks
+        self.value = 0.0
+        self.since = 0
+
+    def held(self, now: int, length: int) -> None:
+        """Say that the queue had `length` from the last call until now."""
+        self.value = length + (self.value - length) * self.kept ** (now - self.since)
+        self.since = now
+
+
 class Averages:
     """Averages of every queue and of their sum; to be told of every change beforehand."""
 
-    def __init__(self, ports: int, shift: int, cell_bytes: int = 1) -> None:
-        self.queue = [ShiftAverage(shift) for _ in range(ports)]
-        self.sum = ShiftAverage(shift)
+    def __init__(self, queues: int, settings: Settings, cell_bytes: int = 1) -> None:
+        self.queue = [ShiftAverage(settings.average_shift) for _ in range(queues)]
+        self.sum = ShiftAverage(settings.average_shift)
+        self.low_pass = [LowPassAverage(settings.low_pass) for _ in range(queues)]
         self.cell_bytes = cell_bytes
 
-    def before_change(self, port: int, now: int, lengths: Sequence[int]) -> None:
-        self.queue[port].held(now, lengths[port] // self.cell_bytes)
+    def before_change(self, queue: int, now: int, lengths: Sequence[int]) -> None:
+        self.queue[queue].held(now, lengths[queue] // self.cell_bytes)
         self.sum.held(now, sum(lengths) // self.cell_bytes)
+        self.low_pass[queue].held(now, lengths[queue])
 
 
 def is_safe(longest: int, size: int, ports: int, buffer: int) -> bool:
@@ -164,24 +189,111 @@ def is_safe_in_the_paper(longest: int, size: int, ports: int, buffer: int) -> bo
     return longest * ports < buffer
 
 
-class AbmThreshold:
-    """ABM with one priority (thesis equation 4.9): alpha / n * (B - Q), n counted once per interval, at least 1."""
+class CongestedQueues:
+    """ABM's and Reverie's n of each priority (thesis section 4.2), counted once per interval, at least 1."""
 
-    def __init__(self, settings: Settings, interval: int) -> None:
+    def __init__(self, policy: str, settings: Settings) -> None:
+        self.by_drain_rate = policy == "abm"
         self.settings = settings
-        self.interval = interval
         self.counted_in = -1
-        self.n = 1
+        self.n = [1] * settings.priorities
 
-    def threshold(self, alpha: float, free: int) -> float:
-        return alpha * free / self.n
+    def threshold(self, alpha: float, queue: int, lengths: Sequence[int], free: int) -> float:
+        """ABM's (equation 4.9) or Reverie's (5.12), which knows no drain rates."""
+        priorities = self.settings.priorities
+        port, priority = divmod(queue, priorities)
+        of_port = range(port * priorities, (port + 1) * priorities)
+        sharing = len([q for q in of_port if lengths[q] > 0 or q == queue]) if self.by_drain_rate else 1
+        return alpha * free / (self.n[priority] * sharing)
 
     def count(self, now: int, lengths: Sequence[int], free: int) -> None:
-        if now // self.interval == self.counted_in:
+        """Count anew if `now` is in another interval than the last call."""
+        if now // self.settings.rtt == self.counted_in:
             return
-        self.counted_in = now // self.interval
-        enough = 0.9 * self.threshold(self.settings.alpha, free)
-        self.n = max(1, len([length for length in lengths if length > 0 and length >= enough]))
+        self.counted_in = now // self.settings.rtt
+        counted = [0] * self.settings.priorities
+        for queue, length in enumerate(lengths):
+            priority = queue % self.settings.priorities
+            enough = 0.9 * self.threshold(self.settings.alpha[priority], queue, lengths, free)
+            counted[priority] += length > 0 and length >= enough
+        self.n = [max(1, congested) for congested in counted]
+
+
+def is_harmonic(lengths: Sequence[int], buffer: int) -> bool:
+    """Harmonic's condition: the k longest of n queues hold at most H_k / H_n of the buffer, for every k."""
+    whole = sum(Fraction(1, k) for k in range(1, len(lengths) + 1))
+    part, held = Fraction(0), 0
+    for k, length in enumerate(sorted(lengths, reverse=True), start=1):
+        part += Fraction(1, k)
+        held += length
+        if held * whole > buffer * part:
+            return False
+    return True
+
+
+class DropTail:
+    """The policies that look at the real queues only, and whether they let a packet in that fits."""
+
+    def __init__(self, policy: str, queues: int, buffer: int, settings: Settings) -> None:
+        self.policy = policy
+        self.queues = queues
+        self.buffer = buffer
+        self.settings = settings
+        self.congested = CongestedQueues(policy, settings)
+
+    def within(
+        self, now: int, queue: int, size: int, first_rtt: bool, lengths: Sequence[int], averages: Averages
+    ) -> bool:
+        alpha = self.settings.alpha[queue % self.settings.priorities]
+        free = self.buffer - sum(lengths)
+        if self.policy == "cp":
+            return self.queues * (lengths[queue] + size) <= self.buffer
+        if self.policy == "dt":
+            return lengths[queue] < alpha * free
+        if self.policy == "harmonic":
+            return is_harmonic([length + size * (q == queue) for q, length in enumerate(lengths)], self.buffer)
+        if self.policy == "abm":
+            self.congested.count(now, lengths, free)
+            alpha = self.settings.first_rtt_alpha if first_rtt else alpha
+            return lengths[queue] < self.congested.threshold(alpha, queue, lengths, free)
+        if self.policy == "reverie":
+            self.congested.count(now, lengths, free)
+            return averages.low_pass[queue].value <= self.congested.threshold(alpha, queue, lengths, free)
+        assert self.policy == "cs"
+        return True
+
+
+class ArtifactThresholds:
+    """What the public code of Credence keeps for LQD's lengths: cut by a fixed unit, drained by real departures."""
+
+    def __init__(self, ports: int, buffer: int, unit: int) -> None:
+        self.t = [0] * ports
+        self.gamma = 0
+        self.buffer = buffer
+        self.unit = unit
+
+    def arrive(self, port: int, size: int) -> None:
+        while self.gamma + size > self.buffer and max(self.t) > 0:
+            loser = longest_port(self.t, "lowest_port")
+            cut = min(self.t[loser], self.unit)
+            self.t[loser] -= cut
+            self.gamma -= cut
+        self.t[port] += size
+        self.gamma = min(self.gamma + size, self.buffer)
+
+    def depart(self, port: int, size: int, now_empty: bool) -> None:
+        cut = self.t[port] if now_empty else min(self.t[port], size)
+        self.t[port] -= cut
+        self.gamma -= cut
+
+
+def round_robin(lengths: Sequence[int], port: int, priorities: int, last: int) -> int | None:
+    """Return the priority that a port serves after `last`: the first behind it, around the circle, that has packets."""
+    for step in range(1, priorities + 1):
+        priority = (last + step) % priorities
+        if lengths[port * priorities + priority] > 0:
+            return priority
+    return None
 
 
 def run_slotted(
@@ -192,80 +304,87 @@ def run_slotted(
     port_of: Sequence[int],
     predictions: Sequence[int] | None = None,
     first_rtt: Sequence[int] | None = None,
+    priority: Sequence[int] | None = None,
+    *,
     rules: Rules = Rules(),
     settings: Settings = Settings(),
     safe: Callable[[int, int, int, int], bool] = is_safe,
 ) -> SlottedRun:
-    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds."""
+    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds, which knows no priorities."""
     run = SlottedRun()
-    queues: list[list[int]] = [[] for _ in range(ports)]  # of the drop-tail policies
+    priorities = settings.priorities
+    queues: list[list[int]] = [[] for _ in range(ports * priorities)]  # of the drop-tail policies
+    served = [priorities - 1] * ports  # the priority that each port served last
     own_lqd = LongestQueueDrop(ports, buffer, rules)  # of policy lqd
     if policy == "lqd":
         queues = own_lqd.queues
     virtual = LongestQueueDrop(ports, buffer, rules)
     thresholds = Thresholds(ports, buffer, rules)
-    averages = Averages(ports, settings.average_shift)
-    virtual_averages = Averages(ports, settings.average_shift)
+    artifact = ArtifactThresholds(ports, buffer, unit=1)
+    averages = Averages(len(queues), settings)
+    virtual_averages = Averages(ports, settings)
     last_push_out: list[int | None] = [None] * ports
-    abm = AbmThreshold(settings, settings.rtt_slots)
+    drop_tail = DropTail(policy, len(queues), buffer, settings)
 
     def lengths() -> list[int]:
         return [len(queue) for queue in queues]
 
-    def decide(packet: int, now: int) -> int:
-        port = port_of[packet]
-        full = sum(lengths()) == buffer
-        free = buffer - sum(lengths())
-        if policy == "cs":
-            return BUFFER_FULL if full else ACCEPTED
-        if policy == "dt":
-            within = len(queues[port]) < settings.alpha * free
-        elif policy == "abm":
-            abm.count(now, lengths(), free)
-            alpha = settings.first_rtt_alpha if first_rtt is not None and first_rtt[packet] else settings.alpha
-            within = len(queues[port]) < abm.threshold(alpha, free)
+    def ask(packet: int) -> int:
+        run.asked[packet] = 1
+        return PREDICTED if predictions is not None and predictions[packet] else ACCEPTED
+
+    def decide(packet: int, now: int, queue: int) -> int:
+        length, occupied = len(queues[queue]), sum(lengths())
+        if policy == "credence_artifact":
+            answer = ACCEPTED
+            if ports * max(lengths()) > buffer:
+                answer = OVER_THRESHOLD if length + 1 > artifact.t[queue] else ask(packet)
+            return BUFFER_FULL if answer == ACCEPTED and not occupied + 1 < buffer else answer
+        if policy == "credence" and safe(max(lengths()), 1, ports, buffer):
+            return ACCEPTED
+        if policy in ("followlqd", "credence"):
+            within = length + 1 <= thresholds.t[queue]
         else:
-            if policy == "credence" and safe(max(lengths()), 1, ports, buffer):
-                return ACCEPTED
-            within = len(queues[port]) < thresholds.t[port]
-        if full:
+            is_first = first_rtt is not None and first_rtt[packet] == 1
+            within = drop_tail.within(now, queue, 1, is_first, lengths(), averages)
+        if occupied + 1 > buffer:
             return BUFFER_FULL
         if not within:
             return OVER_THRESHOLD
-        if policy == "credence":
-            run.asked[packet] = 1
-            return PREDICTED if predictions is not None and predictions[packet] else ACCEPTED
-        return ACCEPTED
+        return ask(packet) if policy == "credence" else ACCEPTED
 
     packet = 0
     slot = 0
     while packet < len(slots) or sum(lengths()) > 0 or sum(virtual.lengths()) > 0:
         while packet < len(slots) and slots[packet] == slot:
             port = port_of[packet]
+            queue = port * priorities + (0 if priority is None else priority[packet])
             run.asked.append(0)
             run.lqd_drop.append(0)
             before = virtual.lengths()
             virtual_averages.before_change(port, slot, before)
             dropped = virtual.arrive(packet, port)
             thresholds.arrive(port)
+            artifact.arrive(port, 1)
             if dropped is not None:
                 victim, loser = dropped
                 virtual_averages.before_change(loser, slot, before)
                 run.lqd_drop[victim] = 1
+                run.lqd_dropped_at[victim] = packet
                 last_push_out[loser] = slot
             assert thresholds.t == virtual.lengths()
             assert thresholds.gamma == sum(virtual.lengths())
 
-            averages.before_change(port, slot, lengths())
+            averages.before_change(queue, slot, lengths())
             run.exposed.append(0 if is_safe(max(lengths()), 1, ports, buffer) else 1)
             refused_by_lqd = dropped is not None and dropped[0] == packet
-            if not refused_by_lqd and len(queues[port]) + 1 > thresholds.t[port]:
+            if not refused_by_lqd and len(queues[queue]) + 1 > thresholds.t[port]:
                 run.threshold_deficits += 1
             pushed = last_push_out[port]
             run.features.append(
                 [
-                    len(queues[port]),
-                    averages.queue[port].value(),
+                    len(queues[queue]),
+                    averages.queue[queue].value(),
                     sum(lengths()),
                     averages.sum.value(),
                     thresholds.t[port],
@@ -286,17 +405,22 @@ def run_slotted(
                     victim, loser = out
                     averages.before_change(loser, slot, before)
                     run.outcome[victim] = BUFFER_FULL if victim == packet else PUSHED_OUT
+                    run.removed_at[victim] = packet
             else:
-                run.outcome.append(decide(packet, slot))
+                run.outcome.append(decide(packet, slot, queue))
                 if run.outcome[packet] == ACCEPTED:
-                    queues[port].append(packet)
+                    queues[queue].append(packet)
             assert sum(lengths()) <= buffer
             packet += 1
 
         for port in range(ports):  # the departure phase; its effects are seen from the next slot on
-            if queues[port]:
-                averages.before_change(port, slot + 1, lengths())
-                queues[port].pop(0)
+            next_served = round_robin(lengths(), port, priorities, served[port])
+            if next_served is not None:
+                served[port] = next_served
+                queue = port * priorities + next_served
+                averages.before_change(queue, slot + 1, lengths())
+                queues[queue].pop(0)
+                artifact.depart(port, 1, not queues[queue])
                 run.transmitted += 1
             if virtual.queues[port]:
                 virtual_averages.before_change(port, slot + 1, virtual.lengths())

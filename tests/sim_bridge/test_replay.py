@@ -35,7 +35,7 @@ def begin(
     policy: str,
     geometries: Sequence[Geometry],
     rules: Rules = Rules(),  # noqa: B008 (frozen)
-    chosen: Settings = Settings(average_shift=12),  # noqa: B008 (frozen)
+    chosen: Settings = Settings(rtt=2**12, average_shift=12),  # noqa: B008 (frozen)
     cell_bytes: int = 64,
 ) -> Replay:
     return Replay(
@@ -47,7 +47,7 @@ def begin(
         victim=rules.victim,
         cell_bytes=cell_bytes,
         average_shift=chosen.average_shift,
-        alpha=chosen.alpha,
+        alpha=chosen.alpha[0],
         first_rtt_alpha=chosen.first_rtt_alpha,
     )
 
@@ -83,7 +83,8 @@ def assert_same(native: dict[str, Any], slow: ByteRun) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case, rules: Rules, alpha: float) -> None:
     geometry, packets = case
-    chosen = Settings(alpha, data.draw(st.sampled_from((0.5, 64.0))), average_shift=data.draw(st.integers(0, 16)))
+    shift = data.draw(st.integers(0, 16))
+    chosen = Settings((alpha,), data.draw(st.sampled_from((0.5, 64.0))), 2**shift, shift)
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
     predictions = data.draw(wanted) if policy == "credence" else None
@@ -98,7 +99,7 @@ def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
     geometry = Geometry(1000, (10**9, 10**9))
     fill = [Packet(0, 0, 0, 500, first_rtt=True), Packet(1, 0, 0, 500, first_rtt=True), Packet(2, 3072, 1, 100)]
     packets = [*fill, *(Packet(3 + k, 4000, 1, 100) for k in range(3))]
-    chosen = Settings(average_shift=10)
+    chosen = Settings(rtt=2**10, average_shift=10)
     native = feed(begin("abm", [geometry], chosen=chosen), packets)
     assert native["outcome"].tolist() == [0, 0, 3, 0, 0, 1]
     assert_same(native, run_bytes("abm", geometry, packets, settings=chosen, cell_bytes=64))
@@ -133,7 +134,9 @@ def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st
     cuts = sorted(data.draw(st.lists(st.integers(0, len(packets)), max_size=4)))
     bounds = [0, *cuts, len(packets)]
     predictions = data.draw(st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets)))
-    slow = run_bytes(policy, geometry, packets, predictions, settings=Settings(average_shift=12), cell_bytes=64)
+    slow = run_bytes(
+        policy, geometry, packets, predictions, settings=Settings(rtt=2**12, average_shift=12), cell_bytes=64
+    )
     replay = begin(policy, [geometry])
     for first, last in pairwise(bounds):
         part = feed(replay, packets[first:last], predictions[first:last])
@@ -163,7 +166,7 @@ def test_switches_of_one_replay_know_nothing_of_each_other(cases: list[Case]) ->
     runs = []
     for switch, (geometry, (_, packets)) in enumerate(zip(geometries, cases, strict=True)):
         mine = np.array(switch_of, np.int64) == switch
-        runs.append(run_bytes("lqd", geometry, packets, settings=Settings(average_shift=12), cell_bytes=64))
+        runs.append(run_bytes("lqd", geometry, packets, settings=Settings(rtt=2**12, average_shift=12), cell_bytes=64))
         assert_same({name: column[mine] for name, column in native.items()}, runs[-1])
     assert replay.finish() == totals(runs)
 

@@ -55,9 +55,9 @@ def run_native(
         tie=rules.tie,
         victim=rules.victim,
         seed=seed,
-        alpha=chosen.alpha,
+        alpha=chosen.alpha[0],
         first_rtt_alpha=chosen.first_rtt_alpha,
-        rtt_slots=chosen.rtt_slots,
+        rtt_slots=chosen.rtt,
         average_shift=chosen.average_shift,
         features=True,
     )
@@ -86,14 +86,14 @@ def test_a_policy_without_settings_is_the_slow_model(
 @settings(max_examples=200)
 @given(case=slotted_arrivals(), alpha=st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0, 64.0)))
 def test_dynamic_thresholds_are_the_slow_model(case: SlottedArrivals, alpha: float) -> None:
-    chosen = Settings(alpha=alpha)
+    chosen = Settings(alpha=(alpha,))
     assert_same(run_native("dt", case, chosen=chosen), run_slotted("dt", *case, settings=chosen))
 
 
 @settings(max_examples=200)
 @given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
 def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
-    chosen = Settings(alpha, data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
+    chosen = Settings((alpha,), data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
     first = data.draw(st.none() | bits_for(case))
     slow = run_slotted("abm", *case, first_rtt=first, settings=chosen)
     assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
@@ -105,7 +105,7 @@ def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, co
     fill = [1, 2] * (length + 10)
     case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
     first = [1] * len(fill) + [0] * 300
-    chosen = Settings(alpha=1.0, rtt_slots=10)
+    chosen = Settings(alpha=(1.0,), rtt=10)
     native = run_native("abm", case, first_rtt=first, chosen=chosen)
     free = 1000 - 2 * length
     assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
