@@ -86,11 +86,11 @@ def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scen
     shadow = replay_of("credence", described, features=True)
     with write_dataset(path, described) as writer:
         for records in iterate_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE):
-            features, asked = _shadow_credence(shadow, records)
+            features, asked = shadow_credence(shadow, records)
             writer.write(records, features, asked)
 
 
-def _shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
     real = len(PAPER_FEATURES)
     seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
