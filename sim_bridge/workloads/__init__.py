@@ -15,6 +15,23 @@ from foretail.sim_bridge.workloads.lower_bounds import (
 from foretail.sim_bridge.workloads.random_traffic import Incast, OnOff, Permutation, PoissonBursts, Uniform
 from foretail.sim_bridge.workloads.workload import Workload
 
+__all__ = [
+    "WORKLOADS",
+    "AllToAll",
+    "CompleteSharingLowerBound",
+    "DtLowerBound",
+    "FalseNegative",
+    "FollowLqdLowerBound",
+    "Incast",
+    "LqdLowerBound",
+    "OnOff",
+    "Permutation",
+    "PoissonBursts",
+    "Ring",
+    "Uniform",
+    "Workload",
+]
+
 WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
     {
         "poisson_bursts": PoissonBursts,

@@ -130,12 +130,14 @@ class LqdLowerBound(LowerBound):
 
     The bound is that of Hahne, Kesselman and Mansour (SPAA 2001); the sequence is ours. k = N/2 ports are hot: they get
     one packet a slot, after a first filling of the whole buffer, so under LQD they stay as long as anybody. The other
-    M = N - k ports take turns: one of them gets M packets a slot for R slots, then the next, M R packets every M R
-    slots, just what the port can send. OPT keeps the hot ports at one packet and gives the buffer to the others:
-    lengths M R, (M - 1) R, ... need about R M^2 / 2 packets, and all N ports send in every slot. LQD cuts the turns off
-    at the length T R of the hot queues, k T + T^2 / 2 = M^2 / 2, and sends k + T = sqrt(k^2 + M^2) a slot: k = M gives
-    2 M / (sqrt(2) M). R is the largest for which B holds OPT's queues, at least 1: for B below about N^2 / 8 the ratio
-    is smaller.
+    M = N - k ports take turns: one of them gets M packets a slot for R slots, then the next, so each gets M R packets
+    every M R slots, just what it can send. OPT keeps the hot ports at one packet and gives the buffer to the others,
+    whose lengths at the end of a turn are (M - 1) R + 1, (M - 2) R + 1, ..., 1, and all N ports send in every slot. R
+    is the largest for which that fits in B, at least 1; for B below N + M (M - 1) / 2 the ratio is smaller.
+
+    LQD cuts the growing queue off at about the length L R of the hot ones. For many ports k L + L^2 / 2 = M^2 / 2, as
+    both buffers are full, so LQD sends k + L = sqrt(k^2 + M^2) packets a slot, and k = M gives 2 M / (sqrt(2) M). It
+    comes near slowly: with B = 200 N, OPT / LQD is 1.20 for N = 4, 1.26 for 8, 1.33 for 16, 1.37 for 64.
     """
 
     def check(self, ports: int, buffer: int) -> None:
@@ -147,7 +149,7 @@ class LqdLowerBound(LowerBound):
         """Yield the filling, then the turns of all cold ports again and again."""
         hot = ports // 2
         cold = ports - hot
-        turn = max(1, (buffer - hot) // (cold * (cold + 1) // 2))
+        turn = max(1, (buffer - ports) // (cold * (cold - 1) // 2))
         filling = -(-buffer // cold) + 1
         slot = np.repeat(np.arange(filling), ports)
         yield upto(slots, slot, (np.arange(len(slot)) % hot).astype(np.int32))
