@@ -1,8 +1,8 @@
 """Datasets on disk: one folder per run, written while it streams by, checked when it is opened.
 
 Layout: ``manifest.json``, ``rows/part-NNNNN.parquet`` (labelled data arrivals), ``control/part-NNNNN.parquet`` (the
-other arrivals, needed for replay), all in arrival order. Row groups and parts end at fixed row counts, so the bytes
-depend on the arrivals alone and not on the batches they came in.
+other arrivals, needed for replay), all in arrival order. Imported rows in order of fate have the first table only. Row
+groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the batches they came in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,20 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretail.features.catalog import FEATURES, SHADOW_COLUMNS, VALUE_BITS
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import MANIFEST_NAME, Manifest, PartFile, Run
 from foretail.features.records import ARRIVAL_DTYPE, REPLAY_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.features.schema import CONTROL_SCHEMA, DATA_CLASSES, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
+from foretail.features.schema import (
+    CONTROL_SCHEMA,
+    DATA_CLASSES,
+    FATE_ORDER_SCHEMA,
+    ROWS_SCHEMA,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    VERSION_KEY,
+    Kind,
+)
 from foretail.features.staging import staged_folder, writing
 
 ROW_GROUP_ROWS = 1 << 17
@@ -54,19 +63,88 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
     ForetailError
         If `path` exists, `run` is invalid, or the file system refuses.
     """
-    Manifest.from_json(Manifest.of(run, (), 0).to_json(), f"the run to be written to {path}")
+    with _written(path, run, DatasetWriter) as writer:
+        yield writer
+
+
+@contextmanager
+def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWriter]:
+    """As :func:`write_dataset`, for rows that came without arrival order, time, port and size."""
+    with _written(path, run, FateOrderWriter) as writer:
+        yield writer
+
+
+@contextmanager
+def _written(path: Path, run: Run, kind_of_writer: type[AnyWriter]) -> Iterator[AnyWriter]:
+    kind = kind_of_writer.kind
+    Manifest.from_json(Manifest.of(run, (), 0, kind).to_json(), f"the run to be written to {path}")
     with staged_folder(path) as folder:
-        writer = DatasetWriter(folder, path, run)
+        writer = kind_of_writer(folder, path, run)
         try:
             yield writer
             with writing(path):
-                manifest = Manifest.of(run, writer.finish(), writer.drops)
+                manifest = Manifest.of(run, writer.finish(), writer.drops, kind)
                 (folder / MANIFEST_NAME).write_text(manifest.to_json())
         finally:
             writer.close()
 
 
-class DatasetWriter:
+class _Writer:
+    """What the writers of all kinds share: their tables and the number of rows labelled drop."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, folder: Path, path: Path, run: Run) -> None:
+        self.drops = 0
+        self._path = path
+        self._tables = {name: _TableWriter(folder, name, schema) for name, schema in SCHEMAS[self.kind].items()}
+
+    def finish(self) -> list[PartFile]:
+        """Complete the last files and return all of them, rows before control; called once, by `write_dataset`."""
+        return [file for table in self._tables.values() for file in table.finish()]
+
+    def close(self) -> None:
+        """Let go of unfinished files without completing them."""
+        for table in self._tables.values():
+            table.close()
+
+
+AnyWriter = TypeVar("AnyWriter", bound=_Writer)
+
+
+class FateOrderWriter(_Writer):
+    """Appends rows to the dataset that :func:`write_rows_in_order_of_fate` is making."""
+
+    kind = "rows_in_order_of_fate"
+
+    def write(self, features: NDArray[np.int64], lqd_drop: NDArray[np.bool_]) -> None:
+        """Append the next rows.
+
+        Parameters
+        ----------
+        features : (n, 4) int array
+            In the order of ``catalog.PAPER_FEATURES``, in bytes, in ``[0, 2**24)``.
+        lqd_drop : (n,) bool array
+
+        Raises
+        ------
+        ForetailError
+            If a value is out of range, or the file system refuses.
+        """
+        outside = (features < 0) | (features >= 1 << VALUE_BITS)
+        if outside.any():
+            row, k = np.argwhere(outside)[0]
+            raise ForetailError(
+                f"{PAPER_FEATURES[k]} is {features[row, k]} in a row for {self._path}, outside 0 to "
+                f"{(1 << VALUE_BITS) - 1}: these rows are not in bytes of a shared buffer"
+            )
+        columns = {name: features[:, k].astype(np.int32) for k, name in enumerate(PAPER_FEATURES)}
+        with writing(self._path):
+            self._tables["rows"].append(_batch(columns | {"lqd_drop": lqd_drop}, FATE_ORDER_SCHEMA))
+        self.drops += int(np.count_nonzero(lqd_drop))
+
+
+class DatasetWriter(_Writer):
     """Appends arrivals to the dataset that :func:`write_dataset` is making.
 
     Attributes
@@ -75,13 +153,13 @@ class DatasetWriter:
         Written so far: all arrivals, labelled rows whose label is drop.
     """
 
+    kind = "trace"
+
     def __init__(self, folder: Path, path: Path, run: Run) -> None:
+        super().__init__(folder, path, run)
         self.arrivals = 0
-        self.drops = 0
-        self._path = path
         self._last_ns = np.iinfo(np.int64).min
         self._ports = np.array([switch.ports for switch in run.switches])
-        self._tables = {name: _TableWriter(folder, name, schema) for name, schema in SCHEMAS.items()}
 
     def write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
         """Append the next arrivals of the run.
@@ -162,15 +240,6 @@ class DatasetWriter:
         for k, name in enumerate(SHADOW_COLUMNS):
             demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
         self._last_ns = time_ns[-1]
-
-    def finish(self) -> list[PartFile]:
-        """Complete the last files and return all of them, rows before control; called once, by `write_dataset`."""
-        return [file for table in self._tables.values() for file in table.finish()]
-
-    def close(self) -> None:
-        """Let go of unfinished files without completing them."""
-        for table in self._tables.values():
-            table.close()
 
 
 class _TableWriter:
@@ -330,8 +399,13 @@ class Dataset:
             ) from None
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:
-            _check_part(path / part.path, part, verify)
+            _check_part(path / part.path, part, manifest.kind, verify)
         return cls(path, manifest)
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
+        return self.manifest.kind == "trace"
 
     def rows(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, batch_rows: int = 1 << 17
@@ -341,7 +415,7 @@ class Dataset:
         Parameters
         ----------
         columns : sequence of str, optional
-            Columns of ``schema.ROWS_SCHEMA`` to read, in this order; all by default.
+            Columns of the dataset's schema to read, in this order; all by default.
         where : pyarrow.compute.Expression, optional
             Only rows for which it holds; may use any column.
         batch_rows : int
@@ -363,7 +437,7 @@ class Dataset:
         Parameters are those of :meth:`rows`.
         """
         chosen = self._columns("rows", columns)
-        schema = pa.schema([ROWS_SCHEMA.field(name) for name in chosen])
+        schema = pa.schema([SCHEMAS[self.manifest.kind]["rows"].field(name) for name in chosen])
         table = pa.Table.from_batches(self.rows(chosen, where), schema)
         nullable = {pa.bool_(): pd.BooleanDtype(), pa.int64(): pd.Int64Dtype()}
         return pd.DataFrame(
@@ -381,8 +455,9 @@ class Dataset:
         (n,) array of REPLAY_DTYPE
             In arrival order, `chunk_arrivals` each but the last; memory does not depend on the length of the run.
         """
+        self.require_trace()
         total = self.manifest.rows + self.manifest.control_rows
-        tables = [_ReplayCursor(self._batches(name, _replay_columns(name))) for name in SCHEMAS]
+        tables = [_ReplayCursor(self._batches(name, _replay_columns(name))) for name in SCHEMAS["trace"]]
         for first in range(0, total, chunk_arrivals):
             chunk = np.zeros(min(chunk_arrivals, total - first), REPLAY_DTYPE)
             for table in tables:
@@ -392,9 +467,22 @@ class Dataset:
                 raise ForetailError(f"{self.path} lacks arrival {missing}: collect the trace again")
             yield chunk
 
+    def require_trace(self) -> None:
+        """Raise :class:`ForetailError` unless the arrivals can be replayed."""
+        if not self.is_trace:
+            raise ForetailError(f"{self._lacks_order()}, and so cannot be replayed: replay a trace")
+
+    def _lacks_order(self) -> str:
+        return f"{self.path} holds rows in the order of their fates, without arrival order, ports and time"
+
     def _columns(self, table: str, columns: Sequence[str] | None) -> list[str]:
-        known = SCHEMAS[table].names
+        known = SCHEMAS[self.manifest.kind][table].names
         unknown = [name for name in columns or () if name not in known]
+        if unknown and not self.is_trace and unknown[0] in ROWS_SCHEMA.names:
+            raise ForetailError(
+                f"{self._lacks_order()}, and so no column {unknown[0]!r}: use only {', '.join(known)}"
+                + (", with features.own_queues=true" if unknown[0] in SHADOW_COLUMNS else "")
+            )
         if unknown:
             raise ForetailError(f"{self.path} has no column {unknown[0]!r}: choose from {', '.join(known)}")
         return list(known if columns is None else columns)
@@ -402,7 +490,7 @@ class Dataset:
     def _scan(self, table: str) -> pads.Dataset | None:
         parts = [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
         with self._reading(table):
-            return pads.dataset(parts, SCHEMAS[table], format="parquet") if parts else None
+            return pads.dataset(parts, SCHEMAS[self.manifest.kind][table], format="parquet") if parts else None
 
     def _batches(
         self,
@@ -430,7 +518,7 @@ class Dataset:
             raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
 
 
-def _check_part(path: Path, part: PartFile, verify: bool) -> None:
+def _check_part(path: Path, part: PartFile, kind: Kind, verify: bool) -> None:
     again = "remove the dataset and collect the trace again"
     try:
         with pq.ParquetFile(path) as file:
@@ -444,7 +532,8 @@ def _check_part(path: Path, part: PartFile, verify: bool) -> None:
         raise ForetailError(
             f"{path} has schema version {version} but this Foretail reads version {SCHEMA_VERSION}: {again}"
         )
-    if not schema.equals(SCHEMAS[part.path.split("/")[0]]):
+    wanted = SCHEMAS[kind].get(part.path.split("/")[0])
+    if wanted is None or not schema.equals(wanted):
         raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {again}")
     if metadata.num_rows != part.rows:
         raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {again}")
@@ -454,7 +543,7 @@ def _check_part(path: Path, part: PartFile, verify: bool) -> None:
 
 def _replay_columns(table: str) -> list[str]:
     assert REPLAY_DTYPE.names is not None
-    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS[table].names]
+    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS["trace"][table].names]
 
 
 class _ReplayCursor:

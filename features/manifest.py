@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from foretail.features.catalog import FEATURES, State, Unit
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, VALUE_BITS, State, Unit, feature
 from foretail.features.errors import ForetailError
-from foretail.features.schema import SCHEMA_VERSION
+from foretail.features.schema import SCHEMA_VERSION, Kind
 
 MANIFEST_NAME = "manifest.json"
 
@@ -51,7 +51,7 @@ class FeatureDefinition:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     name: str
     state: State
-    unit: Unit
+    unit: Unit | Literal["bytes"]
     bits: Positive
     params: str
 
@@ -104,7 +104,7 @@ class Manifest(Run):
     """A run and what is on disk of it; `rows`, `drops` and `control_rows` are counts of arrivals."""
 
     schema_version: int
-    kind: Literal["trace"]
+    kind: Kind
     features: tuple[FeatureDefinition, ...]
     rows: Count
     drops: Count
@@ -113,14 +113,14 @@ class Manifest(Run):
     content_sha256: Sha256
 
     @classmethod
-    def of(cls, run: Run, files: Iterable[PartFile], drops: int) -> Self:
+    def of(cls, run: Run, files: Iterable[PartFile], drops: int, kind: Kind = "trace") -> Self:
         """Describe the finished parts of `run`, of which `drops` rows are labelled drop."""
         files = tuple(files)
         return cls(
             **{f.name: getattr(run, f.name) for f in fields(Run)},
             schema_version=SCHEMA_VERSION,
-            kind="trace",
-            features=definitions(run.cell_bytes, run.average_shift),
+            kind=kind,
+            features=definitions(run.cell_bytes, run.average_shift, kind),
             rows=_rows(files, "rows"),
             drops=drops,
             control_rows=_rows(files, "control"),
@@ -170,7 +170,7 @@ class Manifest(Run):
         checks = {
             "switches.port_rates_bps": all(len(s.port_rates_bps) == s.ports for s in self.switches),
             "cell_bytes": self.cell_bytes & (self.cell_bytes - 1) == 0,
-            "features": self.features == definitions(self.cell_bytes, self.average_shift),
+            "features": self.features == definitions(self.cell_bytes, self.average_shift, self.kind),
             "rows": self.rows == _rows(self.files, "rows"),
             "control_rows": self.control_rows == _rows(self.files, "control"),
             "drops": self.drops <= self.rows,
@@ -179,8 +179,23 @@ class Manifest(Run):
         return next((key for key, holds in checks.items() if not holds), None)
 
 
-def definitions(cell_bytes: int, average_shift: int) -> tuple[FeatureDefinition, ...]:
-    """Return the catalog as a run with these two constants computes it."""
+def definitions(cell_bytes: int, average_shift: int, kind: Kind = "trace") -> tuple[FeatureDefinition, ...]:
+    """Return the catalog as a run with these two constants computes it.
+
+    Rows in order of fate have the paper's features in the arithmetic of the simulator that wrote them: bytes, averages
+    that move with departures. Their `params` say so, so that no switch takes a model of them for one of its own.
+    """
+    if kind == "rows_in_order_of_fate":
+        return tuple(
+            FeatureDefinition(
+                name,
+                feature(name).state,
+                "bytes",
+                VALUE_BITS,
+                f"unit=bytes,{'average=credence_artifact,' if feature(name).averaged else ''}cell_bytes={cell_bytes}",
+            )
+            for name in PAPER_FEATURES
+        )
     return tuple(
         FeatureDefinition(f.name, f.state, f.unit, f.bits, f.params(cell_bytes, average_shift)) for f in FEATURES
     )

@@ -1,9 +1,14 @@
-"""The Parquet schemas of a trace: one table of labelled data arrivals, one of the control arrivals between them.
+"""The Parquet schemas of datasets.
+
+A trace has a table of labelled data arrivals and one of the control arrivals between them. Rows in order of fate, which
+other simulators leave behind, have features and a label and nothing else.
 
 Every column carries its unit and description in the field metadata, every file the schema version in its own.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import pyarrow as pa
 
@@ -67,5 +72,20 @@ ROWS_SCHEMA: pa.Schema = _schema(
 
 CONTROL_SCHEMA: pa.Schema = _schema("control", [*_PLACE, _FIRST_RTT, _LQD_DROP])
 
-SCHEMAS: dict[str, pa.Schema] = {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA}
-"""Table name, which is also its folder in a dataset, to schema."""
+FATE_ORDER_SCHEMA: pa.Schema = _schema(
+    "rows",
+    [
+        *(_column(name, pa.int32(), "bytes", feature(name).description) for name in PAPER_FEATURES),
+        _LQD_DROP,
+    ],
+)
+"""Rows in the order in which LQD settled their fates: no time, place or size, features in the arithmetic of others."""
+
+Kind = Literal["trace", "rows_in_order_of_fate"]
+"""What a dataset holds."""
+
+SCHEMAS: dict[Kind, dict[str, pa.Schema]] = {
+    "trace": {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA},
+    "rows_in_order_of_fate": {"rows": FATE_ORDER_SCHEMA},
+}
+"""Kind to table name, which is also the table's folder in a dataset, to schema."""

@@ -60,6 +60,7 @@ def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> Replay
     ForetailError
         If the number of predictions is not the number of rows.
     """
+    dataset.require_trace()
     manifest = dataset.manifest
     if len(predicted_drop) != manifest.rows:
         raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
