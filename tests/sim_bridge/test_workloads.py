@@ -39,6 +39,7 @@ from foretail.sim_bridge.workloads.workload import joined, rebatched
 
 RANDOM = ("poisson_bursts", "on_off", "incast", "permutation", "uniform", "all_to_all", "ring")
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
+    PoissonBursts(load=0.8),
     PoissonBursts(load=2.0, burst_fraction=0.01),
     OnOff(load=0.5, mean_on_slots=2.0),
     OnOff(load=0.02, mean_on_slots=300.0),
@@ -174,6 +175,25 @@ def test_bursts_are_poisson() -> None:
     in_window = np.bincount(starts // 200, minlength=1000)  # ten expected
     assert in_window.mean() == pytest.approx(10, abs=0.4)
     assert in_window.var() == pytest.approx(10, abs=2)
+
+
+def test_false_predictions_cost_credence_what_the_paper_s_figure_14_says() -> None:
+    ports, buffer = 20, 500
+    arrivals = packets(PoissonBursts(), ports, buffer, 100_000, seed=1)
+    label = slotted("lqd", ports, buffer, arrivals.slot, arrivals.port)["lqd_drop"]
+    lqd = len(label) - int(label.sum())
+    draw = np.random.default_rng(0).random(len(label))
+
+    def ratio(false_predictions: float) -> float:
+        prediction = (label ^ (draw < false_predictions)).astype(np.uint8)
+        flipped = Slotted(arrivals.slot, arrivals.port, prediction)
+        return lqd / transmitted("credence", ports, buffer, flipped)
+
+    ratios = [ratio(share) for share in (0, 0.1, 0.3, 0.5, 0.7, 1)]
+    assert ratios[0] == 1
+    assert ratios == sorted(ratios)
+    assert ratios[4] < lqd / transmitted("dt", ports, buffer, arrivals)
+    assert ratios[5] == pytest.approx(2.9, abs=0.3)
 
 
 def test_on_times_are_geometric_and_keep_their_port() -> None:
