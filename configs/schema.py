@@ -166,13 +166,33 @@ class Scenario:
 # ---- buffer policies ----------------------------------------------------------------------------------------------
 
 
+BUFFER_POLICIES = (
+    "cs",
+    "cp",
+    "dt",
+    "harmonic",
+    "abm",
+    "reverie",
+    "lqd",
+    "followlqd",
+    "credence",
+    "credence_artifact",
+)
+
+
 @dataclass
 class Policy:
     """One buffer policy with its parameters; parameters of other policies are ignored by it."""
 
-    name: str = setting(MISSING, "the policy", one_of=("cs", "dt", "abm", "lqd", "followlqd", "credence"))
-    alpha: float = setting(0.5, "DT and ABM: threshold = alpha * free buffer", above=0)
+    name: str = setting(MISSING, "the policy", one_of=BUFFER_POLICIES)
+    alpha: float = setting(0.5, "DT, ABM and Reverie: threshold = alpha * free buffer", above=0)
+    incast_alpha: float | None = setting(
+        None,
+        "incast packets have a queue of their own at each port, with this alpha; null: one queue per port",
+        above=0,
+    )
     first_rtt_alpha: float = setting(64.0, "ABM: alpha for packets of a flow's first RTT", above=0)
+    low_pass_ns: int = setting(524_288, "Reverie: time constant of the averaged queue lengths", at_least=1)
     virtual_lqd: str = setting(
         "exact", "FollowLQD and Credence: packet-exact thresholds or fluid counters", one_of=("exact", "fluid")
     )
@@ -183,6 +203,23 @@ class Policy:
     library: str | None = setting(None, "Credence: path of the compiled predictor; null = the stage's exported model")
     tau: int | None = setting(None, "Credence: drop iff score > tau; null = the predictor's own")
     flip_probability: float = setting(0.0, "Credence: share of predictions that are inverted", at_least=0, at_most=1)
+
+
+@dataclass
+class PolicyParameters:
+    """Parameters of the policies where arrivals are known beforehand; every policy takes what it knows."""
+
+    alpha: list[float] = setting([0.5], "DT, ABM and Reverie: share of the free buffer, one per priority", above=0)
+    first_rtt_alpha: float = setting(64.0, "ABM: alpha for packets of a flow's first RTT", above=0)
+    rtt_slots: int = setting(
+        25, "arrivals: ABM and Reverie count congested queues once in so many slots", at_least=1, at_most=2**40
+    )
+    low_pass_slots: int = setting(
+        1024, "arrivals: Reverie's average moves to the queue's length by 1 / this per slot", at_least=1, at_most=2**40
+    )
+    average_shift: int = setting(
+        5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
+    )
 
 
 # ---- training -----------------------------------------------------------------------------------------------------
@@ -263,13 +300,62 @@ class Stage:
 
 
 @dataclass
+class EtalonImport:
+    """How a packet log of the Etalon emulator is read, and the shared buffer that labels it (docs/imports.md)."""
+
+    buffer_bytes: int = setting(
+        7 * 16 * 9000, "shared buffer of each source rack's switch; the emulator has none", at_least=1, at_most=2**30
+    )
+    port_rate_bps: int | None = setting(
+        None,
+        "rate of every port; null: its share of the packet uplink and the mean of its circuit",
+        at_least=1000,
+        at_most=10**15,
+    )
+    packet_link_bps: int = setting(10_000_000_000, "packet uplink of a rack, in virtual time", at_least=1_000_000)
+    circuit_link_bps: int = setting(80_000_000_000, "circuit, in virtual time", at_least=1_000_000)
+    time_dilation: int = setting(20, "wall time over virtual time", at_least=1, at_most=100_000)
+    position: str = setting("after", "where in the switch the log was taken", one_of=("after", "before"))
+    latency_dilated: bool = setting(False, "latencies in the log are dilated, which those of the emulator are not")
+    record_bytes: int | None = setting(None, "size of a record, 112 or 116; null finds out")
+    racks: int | None = setting(None, "racks of the network; null: the highest in the log", at_least=3, at_most=255)
+    packet_delay_ns: int = setting(10_000, "propagation delay of the packet path: no latency is less", at_least=0)
+    circuit_delay_ns: int = setting(30_000, "propagation delay of the circuit: no latency is less", at_least=0)
+    day_ns: int | None = setting(180_000, "median time that a circuit is up; null does not check it", at_least=1)
+    voq_packets: int | None = setting(None, "largest capacity of a VOQ; null does not check it", at_least=1)
+    rules: Rules = part(Rules, "rules of LQD")
+    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
+
+
+@dataclass
+class ArtifactImport:
+    """The switch whose training rows the public Credence artifact wrote (docs/imports.md); the rows do not say."""
+
+    ports: int = setting(20, "ports: N of the scores", at_least=1, at_most=32_767)
+    buffer_bytes: int = setting(1_052_672, "shared buffer: no length exceeds it", at_least=1, at_most=2**24 - 1)
+    port_rate_bps: int = setting(10_000_000_000, "rate of every port, for the manifest", at_least=1)
+
+
+@dataclass
 class CollectConfig(Stage):
-    """``foretail collect``: simulate under LQD and write labelled datasets."""
+    """``foretail collect``: simulate under LQD, or import the logs of others, and write labelled datasets.
+
+    An import refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and ``ns3_prefix``.
+    """
 
     scenario: Scenario = part(Scenario, "what is simulated")
     policy: dict[str, Policy] = setting(MISSING, "the policy that moves the packets; exactly one")
-    seeds: list[int] = setting([1], "one dataset per seed", at_least=1, at_most=2**31 - 1)
-    jobs: int = setting(1, "simulations at the same time", at_least=1, at_most=1024)
+    seeds: list[int] = setting(
+        [1],
+        "one dataset per seed; an import gives its logs these numbers, by which a split names them",
+        at_least=1,
+        at_most=2**31 - 1,
+    )
+    jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
+    source: str = setting("ns3", "where packets come from", one_of=("ns3", "etalon", "credence_artifact"))
+    log: Any = setting(None, "source=etalon, credence_artifact: a log to import, or a list of them")
+    etalon: EtalonImport = part(EtalonImport, "source=etalon")
+    credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")
 
 
 @dataclass
@@ -301,15 +387,42 @@ class ExportConfig(Stage):
 
 @dataclass
 class EvaluateConfig(Stage):
-    """``foretail evaluate``: the same traffic under several policies in ns-3, paired by seed."""
+    """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
+
+    With ``arrivals`` or ``datasets`` the policies are ``policies``, and ``scenario``, ``policy``, ``seeds`` and
+    ``baselines`` mean nothing.
+    """
 
     scenario: Scenario = part(Scenario, "what is simulated")
     policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
     seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
     model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
-    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    jobs: int = setting(2, "simulations or, open loop, policies at the same time", at_least=1, at_most=1024)
     baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
     tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+    arrivals: str | None = setting(
+        None, "open loop: CSV or Parquet file of slotted arrivals (columns slot, port), instead of ns-3"
+    )
+    datasets: list[str] = setting([], "open loop: recorded datasets whose arrivals are replayed, instead of ns-3")
+    policies: list[str] = setting([], "open loop: names of policies; empty = all", one_of=BUFFER_POLICIES)
+    ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
+    buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1)
+    rules: Rules = part(Rules, "arrivals: rules of LQD")
+    rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
+    parameters: PolicyParameters = part(PolicyParameters, "open loop: parameters of the policies")
+    optimum: bool = setting(False, "arrivals: also compute the optimum; holds the whole sequence in memory")
+    allow_more_than_ports_per_slot: bool = setting(False, "arrivals: accept slots with more packets than ports")
+    predictions: str | None = setting(
+        None,
+        "open loop: what Credence is told; null: the model if one is given, else the file's column, else perfect",
+        one_of=("perfect", "flipped", "column", "model", "accept"),
+    )
+    prediction_column: str = setting("prediction", "arrivals: name of the column of predictions, 1 = drop")
+    flip_probability: float = setting(0.0, "predictions=flipped: share that is inverted", at_least=0, at_most=1)
+    prediction_seed: int = setting(1, "predictions=flipped: seed of the flips", at_least=0, at_most=2**63 - 1)
+    own_queues: bool = setting(
+        False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
+    )
 
 
 @dataclass

@@ -47,6 +47,10 @@ def validate(config: Stage) -> None:
     if isinstance(config, (CollectConfig, TrainConfig, EvaluateConfig, DemoConfig)):
         validate_scenario(config.scenario)
         _check_policies("policy", config.policy)
+    if isinstance(config, EvaluateConfig):
+        _check_open_loop(config)
+    if isinstance(config, CollectConfig):
+        _check_import(config)
     if isinstance(config, (CollectConfig, TrainConfig)):
         _check_labelling_policy("policy", config.policy)
     if isinstance(config, DemoConfig):
@@ -63,6 +67,8 @@ def validate(config: Stage) -> None:
         training_columns(config.features.names, config.features.own_queues)
         _check_split(config.split)
         _check_predictor(config.predictor)
+    if isinstance(config, EvaluateConfig) and is_open_loop(config):
+        return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
         for name in config.baselines:
             if name not in config.policy:
@@ -79,9 +85,24 @@ def validate(config: Stage) -> None:
                 )
 
 
+def is_open_loop(config: EvaluateConfig) -> bool:
+    """Whether policies run on arrivals that are known beforehand, instead of in ns-3."""
+    return config.arrivals is not None or bool(config.datasets)
+
+
+def logs(config: CollectConfig) -> list[str]:
+    """The logs to import, in order."""
+    given = config.log if isinstance(config.log, list) else [config.log]
+    return [log for log in given if log is not None]
+
+
 def asks_exported_model(policy: Policy) -> bool:
     """Whether the policy needs the stage's exported model, having no library of its own."""
-    return policy.name == "credence" and policy.predictor == "library" and policy.library is None
+    return _asks(policy) and policy.predictor == "library" and policy.library is None
+
+
+def _asks(policy: Policy) -> bool:
+    return policy.name in ("credence", "credence_artifact")
 
 
 def roles(split: Split) -> tuple[tuple[str, list[int]], ...]:
@@ -157,11 +178,39 @@ def _check_policies(where: str, policies: Mapping[str, Policy]) -> None:
     if not policies:
         raise ForetailError(f"{where} is empty: choose at least one policy, such as {where}=lqd")
     for name, policy in policies.items():
-        asks = policy.name == "credence" and policy.predictor == "library"
+        asks = _asks(policy) and policy.predictor == "library"
         if not asks and (policy.library is not None or policy.predictor == "library"):
             raise ForetailError(f"{where}.{name} names a predictor, but only credence with predictor=library asks one")
+        if policy.incast_alpha is not None and policy.name not in ("cs", "cp", "dt", "harmonic", "abm", "reverie"):
+            raise ForetailError(
+                f"{where}.{name}.incast_alpha gives incast a queue of its own, which {policy.name} cannot: "
+                "set it to null"
+            )
         if policy.library is not None and not Path(policy.library).is_file():
             raise ForetailError(f"{where}.{name}.library: there is no file {policy.library}")
+
+
+def _check_import(config: CollectConfig) -> None:
+    given = logs(config)
+    if config.source == "ns3":
+        if given:
+            raise ForetailError("log is for imports: give source=etalon or source=credence_artifact with it")
+        return
+    if not given:
+        raise ForetailError(f"source={config.source} imports a log and there is none: give log=FILE")
+    for log in given:
+        if not isinstance(log, str):
+            raise ForetailError(f"log holds {log!r}, which is no path: give log=FILE or log=[FILE,...]")
+        if not Path(log).is_file():
+            raise ForetailError(f"log: there is no file {log}")
+    if len(given) != len(config.seeds):
+        numbers = ",".join(map(str, range(1, len(given) + 1)))
+        raise ForetailError(
+            f"log names {len(given)} files and seeds has {len(config.seeds)} numbers: give every log a number of its "
+            f"own, such as seeds=[{numbers}]"
+        )
+    if config.etalon.record_bytes not in (None, 112, 116):
+        raise ForetailError(f"etalon.record_bytes = {config.etalon.record_bytes} is unknown: choose from 112, 116")
 
 
 def _check_labelling_policy(where: str, policies: Mapping[str, Policy]) -> None:
@@ -194,6 +243,49 @@ def _check_predictor(predictor: Predictor) -> None:
         value = getattr(predictor, name)
         if not constraint.allows(value):
             raise ForetailError(f"predictor.{name} = {value} is out of range: it must be {constraint.describe()}")
+
+
+def _check_open_loop(config: EvaluateConfig) -> None:
+    if not is_open_loop(config):
+        for name in ("policies", "ports", "buffer", "optimum", "predictions"):
+            if getattr(config, name):
+                raise ForetailError(
+                    f"{name} is for arrivals=FILE and datasets=[...], and neither is given: give one, or choose what "
+                    "runs in ns-3 with policy=[...]"
+                )
+        return
+    if config.arrivals is not None and config.datasets:
+        raise ForetailError("arrivals and datasets are both given: evaluate one after the other")
+    for position, name in enumerate(config.policies):
+        if name in config.policies[:position]:
+            raise ForetailError(f"policies names {name} twice: name every policy once")
+    if not 1 <= len(config.parameters.alpha) <= 8:
+        raise ForetailError(
+            f"parameters.alpha has {len(config.parameters.alpha)} values: give one per priority, 1 to 8 of them"
+        )
+    if config.arrivals is not None:
+        if config.ports is None or config.buffer is None:
+            raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
+        if config.buffer < config.ports:
+            raise ForetailError(
+                f"buffer = {config.buffer} packets is less than one for each of ports = {config.ports}: raise buffer"
+            )
+    else:
+        for name in ("ports", "buffer", "optimum", "allow_more_than_ports_per_slot"):
+            if getattr(config, name):
+                raise ForetailError(f"{name} is for arrivals=FILE: leave it out, a dataset knows its switches")
+        if len(config.parameters.alpha) > 1:
+            raise ForetailError("parameters.alpha has several values, but datasets have one priority: give one value")
+        if config.predictions == "column":
+            raise ForetailError("predictions=column is for arrivals=FILE: a dataset has no predictions")
+    if config.predictions == "model" and config.model is None:
+        raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
+    if config.predictions not in (None, "model") and config.model is not None:
+        raise ForetailError(
+            f"predictions={config.predictions} does not ask the model {config.model}: leave one of the two out"
+        )
+    if config.flip_probability and config.predictions != "flipped":
+        raise ForetailError("flip_probability is for predictions=flipped: give that too")
 
 
 def _check_distinct(where: str, seeds: Sequence[int]) -> None:

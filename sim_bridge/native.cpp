@@ -8,6 +8,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "buffer/features.hpp"
+#include "buffer/late_qd.hpp"
 #include "buffer/records.hpp"
 #include "buffer/run.hpp"
 #include "buffer/types.hpp"
@@ -99,6 +102,9 @@ private:
     bool with_labels_, with_features_;
 };
 
+/// Queues of one port.
+constexpr std::size_t max_priorities = 64;
+
 template <class T>
 void same_length(const char* name, const std::optional<Column<T>>& column, std::size_t n) {
     if (column && column->shape(0) != n) {
@@ -114,13 +120,19 @@ void in_range(Port port, Port ports, std::size_t row) {
     }
 }
 
-PolicySettings policy_settings(double alpha, double first_rtt_alpha, Tick interval) {
-    for (const auto& [name, value] : {std::pair("alpha", alpha), std::pair("first_rtt_alpha", first_rtt_alpha)}) {
+PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval, Tick low_pass,
+                               Bytes artifact_cut) {
+    if (alpha.empty() || alpha.size() > max_priorities) {
+        throw std::invalid_argument("alpha must hold one number per priority, 1 to " + std::to_string(max_priorities));
+    }
+    std::vector<std::pair<const char*, double>> values{{"first_rtt_alpha", first_rtt_alpha}};
+    for (const double value : alpha) values.emplace_back("alpha", value);
+    for (const auto& [name, value] : values) {
         if (!std::isfinite(value) || value < 0) {
             throw std::invalid_argument(std::string(name) + " must be a number of at least 0");
         }
     }
-    return {alpha, first_rtt_alpha, interval};
+    return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut};
 }
 
 /// Records hold ports and switches in 16 bits.
@@ -136,48 +148,168 @@ void between(const char* what, std::int64_t value, std::int64_t low, std::int64_
 /// Arrivals after this time could make a departure overflow.
 constexpr Tick latest = Tick{1} << 62;
 
+/// What all runs in slots are built from; times are slots, sizes packets.
+struct SlottedSettings {
+    std::string policy;
+    SwitchSettings settings;
+    PolicySettings policies;
+};
+
+SlottedSettings slotted_settings(const std::string& policy, Port ports, Bytes buffer, const std::string& counting,
+                                 const std::string& tie, const std::string& victim, std::uint64_t seed,
+                                 const std::vector<double>& alpha, double first_rtt_alpha, Tick rtt_slots,
+                                 Tick low_pass_slots, int average_shift, bool labels, bool features) {
+    between("number of ports", ports, 1, max_ports);
+    between("buffer in packets", buffer, 1, Bytes{1} << 40);
+    if (rtt_slots < 1) throw std::invalid_argument("rtt_slots must be at least 1");
+    if (low_pass_slots < 1) throw std::invalid_argument("low_pass_slots must be at least 1");
+    between("average_shift", average_shift, 0, 24);
+    SlottedSettings out{policy, {}, policy_settings(alpha, first_rtt_alpha, rtt_slots, low_pass_slots, 1)};
+    out.settings.rules = push_out_rules(counting, tie, victim, seed);
+    out.settings.shape = {buffer, std::vector<LineRate>(static_cast<std::size_t>(ports), LineRate::one_per_slot()),
+                          out.settings.rules.tie, true, static_cast<int>(alpha.size())};
+    out.settings.scale = {0, average_shift, 0};
+    out.settings.labels = labels || features;
+    out.settings.averages = features;
+    return out;
+}
+
+nb::ndarray<nb::numpy, Row> rows_array(const std::vector<Row>& rows) { return owned(rows, {rows.size()}); }
+
+/// One policy over unit packets in slots, fed in order, batch by batch.
+class SlottedRun {
+public:
+    explicit SlottedRun(const SlottedSettings& chosen)
+        : ports_(chosen.settings.shape.ports()),
+          priorities_(chosen.settings.shape.priorities),
+          labels_(chosen.settings.labels),
+          features_(chosen.settings.averages),
+          run_(recorded_run(chosen.policy, chosen.policies, chosen.settings)) {}
+
+    SlottedRun(const SlottedRun&) = delete;
+    SlottedRun& operator=(const SlottedRun&) = delete;
+
+    nb::dict feed(Column<std::int64_t> slot, Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
+                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
+                  bool columns) {
+        return take(slot, port, predictions, first_rtt, priority, columns, false);
+    }
+    nb::dict finish() {
+        nb::dict out;
+        if (!finished_) run_->drain();
+        finished_ = true;
+        return totals(out);
+    }
+    nb::dict take(const Column<std::int64_t>& slot, const Column<std::int32_t>& port,
+                  const std::optional<Column<std::uint8_t>>& predictions,
+                  const std::optional<Column<std::uint8_t>>& first_rtt,
+                  const std::optional<Column<std::uint8_t>>& priority, bool columns, bool last) {
+        const std::size_t n = slot.shape(0);
+        if (finished_) throw std::invalid_argument("a finished run takes no more arrivals: begin another");
+        if (port.shape(0) != n) throw std::invalid_argument("slot and port differ in length");
+        same_length("predictions", predictions, n);
+        same_length("first_rtt", first_rtt, n);
+        same_length("priority", priority, n);
+        check(slot, port, priority);
+        Filled filled(columns ? n : 0, columns && labels_, columns && features_);
+        {
+            nb::gil_scoped_release release;
+            run_->begin_batch(columns ? filled.columns() : RunColumns{});
+            std::array<Arrival, 1024> block;  // small enough to stay in the cache
+            for (std::size_t from = 0; from < n; from += block.size()) {
+                const std::size_t size = std::min(block.size(), n - from);
+                for (std::size_t k = 0; k < size; ++k) {
+                    const std::size_t i = from + k;
+                    block[k] = {slot(i),
+                                port(i),
+                                1,
+                                true,
+                                first_rtt && (*first_rtt)(i) != 0,
+                                priority ? (*priority)(i) : std::uint8_t{0}};
+                }
+                run_->feed(block.data(), size, predictions ? predictions->data() + from : nullptr);
+            }
+            if (last) run_->drain();
+        }
+        finished_ = last;
+        if (n > 0) last_slot_ = slot(n - 1);
+        nb::dict out = columns ? filled.to_dict() : nb::dict();
+        if (columns && labels_) {
+            out["late_drops"] = rows_array(run_->late_drops());
+            out["settled"] = run_->settled();
+        }
+        run_->end_batch();
+        return last ? totals(out) : out;
+    }
+
+private:
+    nb::dict totals(nb::dict out) const {
+        out["arrivals"] = run_->rows();
+        out["transmitted"] = run_->transmitted_packets();
+        out["dropped"] = run_->rows() - run_->transmitted_packets();
+        out["threshold_deficits"] = run_->threshold_deficits();
+        if (!out.contains("late_drops")) out["late_drops"] = rows_array(run_->late_drops());
+        return out;
+    }
+    void check(const Column<std::int64_t>& slot, const Column<std::int32_t>& port,
+               const std::optional<Column<std::uint8_t>>& priority) const {
+        Tick last = last_slot_;
+        for (std::size_t i = 0; i < slot.shape(0); ++i) {
+            in_range(port(i), ports_, i);
+            if (slot(i) < last || slot(i) > latest) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has slot " + std::to_string(slot(i)) +
+                                            ": slots start at 0, never decrease and end at 2^62");
+            }
+            if (priority && (*priority)(i) >= priorities_) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has priority " +
+                                            std::to_string((*priority)(i)) + ", but there are " +
+                                            std::to_string(priorities_) + ": alpha has one number per priority");
+            }
+            last = slot(i);
+        }
+    }
+
+    Port ports_;
+    int priorities_;
+    bool labels_, features_;
+    std::unique_ptr<RecordedRun> run_;
+    Tick last_slot_ = 0;
+    bool finished_ = false;
+};
+
+/// All of it at once.
 nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
-                 std::optional<Column<std::uint8_t>> first_rtt, const std::string& counting, const std::string& tie,
-                 const std::string& victim, std::uint64_t seed, double alpha, double first_rtt_alpha, Tick rtt_slots,
-                 int average_shift, bool features) {
-    const std::size_t n = slot.shape(0);
+                 std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
+                 const std::string& counting, const std::string& tie, const std::string& victim, std::uint64_t seed,
+                 const std::vector<double>& alpha, double first_rtt_alpha, Tick rtt_slots, Tick low_pass_slots,
+                 int average_shift, bool labels, bool features) {
+    SlottedRun run(slotted_settings(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha,
+                                    rtt_slots, low_pass_slots, average_shift, labels, features));
+    return run.take(slot, port, predictions, first_rtt, priority, true, true);
+}
+
+nb::dict late_qd(Port ports, Bytes buffer, Column<std::int64_t> slot, Column<std::int32_t> port) {
     between("number of ports", ports, 1, max_ports);
-    if (buffer < 1) throw std::invalid_argument("a shared buffer needs at least one packet");
+    between("buffer in packets", buffer, 1, Bytes{1} << 40);
+    const std::size_t n = slot.shape(0);
     if (port.shape(0) != n) throw std::invalid_argument("slot and port differ in length");
-    same_length("predictions", predictions, n);
-    same_length("first_rtt", first_rtt, n);
-    if (rtt_slots < 1) throw std::invalid_argument("rtt_slots must be at least 1");
-    between("average_shift", average_shift, 0, 24);
-
-    SwitchSettings settings;
-    settings.rules = push_out_rules(counting, tie, victim, seed);
-    settings.shape = {buffer, std::vector<LineRate>(static_cast<std::size_t>(ports), LineRate::one_per_slot()),
-                      settings.rules.tie, true};
-    settings.scale = {0, average_shift, 0};
-    settings.labels = true;
-    settings.averages = features;
-    auto run = recorded_run(policy, policy_settings(alpha, first_rtt_alpha, rtt_slots), settings);
-
-    std::vector<Arrival> arrivals(n);
     for (std::size_t i = 0; i < n; ++i) {
         in_range(port(i), ports, i);
-        if (slot(i) < 0 || slot(i) > latest || (i > 0 && slot(i) < slot(i - 1))) {
+        if (slot(i) < (i > 0 ? slot(i - 1) : 0) || slot(i) > latest) {
             throw std::invalid_argument("row " + std::to_string(i) + " has slot " + std::to_string(slot(i)) +
                                         ": slots start at 0, never decrease and end at 2^62");
         }
-        arrivals[i] = {slot(i), port(i), 1, true, first_rtt && (*first_rtt)(i) != 0};
     }
-    Filled filled(n, true, features);
+    std::vector<std::uint8_t> drop(n);
+    std::int64_t transmitted = 0;
     {
         nb::gil_scoped_release release;
-        const RunColumns columns = filled.columns();
-        run->feed(arrivals.data(), n, predictions ? predictions->data() : nullptr, columns);
-        run->drain(columns);
+        transmitted = LateQd(ports, buffer, slot.data(), port.data(), n).run(drop.data());
     }
-    nb::dict out = filled.to_dict();
-    out["transmitted"] = run->transmitted_packets();
-    out["threshold_deficits"] = run->threshold_deficits();
+    nb::dict out;
+    out["transmitted"] = transmitted;
+    out["drop"] = owned(std::move(drop), {n});
     return out;
 }
 
@@ -189,8 +321,9 @@ public:
 
     Replay(const std::string& policy, const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting,
            const std::string& tie, const std::string& victim, std::uint64_t seed, Bytes cell_bytes, int average_shift,
-           double alpha, double first_rtt_alpha)
-        : observed_(cell_bytes > 0) {
+           const std::vector<double>& alpha, double first_rtt_alpha, std::optional<Tick> rtt_ns, Tick low_pass_ns,
+           Bytes artifact_cut_bytes)
+        : observed_(cell_bytes > 0), priorities_(static_cast<int>(alpha.size())) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
         settings.labels = observed_;
@@ -200,14 +333,18 @@ public:
         }
         between("average_shift", average_shift, 0, 24);
         settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
-        const auto chosen = policy_settings(alpha, first_rtt_alpha, Tick{1} << average_shift);
+        if (rtt_ns && *rtt_ns < 1) throw std::invalid_argument("rtt_ns must be at least 1");
+        if (low_pass_ns < 1) throw std::invalid_argument("low_pass_ns must be at least 1");
+        if (artifact_cut_bytes < 1) throw std::invalid_argument("artifact_cut_bytes must be at least 1");
+        const auto chosen = policy_settings(alpha, first_rtt_alpha, rtt_ns.value_or(Tick{1} << average_shift),
+                                            low_pass_ns, artifact_cut_bytes);
         // Within these bounds no time can overflow.
         between("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
         between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
         for (const auto& [buffer, rates] : switches) {
             between("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
             between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
-            settings.shape = {buffer, {}, settings.rules.tie, false};
+            settings.shape = {buffer, {}, settings.rules.tie, false, priorities_};
             for (const auto bps : rates) {
                 between("port rate in bits per second", bps, 1000, 1'000'000'000'000'000);
                 settings.shape.rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
@@ -222,13 +359,14 @@ public:
 
     nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
                   Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
-                  std::optional<Column<std::uint8_t>> predictions) {
+                  std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority) {
         const std::size_t n = time_ns.shape(0);
         for (const std::size_t rows :
              {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0), first_rtt.shape(0)}) {
             if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         }
         same_length("predictions", predictions, n);
+        same_length("priority", priority, n);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
         Tick last_time = last_time_;
         for (std::size_t i = 0; i < n; ++i) {
@@ -243,6 +381,11 @@ public:
                                             ": times start at 0, never decrease and end at 2^62");
             }
             if (size_bytes(i) < 1) throw std::invalid_argument("row " + std::to_string(i) + " has no size");
+            if (priority && (*priority)(i) >= priorities_) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has priority " +
+                                            std::to_string((*priority)(i)) + ", but there are " +
+                                            std::to_string(priorities_) + ": alpha has one number per priority");
+            }
             last_time = time_ns(i);
         }
         last_time_ = last_time;
@@ -256,12 +399,14 @@ public:
                 for (std::size_t i = 0; i < n; ++i) {
                     if (static_cast<std::size_t>(switch_index(i)) != s) continue;
                     rows_.push_back(i);
-                    arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0});
+                    arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
+                                         priority ? (*priority)(i) : std::uint8_t{0}});
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
                 Filled part(rows_.size(), observed_, observed_);
-                runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr, part.columns());
-                runs_[s]->forget();
+                runs_[s]->begin_batch(part.columns());
+                runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr);
+                runs_[s]->end_batch();
                 for (std::size_t k = 0; k < rows_.size(); ++k) {
                     const std::size_t i = rows_[k];
                     filled.outcome[i] = part.outcome[k];
@@ -283,7 +428,7 @@ public:
         Bytes bytes = 0;
         std::int64_t packets = 0, deficits = 0;
         for (auto& run : runs_) {
-            run->drain({});
+            run->drain();
             bytes += run->transmitted_data();
             packets += run->transmitted_packets();
             deficits += run->threshold_deficits();
@@ -297,6 +442,7 @@ public:
 
 private:
     bool observed_;
+    int priorities_;
     std::vector<Port> ports_;
     std::vector<std::unique_ptr<RecordedRun>> runs_;
     Tick last_time_ = 0;
@@ -359,20 +505,45 @@ NB_MODULE(_native, m) {
         "feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
         "The features of an arrival, in the order of their columns.");
     using namespace nb::literals;
+    const std::vector<double> one_alpha{0.5};
     // noconvert: a column of another type would be rounded or wrapped silently.
     m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
-          "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(), nb::kw_only(),
-          "counting"_a = "counted", "tie"_a = "lowest_port", "victim"_a = "tail", "seed"_a = 0, "alpha"_a = 0.5,
-          "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25, "average_shift"_a = 5, "features"_a = false,
-          "Run a policy on unit packets in slots: arrivals in order, then every non-empty queue sends one packet.");
+          "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
+          "priority"_a.noconvert() = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
+          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = one_alpha, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
+          "low_pass_slots"_a = 1024, "average_shift"_a = 5, "labels"_a = true, "features"_a = false,
+          "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
+    m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
+          "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
+    nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
+        .def(
+            "__init__",
+            [](SlottedRun* self, const std::string& policy, Port ports, Bytes buffer, const std::string& counting,
+               const std::string& tie, const std::string& victim, std::uint64_t seed, const std::vector<double>& alpha,
+               double first_rtt_alpha, Tick rtt_slots, Tick low_pass_slots, int average_shift, bool labels,
+               bool features) {
+                new (self) SlottedRun(slotted_settings(policy, ports, buffer, counting, tie, victim, seed, alpha,
+                                                       first_rtt_alpha, rtt_slots, low_pass_slots, average_shift,
+                                                       labels, features));
+            },
+            "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
+            "victim"_a = "tail", "seed"_a = 0, "alpha"_a = one_alpha, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
+            "low_pass_slots"_a = 1024, "average_shift"_a = 5, "labels"_a = false, "features"_a = false)
+        .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
+             "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
+             "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)
+        .def("finish", &SlottedRun::finish);
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Replay::Switches&, Bytes, const std::string&, const std::string&,
-                      const std::string&, std::uint64_t, Bytes, int, double, double>(),
+                      const std::string&, std::uint64_t, Bytes, int, const std::vector<double>&, double,
+                      std::optional<Tick>, Tick, Bytes>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
-             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = 0.5, "first_rtt_alpha"_a = 64.0)
+             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = one_alpha,
+             "first_rtt_alpha"_a = 64.0, "rtt_ns"_a = nb::none(), "low_pass_ns"_a = 1 << 19,
+             "artifact_cut_bytes"_a = 1500)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
-             "predictions"_a.noconvert() = nb::none())
+             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())
         .def("finish", &Replay::finish);
 }

@@ -47,7 +47,9 @@ _TINY: dict[str, Any] = {
     "policy": {
         "name": "lqd",
         "alpha": 0.5,
+        "incast_alpha": None,
         "first_rtt_alpha": 64.0,
+        "low_pass_ns": 524_288,
         "virtual_lqd": "exact",
         "fluid_slack_bytes": 0,
         "predictor": "accept",

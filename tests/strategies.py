@@ -84,7 +84,9 @@ def slotted_arrivals(draw: st.DrawFn, max_ports: int = 16, max_buffer: int = 60)
 
 
 @st.composite
-def byte_arrivals(draw: st.DrawFn, max_ports: int = 6, max_packets: int = 60) -> tuple[Geometry, list[Packet]]:
+def byte_arrivals(
+    draw: st.DrawFn, max_ports: int = 6, max_packets: int = 60, priorities: int = 1
+) -> tuple[Geometry, list[Packet]]:
     """Draw a switch with ports of different rates and packets of mixed sizes, control packets among them.
 
     Steps and sizes are such that packets often arrive at the very moment when another has left.
@@ -103,7 +105,8 @@ def byte_arrivals(draw: st.DrawFn, max_ports: int = 6, max_packets: int = 60) ->
         bytes_left = buffer if burst == "fill" else 0
         count = draw(st.integers(1, 6))
         while (bytes_left > 0 or count > 0) and len(packets) < max_packets:
-            packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt))
+            priority = draw(st.integers(0, priorities - 1))
+            packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt, priority))
             bytes_left -= packets[-1].size
             count -= 1
             now += step_ns

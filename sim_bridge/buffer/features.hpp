@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "port_queues.hpp"
 #include "shift_average.hpp"
-#include "virtual_lqd.hpp"
+#include "types.hpp"
 
 namespace foretail::buffer {
 
@@ -29,17 +28,17 @@ inline std::int32_t feature_value(std::int64_t value) {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(value, 0, (1 << 24) - 1));
 }
 
-template <class Queues>
-void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const QueueAverages& averages,
+template <class Queues, class Averages>
+void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
                         FeatureScale scale) {
-    out[0] = feature_value(queues.length(arrival.port) >> scale.cell_shift);
-    out[1] = feature_value(averages.queue(arrival.port));
+    out[0] = feature_value(queues.length(queues.queue_of(arrival)) >> scale.cell_shift);
+    out[1] = feature_value(averages.queue(queues.queue_of(arrival)));
     out[2] = feature_value(queues.occupancy() >> scale.cell_shift);
     out[3] = feature_value(averages.sum());
 }
 
-inline void read_virtual_features(FeatureVector& out, const Arrival& arrival, const VirtualLqd& lqd,
-                                  FeatureScale scale) {
+template <class Lqd>
+void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd& lqd, FeatureScale scale) {
     out[4] = feature_value(lqd.threshold(arrival.port) >> scale.cell_shift);
     out[5] = feature_value(lqd.averages().queue(arrival.port));
     out[6] = feature_value(lqd.sum() >> scale.cell_shift);

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "port_queues.hpp"
 #include "types.hpp"
 
 namespace foretail::buffer {
@@ -17,29 +16,29 @@ class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}
 
-    /// Admits `arrival` to `queues`, calling `pushing_out(port)` before and `pushed_out(port, packet)` after the
+    /// Admits `arrival` to `queues`, calling `pushing_out(queue)` before and `pushed_out(queue, packet)` after the
     /// removal of each packet admitted earlier. Returns whether the arrival itself is in its queue.
-    template <class Payload, class PushingOut, class PushedOut>
-    bool admit(PortQueues<Payload>& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
+    template <class Queues, class Payload, class PushingOut, class PushedOut>
+    bool admit(Queues& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
                PushedOut&& pushed_out) {
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
-                const Port longest = queues.longest_removable();
+                const QueueIndex longest = queues.longest_removable();
                 if (longest < 0) return false;
                 push_out(queues, longest, pick(queues.removable(longest), false), pushing_out, pushed_out);
             }
-            queues.push(arrival.port, arrival.size, arrival.data, std::move(payload));
+            queues.push(arrival, std::move(payload));
         } else {
-            queues.push(arrival.port, arrival.size, arrival.data, std::move(payload));
+            queues.push(arrival, std::move(payload));
             while (!queues.fits(0)) {
-                const Port longest = queues.longest_removable();
+                const QueueIndex longest = queues.longest_removable();
                 if (longest < 0) {
-                    queues.take_back_control(arrival.port);
+                    queues.take_back_control(arrival);
                     return false;
                 }
                 const std::size_t removable = queues.removable(longest);
-                const bool own = arrival.data && longest == arrival.port;
+                const bool own = arrival.data && longest == queues.queue_of(arrival);
                 const std::size_t victim = pick(removable, own);
                 if (own && victim + 1 == removable) {
                     queues.remove(longest, victim);
@@ -53,11 +52,11 @@ public:
     }
 
 private:
-    template <class Payload, class PushingOut, class PushedOut>
-    static void push_out(PortQueues<Payload>& queues, Port port, std::size_t victim, PushingOut& pushing_out,
+    template <class Queues, class PushingOut, class PushedOut>
+    static void push_out(Queues& queues, QueueIndex queue, std::size_t victim, PushingOut& pushing_out,
                          PushedOut& pushed_out) {
-        pushing_out(port);
-        pushed_out(port, queues.remove(port, victim));
+        pushing_out(queue);
+        pushed_out(queue, queues.remove(queue, victim));
     }
 
     /// Index of the victim among `removable` packets; `own`: the last of them is the arrival.

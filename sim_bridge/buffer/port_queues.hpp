@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -33,16 +34,18 @@ struct Shape {
     Bytes capacity = 0;
     std::vector<LineRate> rates;  ///< one per port
     Tie tie = Tie::lowest_port;   ///< which of several longest queues is the longest
-    bool preemptive =
-        false;  ///< the packet being sent may still be pushed out (slotted model: it leaves at the slot's end)
+    bool preemptive = false;  ///< what a port sends is only settled when it has left (slotted model: at the slot's end)
+    int priorities = 1;       ///< queues per port, served round robin
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
+    [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
 };
 
-/// N first-in-first-out queues over one shared buffer, each sending at its line rate.
+/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate,
+/// taking turns among its non-empty queues, packet by packet.
 ///
 /// A packet holds its bytes until its last bit has left; departures at time t come before arrivals at time t. Data and
-/// control packets of a port share one queue in order of arrival, but only data packets can be removed from it.
+/// control packets share a queue in order of arrival, but only data packets can be removed from it.
 template <class Payload>
 class PortQueues {
 public:
@@ -54,118 +57,156 @@ public:
 
     explicit PortQueues(const Shape& shape)
         : capacity_(shape.capacity),
+          priorities_(shape.priorities),
           preemptive_(shape.preemptive),
-          ports_(shape.rates.size()),
-          lengths_(shape.ports(), shape.tie, 0),
+          queues_(static_cast<std::size_t>(shape.queues())),
+          links_(shape.rates.size()),
+          lengths_(shape.queues(), shape.tie, 0),
           next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
           tie_(shape.tie) {
-        for (std::size_t i = 0; i < ports_.size(); ++i) ports_[i].rate = shape.rates[i];
+        for (std::size_t i = 0; i < links_.size(); ++i) {
+            links_[i].rate = shape.rates[i];
+            links_[i].last_priority = priorities_ - 1;
+        }
     }
 
-    [[nodiscard]] Port ports() const { return static_cast<Port>(ports_.size()); }
+    [[nodiscard]] Port ports() const { return static_cast<Port>(links_.size()); }
+    [[nodiscard]] QueueIndex queues() const { return static_cast<QueueIndex>(queues_.size()); }
+    [[nodiscard]] int priorities() const { return priorities_; }
+    /// Of several priorities; the virtual LQD has one queue per port for all of them.
+    [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const {
+        return priorities_ == 1 ? arrival.port : arrival.port * priorities_ + arrival.priority;
+    }
+    [[nodiscard]] Port port_of(QueueIndex queue) const { return priorities_ == 1 ? queue : queue / priorities_; }
     [[nodiscard]] Bytes capacity() const { return capacity_; }
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
-    [[nodiscard]] Bytes length(Port port) const { return lengths_.key(port); }
+    [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
     [[nodiscard]] Bytes longest() const { return lengths_.best(); }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
-    [[nodiscard]] bool sending(Port port) const { return at(port).sending; }
+    [[nodiscard]] bool sending(Port port) const { return link(port).sending; }
     /// When the packet being sent will have left. Only meaningful while sending.
-    [[nodiscard]] Tick busy_until(Port port) const { return at(port).busy_until; }
-    [[nodiscard]] const Packet& head(Port port) const {
-        const auto& queue = at(port);
-        return control_first(queue) ? queue.control.front() : queue.data.front();
-    }
+    [[nodiscard]] Tick busy_until(Port port) const { return link(port).busy_until; }
 
     /// Appends a packet without starting its transmission, so that a push-out may still take it back.
-    void push(Port port, Bytes size, bool data, Payload payload) {
-        auto& queue = at(port);
-        (data ? queue.data : queue.control).push_back({std::move(payload), size, next_order_++});
-        resize(port, size);
+    void push(const Arrival& arrival, Payload payload) {
+        const QueueIndex index = queue_of(arrival);
+        auto& queue = at(index);
+        (arrival.data ? queue.data : queue.control).push_back({std::move(payload), arrival.size, next_order_++});
+        ++link(arrival.port).packets;
+        resize(index, arrival.size);
     }
 
-    /// Starts sending the head of an idle port at time `now`; does nothing on a busy or empty port.
+    /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
     void start(Port port, Tick now) {
-        auto& queue = at(port);
-        if (queue.sending || (queue.data.empty() && queue.control.empty())) return;
-        queue.sending = true;
-        queue.sending_control = control_first(queue);
-        queue.busy_until = now + queue.duration(head(port).size);
-        next_departure_.set(port, -queue.busy_until);
+        auto& link = this->link(port);
+        if (link.sending || link.packets == 0) return;
+        link.sending = true;
+        choose(port);
+        link.busy_until = now + link.duration(outgoing(link).front().size);
+        next_departure_.set(port, -link.busy_until);
     }
 
     /// Sends everything that has left by `now`, in order of time and then port.
-    /// `departing(port, time)` is called before a packet leaves, `departed(port, packet, time)` with it.
+    /// `departing(queue, time)` is called before a packet leaves, `departed(port, packet, time)` with it.
     template <class Departing, class Departed>
     void advance(Tick now, Departing&& departing, Departed&& departed) {
         while (next_departure_.best() != Tournament::lowest && -next_departure_.best() <= now) {
             const Port port = next_departure_.winner();
-            auto& queue = at(port);
-            const Tick time = queue.busy_until;
-            auto& ring = queue.sending_control ? queue.control : queue.data;
-            departing(port, time);
-            Packet packet = ring.pop_front();
-            resize(port, -packet.size);
-            queue.sending = false;
+            auto& link = this->link(port);
+            const Tick time = link.busy_until;
+            if (preemptive_) choose(port);
+            departing(link.queue, time);
+            Packet packet = outgoing(link).pop_front();
+            --link.packets;
+            resize(link.queue, -packet.size);
+            link.last_priority = link.queue - port * priorities_;
+            link.sending = false;
             start(port, time);
-            if (!queue.sending) next_departure_.set(port, Tournament::lowest);
+            if (!link.sending) next_departure_.set(port, Tournament::lowest);
             departed(port, std::move(packet), time);
         }
     }
 
-    /// Number of data packets of a port that can still be removed.
-    [[nodiscard]] std::size_t removable(Port port) const {
-        const auto& queue = at(port);
-        return queue.data.size() - first_removable(port);
+    /// Number of data packets of a queue that can still be removed.
+    [[nodiscard]] std::size_t removable(QueueIndex queue) const {
+        return at(queue).data.size() - first_removable(queue);
     }
 
     /// The longest queue that holds a removable packet, or -1.
-    [[nodiscard]] Port longest_removable() const {
+    [[nodiscard]] QueueIndex longest_removable() const {
         if (removable(lengths_.winner()) > 0) return lengths_.winner();
-        Port found = -1;
-        for (Port port = 0; port < ports(); ++port) {
-            if (removable(port) == 0) continue;
-            if (found < 0 || length(port) > length(found) ||
-                (tie_ == Tie::highest_port && length(port) == length(found))) {
-                found = port;
+        QueueIndex found = -1;
+        for (QueueIndex queue = 0; queue < queues(); ++queue) {
+            if (removable(queue) == 0) continue;
+            if (found < 0 || length(queue) > length(found) ||
+                (tie_ == Tie::highest_port && length(queue) == length(found))) {
+                found = queue;
             }
         }
         return found;
     }
 
-    /// Removes the i-th removable data packet of a port, counted from the head.
-    Packet remove(Port port, std::size_t i) {
-        auto& queue = at(port);
-        assert(i < removable(port));
-        const std::size_t index = first_removable(port) + i;
-        Packet packet = queue.data.erase(index);
-        resize(port, -packet.size);
-        if (queue.sending && !queue.sending_control && index == 0) send_next_instead(port);
+    /// Removes the i-th removable data packet of a queue, counted from the head.
+    Packet remove(QueueIndex queue, std::size_t i) {
+        assert(i < removable(queue));
+        const Port port = port_of(queue);
+        Packet packet = at(queue).data.erase(first_removable(queue) + i);
+        resize(queue, -packet.size);
+        auto& link = this->link(port);
+        if (--link.packets == 0) {  // only a preemptive port can lose the packet that it sends
+            link.sending = false;
+            next_departure_.set(port, Tournament::lowest);
+        }
         return packet;
     }
 
     /// Takes back a control packet that was pushed last and could not be kept.
-    Packet take_back_control(Port port) {
-        auto& ring = at(port).control;
+    Packet take_back_control(const Arrival& arrival) {
+        auto& ring = at(queue_of(arrival)).control;
         Packet packet = ring.erase(ring.size() - 1);
-        resize(port, -packet.size);
+        --link(arrival.port).packets;
+        resize(queue_of(arrival), -packet.size);
         return packet;
     }
 
-    /// Sum of the sizes of all queued packets of a port, recounted packet by packet (for checks).
+    /// Calls `visit(payload)` for the first data and the first control packet of every queue.
+    template <class Visit>
+    void for_each_front(Visit&& visit) const {
+        for (const auto& queue : queues_) {
+            if (!queue.data.empty()) visit(queue.data.front().payload);
+            if (!queue.control.empty()) visit(queue.control.front().payload);
+        }
+    }
+
+    /// Length of all queues of a port.
+    [[nodiscard]] Bytes port_length(Port port) const {
+        Bytes sum = 0;
+        for (int p = 0; p < priorities_; ++p) sum += length(port * priorities_ + p);
+        return sum;
+    }
+    /// The same, recounted packet by packet (for checks).
     [[nodiscard]] Bytes recount(Port port) const {
         Bytes sum = 0;
-        for (std::size_t i = 0; i < at(port).data.size(); ++i) sum += at(port).data[i].size;
-        for (std::size_t i = 0; i < at(port).control.size(); ++i) sum += at(port).control[i].size;
+        for (int p = 0; p < priorities_; ++p) {
+            const auto& queue = at(port * priorities_ + p);
+            for (std::size_t i = 0; i < queue.data.size(); ++i) sum += queue.data[i].size;
+            for (std::size_t i = 0; i < queue.control.size(); ++i) sum += queue.control[i].size;
+        }
         return sum;
     }
 
 private:
     struct Queue {
         Ring<Packet> data, control;
+    };
+    struct Link {
         LineRate rate;
         Tick busy_until = 0;
         Bytes last_size = 0;  // packets come in few sizes, and a division costs more than this comparison
         Tick last_duration = 0;
+        std::int64_t packets = 0;
+        QueueIndex queue = 0;  // that it sends from
+        int last_priority = 0;
         bool sending = false, sending_control = false;
 
         [[nodiscard]] Tick duration(Bytes size) {
@@ -177,36 +218,48 @@ private:
         }
     };
 
-    [[nodiscard]] Queue& at(Port port) { return ports_[static_cast<std::size_t>(port)]; }
-    [[nodiscard]] const Queue& at(Port port) const { return ports_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] Queue& at(QueueIndex queue) { return queues_[static_cast<std::size_t>(queue)]; }
+    [[nodiscard]] const Queue& at(QueueIndex queue) const { return queues_[static_cast<std::size_t>(queue)]; }
+    [[nodiscard]] Link& link(Port port) { return links_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] const Link& link(Port port) const { return links_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] Ring<Packet>& outgoing(const Link& link) {
+        return link.sending_control ? at(link.queue).control : at(link.queue).data;
+    }
 
+    /// Settles which queue the port sends from: the next non-empty one in turn.
+    void choose(Port port) {
+        auto& link = this->link(port);
+        const QueueIndex first = port * priorities_;
+        int priority = link.last_priority;
+        do {
+            priority = priority + 1 == priorities_ ? 0 : priority + 1;
+        } while (at(first + priority).data.empty() && at(first + priority).control.empty());
+        link.queue = first + priority;
+        link.sending_control = control_first(at(link.queue));
+    }
     [[nodiscard]] static bool control_first(const Queue& queue) {
         if (queue.control.empty() || queue.data.empty()) return queue.data.empty();
         return queue.control.front().order < queue.data.front().order;
     }
-    [[nodiscard]] std::size_t first_removable(Port port) const {
-        const auto& queue = at(port);
-        return queue.sending && !queue.sending_control && !preemptive_ ? 1 : 0;
+    [[nodiscard]] std::size_t first_removable(QueueIndex queue) const {
+        const auto& link = this->link(port_of(queue));
+        return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
     }
-    /// The slotted model's departure at the slot's end takes whatever is at the head by then.
-    void send_next_instead(Port port) {
-        auto& queue = at(port);
-        queue.sending = !queue.data.empty() || !queue.control.empty();
-        queue.sending_control = control_first(queue);
-        if (!queue.sending) next_departure_.set(port, Tournament::lowest);
-    }
-    void resize(Port port, Bytes change) {
-        lengths_.set(port, lengths_.key(port) + change);
+    void resize(QueueIndex queue, Bytes change) {
+        lengths_.set(queue, lengths_.key(queue) + change);
         occupancy_ += change;
     }
 
     Bytes capacity_;
+    int priorities_;
     bool preemptive_;
-    std::vector<Queue> ports_;
-    Tournament lengths_, next_departure_;
-    Tie tie_;
     Bytes occupancy_ = 0;
     std::uint64_t next_order_ = 0;
+    std::vector<Queue> queues_;
+    std::vector<Link> links_;
+    Tournament lengths_;
+    Tournament next_departure_;
+    Tie tie_;
 };
 
 }  // namespace foretail::buffer

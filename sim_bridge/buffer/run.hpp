@@ -2,64 +2,115 @@
 // Runs a switch over arrivals that are all known beforehand: unit packets in slots, or recorded bytes and nanoseconds.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "policies.hpp"
+#include "slot_queues.hpp"
+#include "slotted_lqd.hpp"
 #include "switch.hpp"
 #include "types.hpp"
 
 namespace foretail::buffer {
 
-/// What Foretail calls its policies, and their settings.
+/// Settings of the policies. The number of alphas is that of the switch's priorities.
 struct PolicySettings {
-    double alpha = 0.5;             ///< DT, ABM
+    Alphas alpha{0.5};              ///< DT, ABM, Reverie: one per priority
     double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback
-    Tick interval = 32768;          ///< ABM, between two counts of the congested queues
+    Tick interval = 32768;          ///< ABM, Reverie: between two counts of the congested queues
+    Tick low_pass = 1 << 19;        ///< Reverie: memory of the averages
+    Bytes artifact_cut = 1500;      ///< Credence as its artifact does it: what the largest threshold loses at a time
 };
 
-/// Calls `make(policy)` with the policy of that name; throws std::invalid_argument naming the known ones.
+/// Calls `make(policy)` with the policy of that name for a switch of this shape; throws std::invalid_argument when
+/// there is none, or when it knows no priorities and the shape has several.
 template <class Make>
-auto with_policy(std::string_view name, const PolicySettings& settings, Make&& make) {
+auto with_policy(std::string_view name, const PolicySettings& settings, const Shape& shape, Make&& make) {
     if (name == "cs") return make(CompleteSharing{});
+    if (name == "cp") return make(CompletePartitioning{});
     if (name == "dt") return make(DynamicThresholds{settings.alpha});
+    if (name == "harmonic") return make(Harmonic{shape.queues(), shape.capacity});
     if (name == "abm") return make(Abm{settings.alpha, settings.first_rtt_alpha, settings.interval});
-    if (name == "lqd") return make(PushOut{});
-    if (name == "followlqd") return make(FollowLqd{});
-    if (name == "credence") return make(Credence{});
-    throw std::invalid_argument("unknown policy '" + std::string(name) +
-                                "': choose one of cs, dt, abm, lqd, followlqd, credence");
+    if (name == "reverie") {
+        return make(Reverie{settings.alpha, settings.interval, settings.low_pass, shape.queues()});
+    }
+    const bool several = shape.priorities > 1;
+    if (name == "lqd" && !several) return make(PushOut{});
+    if (name == "followlqd" && !several) return make(FollowLqd{});
+    if (name == "credence" && !several) return make(Credence{});
+    if (name == "credence_artifact" && !several) {
+        return make(CredenceArtifact{shape.ports(), shape.capacity, settings.artifact_cut});
+    }
+    for (const auto known : {"lqd", "followlqd", "credence", "credence_artifact"}) {
+        if (name == known) {
+            throw std::invalid_argument("policy '" + std::string(name) + "' knows no priorities: give it one alpha");
+        }
+    }
+    throw std::invalid_argument(
+        "unknown policy '" + std::string(name) +
+        "': choose one of cs, cp, dt, harmonic, abm, reverie, lqd, followlqd, credence, credence_artifact");
 }
 
-/// Where a run over known arrivals writes what it finds, a batch at a time; any pointer may be null. A fate that
-/// becomes known after its batch is gone is not reported.
+/// Where a run over known arrivals writes what it finds, a batch at a time; any pointer may be null.
 struct RunColumns {
     std::uint8_t* outcome = nullptr;   ///< Outcome, pushed_out included
-    std::uint8_t* lqd_drop = nullptr;  ///< what the virtual LQD did
+    std::uint8_t* lqd_drop = nullptr;  ///< what the virtual LQD did; zero beforehand
     std::uint8_t* asked = nullptr;     ///< whether Credence used a prediction
     std::uint8_t* exposed = nullptr;   ///< whether the safeguard did not apply
     FeatureVector* features = nullptr;
 };
 
-/// A switch with its policy chosen at run time, fed in batches: one virtual call per batch, none per packet.
+/// A switch with its policy chosen at run time, fed in batches: no virtual call per packet.
+///
+/// A packet of an earlier batch that is dropped late leaves the columns of that batch as they are; with labels, its row
+/// is among `late_drops`.
 class RecordedRun {
 public:
     virtual ~RecordedRun() = default;
-    /// Takes `n` arrivals in order of time; `predictions[i]` nonzero = drop, null = always accept.
-    virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions,
-                      const RunColumns& out) = 0;
-    /// Sends what is still queued; `out` receives the open fates of the last batch.
-    virtual void drain(const RunColumns& out) = 0;
-    /// Lets go of the columns of the last `feed`.
-    virtual void forget() = 0;
+    /// Begins a batch whose rows fill `out` from its start.
+    void begin_batch(const RunColumns& out) {
+        out_ = out;
+        first_row_ = next_row_;
+        late_drops_.clear();
+    }
+    /// Takes the next `n` arrivals of the batch in order of time; `predictions[i]` nonzero = drop, null = always
+    /// accept.
+    virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) = 0;
+    /// Lets go of the columns.
+    void end_batch() { begin_batch({}); }
+    /// Sends what is still queued, as part of the batch.
+    virtual void drain() = 0;
+
+    /// Rows of earlier batches that the virtual LQD dropped in this one.
+    [[nodiscard]] const std::vector<Row>& late_drops() const { return late_drops_; }
+    /// Every row before this one has its label.
+    [[nodiscard]] virtual Row settled() const = 0;
+    [[nodiscard]] Row rows() const { return next_row_; }
     [[nodiscard]] virtual Bytes transmitted_data() const = 0;
     [[nodiscard]] virtual std::int64_t transmitted_packets() const = 0;
     [[nodiscard]] virtual std::int64_t threshold_deficits() const = 0;
+
+protected:
+    void label(Row row, bool dropped) {
+        if (row >= first_row_) {
+            if (out_.lqd_drop) out_.lqd_drop[row - first_row_] = dropped;
+        } else if (dropped) {
+            late_drops_.push_back(row);
+        }
+    }
+
+    RunColumns out_;
+    Row first_row_ = 0, next_row_ = 0;
+    std::vector<Row> late_drops_;
 };
 
 namespace detail {
@@ -69,40 +120,40 @@ struct RecordedPacket {
     bool data = false;
 };
 
+/// Any switch.
 template <class Policy>
 class RecordedSwitch final : public RecordedRun {
 public:
     RecordedSwitch(const SwitchSettings& settings, Policy policy)
-        : switch_(settings, std::move(policy)), observes_(settings.labels && settings.averages) {}
+        : switch_(settings, std::move(policy)),
+          labels_(settings.labels),
+          observes_(settings.labels && settings.averages) {}
 
-    void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions, const RunColumns& out) override {
-        out_ = out;
-        first_row_ = next_row_;
-        next_row_ += static_cast<Row>(n);
-        for (std::size_t i = 0; i < n; ++i) {
-            const Arrival& arrival = arrivals[i];
-            const Row row = first_row_ + static_cast<Row>(i);
+    void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
+        for (std::size_t k = 0; k < n; ++k) {
+            const Arrival& arrival = arrivals[k];
+            const Row row = next_row_++;
+            const Row i = row - first_row_;
             switch_.observe(arrival, row, *this);
-            if (out.features && observes_) out.features[i] = switch_.features(arrival);
-            if (out.exposed) out.exposed[i] = switch_.exposed(arrival);
+            if (out_.features && observes_) out_.features[i] = switch_.features(arrival);
+            if (out_.exposed) out_.exposed[i] = switch_.exposed(arrival);
             bool asked = false;
             const Outcome outcome = switch_.admit(
                 arrival, {row, arrival.data},
                 [&] {
                     asked = true;
-                    return predictions && predictions[i] != 0;
+                    return predictions && predictions[k] != 0;
                 },
                 *this);
-            if (out.outcome) out.outcome[i] = static_cast<std::uint8_t>(outcome);
-            if (out.asked) out.asked[i] = asked;
+            if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
+            if (out_.asked) out_.asked[i] = asked;
         }
     }
-    void drain(const RunColumns& out) override {
-        out_ = out;
+    void drain() override {
         switch_.advance(std::numeric_limits<Tick>::max(), *this);
         switch_.settle_labels(*this);
     }
-    void forget() override { out_ = {}; }
+    [[nodiscard]] Row settled() const override { return switch_.oldest_open(next_row_); }
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }
     [[nodiscard]] std::int64_t transmitted_packets() const override { return packets_; }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return switch_.threshold_deficits(); }
@@ -118,25 +169,166 @@ public:
         if (out_.outcome && i >= 0) out_.outcome[i] = static_cast<std::uint8_t>(Outcome::pushed_out);
     }
     void fate(Row row, Tick, bool dropped) {
-        const Row i = row - first_row_;
-        if (out_.lqd_drop && i >= 0) out_.lqd_drop[i] = dropped;
+        if (labels_) label(row, dropped);
     }
 
 private:
     Switch<Policy, RecordedPacket> switch_;
-    bool observes_;
-    RunColumns out_;
-    Row first_row_ = 0, next_row_ = 0;
+    bool labels_, observes_;
     Bytes transmitted_ = 0;
     std::int64_t packets_ = 0;
 };
+
+/// A switch on unit packets in slots with one priority: the same policies over SlotQueues. Under LQD its own queues are
+/// those of the virtual LQD.
+template <class Policy>
+class SlottedSwitch final : public RecordedRun {
+public:
+    SlottedSwitch(const SwitchSettings& settings, Policy policy)
+        : policy_(std::move(policy)),
+          labels_(settings.labels),
+          observes_(settings.labels && settings.averages),
+          scale_(settings.scale),
+          own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
+          averages_(settings.shape.ports(), settings.scale.average_shift),
+          changed_(settings.shape.rates.size()) {
+        if (labels_ || pushes_out || follows_thresholds) {
+            lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale, observes_);
+        }
+    }
+
+    void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
+        for (std::size_t k = 0; k < n; ++k) {
+            const bool prediction = predictions && predictions[k] != 0;
+            if constexpr (pushes_out) {
+                take(arrivals[k], prediction, lqd_->queues(), lqd_->averages());
+            } else {
+                take(arrivals[k], prediction, own_, averages_);
+            }
+        }
+    }
+    void drain() override {
+        constexpr Tick end = std::numeric_limits<Tick>::max();
+        own_.advance(end, [](Tick) {});
+        if (lqd_) lqd_->advance(end);
+    }
+    [[nodiscard]] Row settled() const override { return lqd_ ? lqd_->oldest_open(next_row_) : next_row_; }
+    [[nodiscard]] Bytes transmitted_data() const override { return transmitted_packets(); }
+    [[nodiscard]] std::int64_t transmitted_packets() const override {
+        return accepted_ - (pushes_out ? lqd_->queues().occupancy() : own_.occupancy());
+    }
+    [[nodiscard]] std::int64_t threshold_deficits() const override { return threshold_deficits_; }
+
+private:
+    struct Nothing {};
+
+    static constexpr bool pushes_out = std::is_same_v<Policy, PushOut>;
+    static constexpr bool asks = std::is_same_v<Policy, Credence>;
+    static constexpr bool follows_thresholds = asks || std::is_same_v<Policy, FollowLqd>;
+
+    template <class Queues, class Averages>
+    void take(const Arrival& arrival, bool prediction, const Queues& queues, const Averages& averages) {
+        const Row row = next_row_++;
+        const Row i = row - first_row_;
+        if constexpr (!pushes_out) advance_own(arrival);
+        if (lqd_) {
+            lqd_->advance(arrival.time);
+            lqd_->touch(arrival.port);
+        }
+        FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : nullptr;
+        if (features) read_real_features(*features, arrival, queues, averages, scale_);
+        if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
+
+        const Bytes length = queues.length(arrival.port);
+        if (lqd_) {
+            lqd_->arrive(arrival, row, [&](Row victim) { lose(victim, row); });
+            if (features) read_virtual_features(*features, arrival, *lqd_, scale_);
+            threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
+        }
+        Outcome outcome = Outcome::accepted;
+        if constexpr (pushes_out) {
+            outcome = lqd_->kept_last() ? Outcome::accepted : Outcome::buffer_full;
+            accepted_ += lqd_->kept_last();
+        } else {
+            bool asked = false;
+            outcome = decide(arrival, [&] {
+                asked = true;
+                return prediction;
+            });
+            if (outcome == Outcome::accepted) {
+                own_.push(arrival, {});
+                ++accepted_;
+            }
+            if (out_.asked) out_.asked[i] = asked;
+        }
+        if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
+    }
+
+    void advance_own(const Arrival& arrival) {
+        own_.advance(arrival.time, [&](Tick end) {
+            if (observes_) averages_.slot_ends(end, own_.occupancy());
+        });
+        if (observes_) averages_.touch(own_, arrival.port);
+        if constexpr (requires { policy_.about_to_change(arrival.port, arrival.time, Bytes{}); }) {
+            Tick& changed = changed_[static_cast<std::size_t>(arrival.port)];
+            own_.departures_since(arrival.port, changed, [&](Tick time, Bytes length) {
+                policy_.about_to_change(arrival.port, time, length);
+            });
+            policy_.about_to_change(arrival.port, arrival.time, own_.length(arrival.port));
+            changed = arrival.time;
+        }
+    }
+
+    template <class Ask>
+    Outcome decide(const Arrival& arrival, Ask&& predicts_drop) {
+        if constexpr (asks) {
+            return policy_.decide(arrival, own_, lqd_->threshold(arrival.port), std::forward<Ask>(predicts_drop));
+        } else if constexpr (follows_thresholds) {
+            return policy_.decide(arrival, own_, lqd_->threshold(arrival.port));
+        } else {
+            return policy_.decide(arrival, own_);
+        }
+    }
+
+    /// The virtual LQD drops a row: the arrival itself or an earlier one.
+    void lose(Row victim, Row arrival) {
+        if (labels_) label(victim, true);
+        if constexpr (pushes_out) {
+            if (victim == arrival) return;
+            --accepted_;
+            if (out_.outcome && victim >= first_row_) {
+                out_.outcome[victim - first_row_] = static_cast<std::uint8_t>(Outcome::pushed_out);
+            }
+        }
+    }
+
+    Policy policy_;
+    bool labels_, observes_;
+    FeatureScale scale_;
+    SlotQueues<Nothing> own_;
+    SlottedAverages averages_;
+    std::vector<Tick> changed_;  // when an arrival was last decided, per port
+    std::optional<SlottedLqd> lqd_;
+    std::int64_t accepted_ = 0;
+    std::int64_t threshold_deficits_ = 0;
+};
+
+/// More than this for the sets of SlotQueues, and a slotted run takes the general queues.
+inline constexpr std::size_t slot_queue_limit = std::size_t{1} << 28;
 
 }  // namespace detail
 
 inline std::unique_ptr<RecordedRun> recorded_run(std::string_view policy, const PolicySettings& policy_settings,
                                                  const SwitchSettings& settings) {
-    return with_policy(policy, policy_settings, [&](auto chosen) -> std::unique_ptr<RecordedRun> {
-        return std::make_unique<detail::RecordedSwitch<decltype(chosen)>>(settings, std::move(chosen));
+    const Shape& shape = settings.shape;
+    const bool slots = shape.preemptive && shape.priorities == 1 && !settings.fluid_slack &&
+                       SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= detail::slot_queue_limit;
+    return with_policy(policy, policy_settings, shape, [&](auto chosen) -> std::unique_ptr<RecordedRun> {
+        using Policy = decltype(chosen);
+        if constexpr (!std::is_same_v<Policy, CredenceArtifact>) {  // that one follows every departure
+            if (slots) return std::make_unique<detail::SlottedSwitch<Policy>>(settings, std::move(chosen));
+        }
+        return std::make_unique<detail::RecordedSwitch<Policy>>(settings, std::move(chosen));
     });
 }
 

@@ -32,6 +32,8 @@ public:
         last_ = now;
     }
     [[nodiscard]] std::int64_t whole() const { return value_ >> 8; }
+    /// Time of the last observation.
+    [[nodiscard]] Tick last() const { return last_; }
 
 private:
     std::int64_t value_ = 0;
@@ -41,13 +43,15 @@ private:
 /// The averages of every queue and of their sum, in cells. Observe before each change of a queue.
 class QueueAverages {
 public:
-    QueueAverages(Port ports, FeatureScale scale) : queues_(static_cast<std::size_t>(ports)), scale_(scale) {}
+    QueueAverages(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
 
-    void observe(Port port, Tick now, Bytes length, Bytes sum) {
-        queues_[static_cast<std::size_t>(port)].observe(now, length >> scale_.cell_shift, scale_.average_shift);
+    void observe(QueueIndex queue, Tick now, Bytes length, Bytes sum) {
+        queues_[static_cast<std::size_t>(queue)].observe(now, length >> scale_.cell_shift, scale_.average_shift);
         sum_.observe(now, sum >> scale_.cell_shift, scale_.average_shift);
     }
-    [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
+    [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
+        return queues_[static_cast<std::size_t>(queue)].whole();
+    }
     [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
 
 private:

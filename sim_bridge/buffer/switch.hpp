@@ -45,19 +45,22 @@ public:
     using Packet = typename PortQueues<Payload>::Packet;
 
     static constexpr bool pushes_out = std::is_same_v<Policy, PushOut>;
-    static constexpr bool asks = std::is_same_v<Policy, Credence>;
-    static constexpr bool follows_thresholds = asks || std::is_same_v<Policy, FollowLqd>;
+    static constexpr bool follows_thresholds = std::is_same_v<Policy, Credence> || std::is_same_v<Policy, FollowLqd>;
+    static constexpr bool has_own_thresholds = std::is_same_v<Policy, CredenceArtifact>;
+    static constexpr bool asks = std::is_same_v<Policy, Credence> || has_own_thresholds;
 
     Switch(const SwitchSettings& settings, Policy policy)
         : policy_(std::move(policy)),
           queues_(settings.shape),
           push_out_(settings.rules),
-          averages_(settings.shape.ports(), settings.scale),
+          averages_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
           keeps_averages_(settings.averages),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (follows_thresholds && !settings.fluid_slack)) {
-            lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.averages);
+            Shape one_queue_per_port = settings.shape;
+            one_queue_per_port.priorities = 1;
+            lqd_.emplace(one_queue_per_port, settings.rules, settings.scale, settings.averages);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
     }
@@ -66,9 +69,10 @@ public:
     template <class Sink>
     void advance(Tick now, Sink& sink) {
         queues_.advance(
-            now, [&](Port port, Tick time) { average(port, time); },
+            now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
             [&](Port port, Packet packet, Tick time) {
                 at(port).out += packet.size;
+                if constexpr (has_own_thresholds) policy_.departed(port, packet.size, queues_.length(port));
                 sink.departed(port, std::move(packet), time);
             });
     }
@@ -82,10 +86,11 @@ public:
             lqd_->arrive(arrival, row, fates(sink));
         }
         if (fluid_) fluid_->arrive(arrival);
-        average(arrival.port, arrival.time);
+        if constexpr (has_own_thresholds) policy_.arrive(arrival);
+        about_to_change(queues_.queue_of(arrival), arrival.time);
         if (arrival.data && lqd_) {
             threshold_deficits_ +=
-                lqd_->kept_last() && queues_.length(arrival.port) + arrival.size > threshold(arrival.port);
+                lqd_->kept_last() && queues_.port_length(arrival.port) + arrival.size > threshold(arrival.port);
         }
     }
 
@@ -107,7 +112,7 @@ public:
         Outcome outcome = Outcome::accepted;
         if constexpr (pushes_out) {
             const bool kept = push_out_.admit(
-                queues_, arrival, std::move(payload), [&](Port port) { average(port, arrival.time); },
+                queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
                 [&](Port port, Packet victim) {
                     at(port).pushed_out += victim.size;
                     sink.pushed_out(port, std::move(victim));
@@ -116,7 +121,7 @@ public:
         } else {
             outcome = decide(arrival, std::forward<Ask>(predicts_drop));
             if (outcome == Outcome::accepted) {
-                queues_.push(arrival.port, arrival.size, arrival.data, std::move(payload));
+                queues_.push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
             }
         }
@@ -131,6 +136,9 @@ public:
         if (lqd_) lqd_->advance(std::numeric_limits<Tick>::max(), fates(sink));
     }
 
+    /// The oldest row without a fate, or `none`.
+    [[nodiscard]] Row oldest_open(Row none) const { return lqd_ ? lqd_->oldest_open(none) : none; }
+
     [[nodiscard]] const PortQueues<Payload>& queues() const { return queues_; }
     [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
     /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when
@@ -141,7 +149,7 @@ public:
     [[nodiscard]] bool conserves_bytes(Port port) const {
         const auto& count = bytes(port);
         const Bytes queued = queues_.recount(port);
-        return queued == queues_.length(port) && count.in == count.out + count.refused + count.pushed_out + queued;
+        return queued == queues_.port_length(port) && count.in == count.out + count.refused + count.pushed_out + queued;
     }
 
 private:
@@ -149,8 +157,10 @@ private:
     template <class Ask>
     Outcome decide(const Arrival& arrival, Ask&& predicts_drop) {
         if (!arrival.data) return CompleteSharing{}.decide(arrival, queues_);
-        if constexpr (asks) {
+        if constexpr (asks && follows_thresholds) {
             return policy_.decide(arrival, queues_, threshold(arrival.port), std::forward<Ask>(predicts_drop));
+        } else if constexpr (asks) {
+            return policy_.decide(arrival, queues_, std::forward<Ask>(predicts_drop));
         } else if constexpr (follows_thresholds) {
             return policy_.decide(arrival, queues_, threshold(arrival.port));
         } else {
@@ -158,8 +168,12 @@ private:
         }
     }
     [[nodiscard]] Bytes threshold(Port port) const { return fluid_ ? fluid_->threshold(port) : lqd_->threshold(port); }
-    void average(Port port, Tick now) {
-        if (keeps_averages_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+    void about_to_change(QueueIndex queue, Tick now) {
+        const Bytes length = queues_.length(queue);
+        if (keeps_averages_) averages_.observe(queue, now, length, queues_.occupancy());
+        if constexpr (requires { policy_.about_to_change(queue, now, length); }) {
+            policy_.about_to_change(queue, now, length);
+        }
     }
     template <class Sink>
     static auto fates(Sink& sink) {

@@ -9,6 +9,8 @@ namespace foretail::buffer {
 using Bytes = std::int64_t;
 using Tick = std::int64_t;
 using Port = std::int32_t;
+/// Queues of a switch: port * priorities + priority, which with one priority is the port.
+using QueueIndex = std::int32_t;
 /// Identifies an arrival in a trace; control packets and untraced arrivals carry `no_row`.
 using Row = std::int64_t;
 inline constexpr Row no_row = -1;
@@ -37,6 +39,7 @@ struct Arrival {
     Bytes size = 1;
     bool data = true;        ///< false: a pure ACK, SYN or FIN, which shares the buffer but is never a victim
     bool first_rtt = false;  ///< sent in the first round trip of its flow, before any feedback (ABM)
+    std::uint8_t priority = 0;
 };
 
 /// What became of an arrival under the policy of its switch.

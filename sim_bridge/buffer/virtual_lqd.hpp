@@ -61,6 +61,12 @@ public:
     [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const QueueAverages& averages() const { return averages_; }
+    /// The oldest row that is still queued, or `none` when there is none.
+    [[nodiscard]] Row oldest_open(Row none) const {
+        Row oldest = none;
+        queues_.for_each_front([&](Row row) { oldest = std::min(oldest, row); });
+        return oldest;
+    }
     /// Whether the last arrival got into its virtual queue.
     [[nodiscard]] bool kept_last() const { return kept_last_; }
     /// Number of thresholds above an equal share B/N of the buffer.

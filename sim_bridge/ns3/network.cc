@@ -22,16 +22,18 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
                                         ArrivalTrace* trace) {
     const std::vector<SwitchLink> links(rates.size(), {s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
-    settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false};
+    settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false,
+                      static_cast<int>(s.policy.settings.alpha.size())};
     settings.rules = s.rules;
     settings.scale = s.scale;
     settings.labels = trace != nullptr || predictor.needs_features();
     settings.averages = settings.labels;
     settings.fluid_slack = s.policy.fluid_slack_bytes;
-    return buffer::with_policy(s.policy.name, s.policy.settings, [&](auto policy) -> std::unique_ptr<SwitchNode> {
-        return std::make_unique<PolicySwitch<decltype(policy)>>(
-            index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
-    });
+    return buffer::with_policy(
+        s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
+            return std::make_unique<PolicySwitch<decltype(policy)>>(
+                index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
+        });
 }
 
 }  // namespace

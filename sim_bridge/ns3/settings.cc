@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ns3/settings.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <fstream>
@@ -172,10 +173,15 @@ Settings read_settings(const std::string& path) {
 
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
-    s.policy.settings = {
-        .alpha = policy.get<double>("alpha"), .first_rtt_alpha = policy.get<double>("first_rtt_alpha"), .interval = 1};
-    if (!(s.policy.settings.alpha > 0) || !(s.policy.settings.first_rtt_alpha > 0))
-        refuse("settings 'policy.alpha' and 'policy.first_rtt_alpha' must be above 0");
+    s.policy.settings = {.alpha = {policy.get<double>("alpha")},
+                         .first_rtt_alpha = policy.get<double>("first_rtt_alpha"),
+                         .interval = 1,
+                         .low_pass = policy.at_least<std::int64_t>("low_pass_ns", 1)};
+    if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.get<double>("incast_alpha"));
+    const auto& alphas = s.policy.settings.alpha;
+    if (std::any_of(alphas.begin(), alphas.end(), [](double alpha) { return !(alpha > 0); }) ||
+        !(s.policy.settings.first_rtt_alpha > 0))
+        refuse("settings 'policy.alpha', 'policy.incast_alpha' and 'policy.first_rtt_alpha' must be above 0");
     if (policy.choice<bool>("virtual_lqd", {{"exact", false}, {"fluid", true}})) {
         s.policy.fluid_slack_bytes = policy.at_least<std::int64_t>("fluid_slack_bytes", 0);
     }

@@ -96,7 +96,9 @@ public:
     void receive(Frame frame) override {
         const buffer::Port port = route_(frame);
         const bool data = frame.flow_class != buffer::FlowClass::control;
-        const buffer::Arrival arrival{now(), port, frame.size_bytes, data, frame.first_rtt};
+        const bool own_queue = buffer_.queues().priorities() > 1 && frame.flow_class == buffer::FlowClass::incast;
+        const buffer::Arrival arrival{
+            now(), port, frame.size_bytes, data, frame.first_rtt, static_cast<std::uint8_t>(own_queue)};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         buffer::Row row = buffer::no_row;
@@ -106,7 +108,7 @@ public:
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (mark_bytes_ > 0 && frame.ecn_capable && buffer_.queues().length(port) >= mark_bytes_) {
+        if (mark_bytes_ > 0 && frame.ecn_capable && buffer_.queues().port_length(port) >= mark_bytes_) {
             frame.congestion_experienced = true;
             ++counts_.marked;
         }
@@ -144,7 +146,7 @@ public:
         buffer::Bytes queued = 0;
         for (buffer::Port port = 0; port < buffer_.queues().ports(); ++port) {
             if (!buffer_.conserves_bytes(port)) fail_conservation("port " + std::to_string(port));
-            queued += buffer_.queues().length(port);
+            queued += buffer_.queues().port_length(port);
         }
         std::int64_t out = counts_.data_out.bytes + counts_.control_out.bytes;
         for (const auto& drops : {counts_.data_drops, counts_.control_drops}) {

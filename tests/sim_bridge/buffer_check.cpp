@@ -37,7 +37,8 @@ namespace {
 
 using namespace foretail::buffer;
 
-constexpr std::array policies = {"cs", "dt", "abm", "lqd", "followlqd", "credence"};
+constexpr std::array policies = {"cs",      "cp",  "dt",        "harmonic", "abm",
+                                 "reverie", "lqd", "followlqd", "credence", "credence_artifact"};
 constexpr Bytes smallest = 64;
 
 struct Setting {
@@ -137,8 +138,9 @@ void check_workload() {
         for (const std::string_view policy : policies) {
             Columns columns(n);
             const auto run = recorded_run(policy, {}, switch_settings(setting));
-            run->feed(packets.data(), n, predictions.data(), columns.pointers());
-            run->drain(columns.pointers());
+            run->begin_batch(columns.pointers());
+            run->feed(packets.data(), n, predictions.data());
+            run->drain();
             Bytes sent = 0;
             for (std::size_t i = 0; i < n; ++i) {
                 ++outcomes[columns.outcome[i]];
@@ -161,14 +163,15 @@ void check_allocations() {
         Tick time = warm_up.back().time + 10'000'000;
         for (const Arrival& arrival : arrivals(random, setting, 1'000, time)) warm_up.push_back(arrival);
         const auto packets = arrivals(random, setting, n, time);
-        Columns first(warm_up.size()), columns(n);
+        Columns columns(warm_up.size() + n);
         for (const std::string_view policy : policies) {
             const auto run = recorded_run(policy, {}, switch_settings(setting));
-            run->feed(warm_up.data(), warm_up.size(), nullptr, first.pointers());
+            run->begin_batch(columns.pointers());
+            run->feed(warm_up.data(), warm_up.size(), nullptr);
             const std::size_t before = allocations;
             assert(before > 0);
-            run->feed(packets.data(), n, nullptr, columns.pointers());
-            run->drain(columns.pointers());
+            run->feed(packets.data(), n, nullptr);
+            run->drain();
             if (allocations != before) {
                 std::printf("%s: %zu allocations in %zu arrivals\n", policy.data(), allocations - before, n);
                 std::exit(1);

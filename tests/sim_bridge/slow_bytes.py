@@ -215,7 +215,8 @@ def run_bytes(
         real.averages.before_change(queue, now, real.lengths())
         length, threshold = real.lengths()[queue], virtual.lengths()[port]
         run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports, buffer) else 1)
-        if packet.data and packet not in gone and length + packet.size > threshold:
+        at_port = sum(real.lengths()[port * priorities : (port + 1) * priorities])
+        if packet.data and packet not in gone and at_port + packet.size > threshold:
             run.threshold_deficits += 1
         pushed = last_push_out[port]
         run.features.append(

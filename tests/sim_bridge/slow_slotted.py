@@ -160,8 +160,9 @@ class LowPassAverage:
 
     def held(self, now: int, length: int) -> None:
         """Say that the queue had `length` from the last call until now."""
-        self.value = length + (self.value - length) * self.kept ** (now - self.since)
-        self.since = now
+        if now > self.since:  # adding and subtracting the length would round
+            self.value = length + (self.value - length) * self.kept ** (now - self.since)
+            self.since = now
 
 
 class Averages:
@@ -204,7 +205,7 @@ class CongestedQueues:
         port, priority = divmod(queue, priorities)
         of_port = range(port * priorities, (port + 1) * priorities)
         sharing = len([q for q in of_port if lengths[q] > 0 or q == queue]) if self.by_drain_rate else 1
-        return alpha * free / (self.n[priority] * sharing)
+        return alpha * free / self.n[priority] / sharing
 
     def count(self, now: int, lengths: Sequence[int], free: int) -> None:
         """Count anew if `now` is in another interval than the last call."""
@@ -378,7 +379,8 @@ def run_slotted(
             averages.before_change(queue, slot, lengths())
             run.exposed.append(0 if is_safe(max(lengths()), 1, ports, buffer) else 1)
             refused_by_lqd = dropped is not None and dropped[0] == packet
-            if not refused_by_lqd and len(queues[queue]) + 1 > thresholds.t[port]:
+            at_port = sum(lengths()[port * priorities : (port + 1) * priorities])
+            if not refused_by_lqd and at_port + 1 > thresholds.t[port]:
                 run.threshold_deficits += 1
             pushed = last_push_out[port]
             run.features.append(

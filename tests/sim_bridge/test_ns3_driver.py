@@ -24,7 +24,10 @@ from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3
 
-POLICIES = ("cs", "dt", "abm", "lqd", "followlqd", "credence")
+POLICIES = (
+    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
+    *("lqd", "followlqd", "credence", "credence_artifact"),
+)
 DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
 
 

@@ -24,7 +24,8 @@ from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
 from tests.traces import RUN, make_arrivals, write_trace
 
 Case = tuple[Geometry, list[Packet]]
-POLICIES = ("cs", "dt", "abm", "lqd", "followlqd", "credence")
+KNOW_PRIORITIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie")
+POLICIES = (*KNOW_PRIORITIES, "lqd", "followlqd", "credence", "credence_artifact")
 ANY_RULES = [
     Rules(*chosen)
     for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
@@ -47,8 +48,10 @@ def begin(
         victim=rules.victim,
         cell_bytes=cell_bytes,
         average_shift=chosen.average_shift,
-        alpha=chosen.alpha[0],
+        alpha=chosen.alpha,
         first_rtt_alpha=chosen.first_rtt_alpha,
+        rtt_ns=chosen.rtt,
+        low_pass_ns=chosen.low_pass,
     )
 
 
@@ -63,6 +66,7 @@ def feed(
         np.array([p.data for p in packets], np.uint8),
         np.array([p.first_rtt for p in packets], np.uint8),
         None if predictions is None else np.array(predictions, np.uint8),
+        np.array([p.priority for p in packets], np.uint8),
     )
 
 
@@ -78,19 +82,48 @@ def assert_same(native: dict[str, Any], slow: ByteRun) -> None:
         assert native["features"][i].tolist() == expected, f"features of packet {i}"
 
 
+def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
+    return st.builds(
+        Settings,
+        st.just(alpha),
+        first_rtt_alpha=st.sampled_from((0.5, 64.0)),
+        rtt=st.sampled_from((1, 32, 1000, 4096, 50_000)),
+        average_shift=st.integers(0, 16),
+        low_pass=st.sampled_from((1, 2, 100, 4096, 500_000)),
+    )
+
+
 @settings(max_examples=200)
 @given(data=st.data(), case=byte_arrivals(), rules=st.sampled_from(ANY_RULES), alpha=st.sampled_from((0.25, 0.5, 2.0)))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case, rules: Rules, alpha: float) -> None:
     geometry, packets = case
-    shift = data.draw(st.integers(0, 16))
-    chosen = Settings((alpha,), data.draw(st.sampled_from((0.5, 64.0))), 2**shift, shift)
+    chosen = data.draw(byte_settings((alpha,)))
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
-    predictions = data.draw(wanted) if policy == "credence" else None
+    predictions = data.draw(wanted) if policy.startswith("credence") else None
     slow = run_bytes(policy, geometry, packets, predictions, rules, chosen, cell_bytes)
     replay = begin(policy, [geometry], rules, chosen, cell_bytes)
     assert_same(feed(replay, packets, predictions), slow)
+    assert replay.finish() == totals([slow])
+
+
+@settings(max_examples=200)
+@given(
+    data=st.data(),
+    case=byte_arrivals(priorities=3),
+    alpha=st.lists(st.sampled_from((0.25, 0.5, 2.0)), min_size=3, max_size=3),
+)
+@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+def test_priorities_are_those_of_the_slow_model(
+    policy: str, data: st.DataObject, case: Case, alpha: list[float]
+) -> None:
+    geometry, packets = case
+    chosen = data.draw(byte_settings(tuple(alpha)))
+    cell_bytes = 2 ** data.draw(st.integers(0, 8))
+    slow = run_bytes(policy, geometry, packets, settings=chosen, cell_bytes=cell_bytes)
+    replay = begin(policy, [geometry], chosen=chosen, cell_bytes=cell_bytes)
+    assert_same(feed(replay, packets), slow)
     assert replay.finish() == totals([slow])
 
 
@@ -128,7 +161,7 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: Case, tie: str) 
 
 
 @given(data=st.data(), case=byte_arrivals())
-@pytest.mark.parametrize("policy", ["cs", "abm", "lqd", "credence"])
+@pytest.mark.parametrize("policy", ["cs", "abm", "reverie", "lqd", "credence", "credence_artifact"])
 def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st.DataObject, case: Case) -> None:
     geometry, packets = case
     cuts = sorted(data.draw(st.lists(st.integers(0, len(packets)), max_size=4)))
@@ -232,6 +265,7 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         predictions,
         counting=counting,
         rtt_slots=4,
+        low_pass_slots=1,
         average_shift=2,
         features=True,
     )
@@ -244,6 +278,9 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         victim="tail",
         cell_bytes=1,
         average_shift=12,
+        rtt_ns=4 * SLOT_NS,
+        low_pass_ns=1,
+        artifact_cut_bytes=1,
     )
     packets = [
         Packet(i, slot * SLOT_NS, port, 1) for i, (slot, port) in enumerate(zip(case.slot, case.port, strict=True))

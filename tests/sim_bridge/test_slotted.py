@@ -29,6 +29,7 @@ RULES = [
 ]
 any_rules = st.sampled_from(RULES)
 shift = st.integers(0, 10)
+alphas = st.lists(st.sampled_from((0.1, 0.5, 1.0, 3.0)), min_size=2, max_size=3)
 
 
 def run_native(
@@ -36,6 +37,7 @@ def run_native(
     case: SlottedArrivals,
     predictions: list[int] | None = None,
     first_rtt: list[int] | None = None,
+    priority: list[int] | None = None,
     rules: Rules = RULES[0],
     chosen: Settings = Settings(),  # noqa: B008 (frozen)
     seed: int = 0,
@@ -51,13 +53,15 @@ def run_native(
         np.array(case.port, np.int32),
         bits(predictions),
         bits(first_rtt),
+        bits(priority),
         counting=rules.counting,
         tie=rules.tie,
         victim=rules.victim,
         seed=seed,
-        alpha=chosen.alpha[0],
+        alpha=chosen.alpha,
         first_rtt_alpha=chosen.first_rtt_alpha,
         rtt_slots=chosen.rtt,
+        low_pass_slots=chosen.low_pass,
         average_shift=chosen.average_shift,
         features=True,
     )
@@ -74,7 +78,7 @@ def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
 
 @settings(max_examples=200)
 @given(case=slotted_arrivals(), rules=any_rules, shift=shift)
-@pytest.mark.parametrize("policy", ["cs", "lqd", "followlqd"])
+@pytest.mark.parametrize("policy", ["cs", "cp", "harmonic", "lqd", "followlqd"])
 def test_a_policy_without_settings_is_the_slow_model(
     policy: str, case: SlottedArrivals, rules: Rules, shift: int
 ) -> None:
@@ -97,6 +101,26 @@ def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha
     first = data.draw(st.none() | bits_for(case))
     slow = run_slotted("abm", *case, first_rtt=first, settings=chosen)
     assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
+
+
+@settings(max_examples=200)
+@given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
+def test_reverie_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
+    chosen = Settings((alpha,), rtt=rtt, low_pass=data.draw(st.sampled_from((1, 2, 3, 10, 1024))))
+    assert_same(run_native("reverie", case, chosen=chosen), run_slotted("reverie", *case, settings=chosen))
+
+
+@settings(max_examples=300)
+@given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
+@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "abm", "reverie"])
+def test_priorities_are_those_of_the_slow_model(
+    policy: str, data: st.DataObject, case: SlottedArrivals, alpha: list[float], rtt: int
+) -> None:
+    """Labels are those of an LQD without priorities."""
+    chosen = Settings(tuple(alpha), 2.0, rtt, low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))))
+    first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, len(alpha)))
+    slow = run_slotted(policy, *case, first_rtt=first, priority=priority, settings=chosen)
+    assert_same(run_native(policy, case, first_rtt=first, priority=priority, chosen=chosen), slow)
 
 
 @pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
@@ -122,11 +146,28 @@ def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, 
     assert_same(run_native("credence", case, predictions, rules=rules, chosen=chosen), slow)
 
 
+@settings(max_examples=200)
+@given(data=st.data(), case=slotted_arrivals())
+def test_the_artifact_of_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals) -> None:
+    predictions = data.draw(st.none() | bits_for(case))
+    slow = run_slotted("credence_artifact", *case, predictions=predictions)
+    assert_same(run_native("credence_artifact", case, predictions), slow)
+
+
 def bits_for(case: SlottedArrivals) -> st.SearchStrategy[list[int]]:
     """One bit per packet: random, mostly zeros, all of either kind."""
     n = len(case.slot)
     seeds = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.05, 0.5, 1.0)))
     return seeds.map(lambda drawn: (np.random.default_rng(drawn[0]).random(n) < drawn[1]).astype(int).tolist())
+
+
+def priorities_for(case: SlottedArrivals, priorities: int) -> st.SearchStrategy[list[int]]:
+    """One priority per packet: random or, as bursts have it, the same for a while."""
+    n = len(case.slot)
+    seeds = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from((1, 7, 40)))
+    return seeds.map(
+        lambda drawn: np.random.default_rng(drawn[0]).integers(0, priorities, n).repeat(drawn[1])[:n].tolist()
+    )
 
 
 @settings(max_examples=200)
@@ -193,7 +234,7 @@ def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
     assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
     virtual = slice(4, 11)
-    for policy in ("cs", "dt", "abm", "followlqd", "credence"):
+    for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie", "followlqd", "credence", "credence_artifact"):
         other = run_native(policy, case, rules=rules)
         np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
         np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
