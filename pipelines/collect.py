@@ -1,4 +1,4 @@
-"""``foretail collect``: simulate a scenario under LQD and store a labelled dataset per seed."""
+"""``foretail collect``: simulate a scenario under LQD, or import logs, and store a labelled dataset per seed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from foretail.configs.schema import CollectConfig, Policy, Scenario, register
 from foretail.features.dataset import Dataset
 from foretail.pipelines import cli, stage
+from foretail.pipelines.imports import import_key, import_log, read_figures, refuse_settings_of_others
 from foretail.pipelines.jobs import Report, run_jobs
 from foretail.pipelines.result import Table
 from foretail.pipelines.scenario import driver_config
@@ -26,6 +28,7 @@ from foretail.pipelines.simulation import (
     simulate_dataset,
 )
 from foretail.pipelines.store import Entry, Key, Store
+from foretail.pipelines.validation import logs
 from foretail.sim_bridge.driver import DriverRun
 
 register()
@@ -46,8 +49,9 @@ class CollectedRun:
     reused : it was in the store
     seconds : wall time of making it, now or earlier
     counters : drops by reason and other counters, over all switches
-    cpu_seconds : CPU time of the simulation, trace writing included
-    packets_per_cpu_second : data packets that arrived at leaves, per CPU second
+    cpu_seconds : CPU time of the simulation, trace writing included; None for an import
+    packets_per_cpu_second : data packets that arrived at leaves, per CPU second; None for an import
+    imported : the log, its hash and what was found in it; None for a simulation
     """
 
     seed: int
@@ -59,8 +63,9 @@ class CollectedRun:
     reused: bool
     seconds: float
     counters: Mapping[str, int]
-    cpu_seconds: float
+    cpu_seconds: float | None
     packets_per_cpu_second: float | None
+    imported: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,9 @@ class CollectResult:
 
 
 def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
-    """One labelled dataset per seed, from the store or simulated now."""
+    """One labelled dataset per seed, from the store, or simulated or imported now."""
+    if config.source != "ns3":
+        return CollectResult(import_runs(config, Store(config.store_dir)))
     ((_, policy),) = config.policy.items()
     runs = collect_runs(
         config.scenario, policy, config.seeds, Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs
@@ -104,6 +111,21 @@ def collect_runs(
     return tuple(run_jobs(tasks, jobs).values())
 
 
+def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
+    """The datasets of the logs, in that order; what the store does not have is imported, `jobs` at a time."""
+
+    def task(log: Path, seed: int, report: Report) -> CollectedRun:
+        key = Key(DATASET, import_key(config, log, seed))
+        entry = store.get_or_build(key, lambda folder: import_log(config, key, log, folder, DATASET, report))
+        return _imported(seed, entry)
+
+    tasks = {
+        f"{log}, number {seed}": lambda report, log=Path(log), seed=seed: task(log, seed, report)
+        for log, seed in zip(logs(config), config.seeds, strict=True)
+    }
+    return tuple(run_jobs(tasks, config.jobs).values())
+
+
 def dataset_table(runs: Sequence[CollectedRun]) -> Table:
     """Rows, drops and speed of each run."""
     return Table(
@@ -121,7 +143,19 @@ def dataset_table(runs: Sequence[CollectedRun]) -> Table:
             )
             for run in runs
         ),
+        tuple(note for run in runs if run.imported is not None for note in _notes(run.imported, run.seed)),
     )
+
+
+def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
+    """What a reader of an import's labels has to know."""
+    found = imported["survey"]
+    if not found:
+        return [f"{seed}: rows in the order of their fates, for training and scores only"]
+    notes = [f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/imports.md says what is missing"]
+    if found["active_voqs"] <= found["racks"]:
+        notes.append(f"{seed}: {found['active_voqs']} VOQs were active among {found['racks']} racks: little is shared")
+    return notes
 
 
 def _collected(seed: int, entry: Entry) -> CollectedRun:
@@ -143,10 +177,36 @@ def _collected(seed: int, entry: Entry) -> CollectedRun:
     )
 
 
+def _imported(seed: int, entry: Entry) -> CollectedRun:
+    dataset = Dataset.open(entry.path / DATASET)
+    figures = read_figures(entry.path)
+    manifest = dataset.manifest
+    return CollectedRun(
+        seed=seed,
+        path=dataset.path,
+        content_sha256=manifest.content_sha256,
+        rows=manifest.rows,
+        drops=manifest.drops,
+        control_rows=manifest.control_rows,
+        reused=entry.reused,
+        seconds=entry.seconds,
+        counters=figures["counters"],
+        cpu_seconds=None,
+        packets_per_cpu_second=None,
+        imported=figures,
+    )
+
+
 @hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="collect")
 def main(cfg: DictConfig) -> None:
     """Compose the settings and run the stage."""
-    stage.run(cfg, CollectConfig, collect)
+    given = HydraConfig.get().overrides.task
+
+    def work(config: CollectConfig, run_dir: Path) -> CollectResult:
+        refuse_settings_of_others(config.source, given)
+        return collect(config, run_dir)
+
+    stage.run(cfg, CollectConfig, work)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from foretail.configs.schema import Predictor, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
-from foretail.features.catalog import feature, training_columns
+from foretail.features.catalog import training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
@@ -39,7 +39,7 @@ register()
 
 MODEL = "model"
 OUTCOME_FILE = "outcome.json"
-LABELS = ["lqd_drop", "shadow_asked"]
+LABEL, ASKED = "lqd_drop", "shadow_asked"
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 
 
@@ -51,12 +51,12 @@ class Rows:
     ----------
     x : int32 [rows, features]
     lqd_drop : bool [rows], the label
-    asked : bool [rows], where a Credence that is told the true labels asks
+    asked : bool [rows], where a Credence that is told the true labels asks; None where nobody knows
     """
 
     x: NDArray[np.int32]
     lqd_drop: NDArray[np.bool_]
-    asked: NDArray[np.bool_]
+    asked: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,13 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
 
 def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:
     """The model's inputs, with the arithmetic that all `datasets` share."""
+    kinds = {dataset.manifest.kind: dataset.path for dataset in datasets}
+    if len(kinds) > 1:
+        (one_kind, path), (other_kind, another) = kinds.items()
+        raise ForetailError(
+            f"{path} is of kind {one_kind} and {another} of kind {other_kind}, whose features are not computed alike: "
+            "train on datasets of one kind"
+        )
     arithmetic = {(dataset.manifest.cell_bytes, dataset.manifest.average_shift): dataset.path for dataset in datasets}
     if len(arithmetic) > 1:
         (one, path), (other, another) = list(arithmetic.items())[:2]
@@ -173,8 +180,14 @@ def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[F
             f"{path} has cell_bytes={one[0]}, average_shift={one[1]} and {another} has cell_bytes={other[0]}, "
             f"average_shift={other[1]}: train on datasets of one arithmetic"
         )
-    (constants,) = arithmetic
-    return tuple(FeatureInput(name, feature(name).params(*constants), feature(name).bits) for name in names)
+    defined = {definition.name: definition for definition in datasets[0].manifest.features}
+    for name in names:
+        if name not in defined:
+            raise ForetailError(
+                f"{datasets[0].path}, of kind {datasets[0].manifest.kind}, has no feature {name}: "
+                f"choose features.names from {', '.join(defined)}"
+            )
+    return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
 
 
 def forest(predictor: Predictor) -> RandomForest:
@@ -186,11 +199,13 @@ def forest(predictor: Predictor) -> RandomForest:
 
 def read_rows(side: splits.Side, columns: Sequence[str]) -> Rows:
     """The labelled rows of a side, in order."""
-    frame = pd.concat([selection.frame([*columns, *LABELS]) for selection in side], ignore_index=True)
+    is_trace = all(selection.dataset.is_trace for selection in side)
+    labels = [LABEL, ASKED] if is_trace else [LABEL]
+    frame = pd.concat([selection.frame([*columns, *labels]) for selection in side], ignore_index=True)
     return Rows(
         x=frame[list(columns)].to_numpy(np.int32),
-        lqd_drop=frame["lqd_drop"].to_numpy(np.bool_),
-        asked=frame["shadow_asked"].to_numpy(np.bool_),
+        lqd_drop=frame[LABEL].to_numpy(np.bool_),
+        asked=frame[ASKED].to_numpy(np.bool_) if is_trace else None,
     )
 
 
@@ -199,6 +214,11 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
     inputs = feature_inputs(config.features.names, datasets)
     rows = {side: read_rows(getattr(split, side), columns) for side in splits.SIDES}
+    if config.operating_point.region == "asked" and rows["validation"].asked is None:
+        raise ForetailError(
+            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
+            "tell: set operating_point.region=whole"
+        )
     predictor = forest(config.predictor).fit(rows["train"].x, rows["train"].lqd_drop)
     ensemble, point = _at_operating_point(predictor, inputs, rows["validation"], config.operating_point.region)
     ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
@@ -236,8 +256,11 @@ def _at_operating_point(
 
 
 def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
-    """Replay scores of the test runs together; None when a side is a stretch of a run, which has no run of its own."""
-    if any(selection.where is not None for selection in test):
+    """Replay scores of the test runs together.
+
+    None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
+    """
+    if any(selection.where is not None or not selection.dataset.is_trace for selection in test):
         return None
     runs: list[ReplayScores] = []
     first = 0
@@ -267,6 +290,10 @@ def _tracked(
 ) -> dict[str, Any]:
     tracking = config.tracking
     tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
+    for caveat in ("open_loop", "drops_visible"):  # of imported traces
+        known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
+        if known != {"none"}:
+            tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
     with track(
         tracking.experiment,
         asdict(config),
@@ -283,6 +310,8 @@ def _tracked(
                 "test_replay", {"whole": {name: outcome["replay"][name] for name in ("eta", "recovered_loss")}}
             )
         for region, chosen in (("whole", slice(None)), ("asked", rows["test"].asked)):
+            if chosen is None:
+                continue
             run.log_figures(
                 "test", region, rows["test"].lqd_drop[chosen], predicted["test"][chosen], score["test"][chosen]
             )
