@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from foretail.configs.schema import DemoConfig, TrainConfig, register
 from foretail.pipelines import cli, stage
-from foretail.pipelines.evaluate import EvaluateResult, evaluate_policies
+from foretail.pipelines.evaluate_flows import FlowsResult, evaluate_policies
 from foretail.pipelines.export import ENSEMBLE_FILE, ExportedPredictor, export_to_store
 from foretail.pipelines.figures import write_figures
 from foretail.pipelines.result import Table
@@ -39,7 +39,7 @@ class DemoResult:
 
     trained: TrainResult
     exported: ExportedPredictor
-    evaluated: EvaluateResult
+    evaluated: FlowsResult
     step_seconds: dict[str, float]
     figures: tuple[Path, ...]
 

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretail.pipelines.evaluate import EvaluateResult, PolicyRun
+from foretail.pipelines.evaluate_flows import FlowsResult, PolicyRun
 from foretail.pipelines.flow_statistics import FLOW_GROUPS, flow_groups, slowdowns
 from foretail.sim_bridge.driver import DriverRun
 
@@ -20,7 +20,7 @@ FOLDER = "figures"
 CDF_POINTS = 500
 
 
-def write_figures(result: EvaluateResult, run_dir: Path) -> list[Path]:
+def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
     """Write all figures of `result` into ``run_dir/figures`` and return their paths; the folder appears whole."""
     run_dir.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{FOLDER}.", dir=run_dir))
@@ -36,7 +36,7 @@ def write_figures(result: EvaluateResult, run_dir: Path) -> list[Path]:
     return sorted((run_dir / FOLDER).iterdir())
 
 
-def _slowdown_bars(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
+def _slowdown_bars(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     frame = _per_run(result, {group: f"slowdown.{group}.p95" for group in FLOW_GROUPS})
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, group in zip(figure.subplots(1, len(FLOW_GROUPS)), FLOW_GROUPS, strict=True):
@@ -46,7 +46,7 @@ def _slowdown_bars(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
     return figure, frame
 
 
-def _incast_distribution(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
+def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     parts = []
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -68,7 +68,7 @@ def _incast_distribution(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
     return figure, pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def _buffer_and_drops(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
+def _buffer_and_drops(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     shown = {"occupancy p99 %": "occupancy_percent.p99", "drops": "drops", "timeouts": "timeouts"}
     frame = _per_run(result, shown)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -78,7 +78,7 @@ def _buffer_and_drops(result: EvaluateResult) -> tuple[Figure, pd.DataFrame]:
     return figure, frame
 
 
-def _per_run(result: EvaluateResult, metrics: Mapping[str, str]) -> pd.DataFrame:
+def _per_run(result: FlowsResult, metrics: Mapping[str, str]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"policy": run.policy, "seed": run.seed} | {name: run.metrics()[metric] for name, metric in metrics.items()}

@@ -1,7 +1,9 @@
-"""What predictions are worth, by replaying recorded arrivals open loop: prediction error eta and recovered loss."""
+"""Policies on recorded arrivals, open loop, and what predictions are worth there: eta and recovered loss."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,10 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import Run
 from foretail.features.records import FlowClass, Records
+from foretail.sim_bridge import open_loop
 from foretail.sim_bridge._native import Replay
+
+ASKING = ("credence", "credence_artifact")
 
 
 @dataclass(frozen=True)
@@ -36,24 +41,86 @@ class ReplayScores:
     @property
     def eta(self) -> float | None:
         """Prediction error in bytes (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
-        return self.lqd_bytes / self.followlqd_bytes if self.followlqd_bytes else None
+        return open_loop.prediction_error(self.lqd_bytes, self.followlqd_bytes)
 
     @property
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        lost = self.lqd_bytes - self.accept_bytes
-        return (self.followlqd_bytes - self.accept_bytes) / lost if lost else None
+        return open_loop.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
+
+    @classmethod
+    def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
+        """Of several traces."""
+        return cls(
+            sum(part.lqd_bytes for part in parts),
+            sum(part.followlqd_bytes for part in parts),
+            sum(part.accept_bytes for part in parts),
+        )
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Data packets and their bytes."""
+
+    packets: int
+    bytes: int
+
+    @classmethod
+    def together(cls, parts: Sequence[Sent]) -> Sent:
+        """Of several traces."""
+        return cls(sum(part.packets for part in parts), sum(part.bytes for part in parts))
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """What policies did with the arrivals of one trace, all switches together; control packets are not counted.
+
+    Attributes
+    ----------
+    offered : Sent
+        Data that arrived.
+    transmitted : dict of str to Sent
+        By every policy, LQD always among them.
+    scores : ReplayScores
+        What the predictions are worth.
+    """
+
+    offered: Sent
+    transmitted: dict[str, Sent]
+    scores: ReplayScores
 
 
 def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:
-    """Replay a dataset under LQD and FollowLQD with one prediction per labelled row.
+    """Replay a dataset under LQD and FollowLQD with one prediction per labelled row; as :func:`compare_replays`."""
+    return compare_replays(dataset, (), predicted_drop).scores
+
+
+def compare_replays(
+    dataset: Dataset,
+    policies: Sequence[str],
+    predicted_drop: NDArray[np.bool_],
+    *,
+    alpha: float = 0.5,
+    first_rtt_alpha: float = 64.0,
+    threads: int = 2,
+    report: Callable[[float], None] | None = None,
+) -> ReplayComparison:
+    """Replay a dataset under policies, and under those that judge one prediction per labelled row.
 
     Parameters
     ----------
     dataset : Dataset
         A trace with its control packets, which share the buffer.
+    policies : sequence of str
+        Names of the native library, each once.
     predicted_drop : (rows,) bool array
-        For every labelled row, in order.
+        For every labelled row, in order: what Credence is told.
+    alpha, first_rtt_alpha : float
+        As :func:`replay_of`.
+    threads : int
+        Policies run side by side on so many threads.
+    report : callable, optional
+        Called now and then with the part of the arrivals, 0 to 1, that has been read.
 
     Raises
     ------
@@ -64,30 +131,55 @@ def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> Replay
     manifest = dataset.manifest
     if len(predicted_drop) != manifest.rows:
         raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
-    lqd, follow, accept = (replay_of(policy, manifest) for policy in ("lqd", "followlqd", "followlqd"))
-    row = 0
-    for arrivals in dataset.arrivals():
-        is_data = arrivals["flow_class"] != FlowClass.CONTROL
-        kept = np.ones(len(arrivals), np.bool_)
-        rows = int(np.count_nonzero(is_data))
-        kept[is_data] = ~predicted_drop[row : row + rows]
-        row += rows
-        for replay, part in ((lqd, arrivals), (accept, arrivals), (follow, arrivals[kept])):
-            feed(replay, part)
-    sent = [replay.finish()["transmitted_bytes"] for replay in (lqd, follow, accept)]
-    return ReplayScores(*sent)
+
+    def replay(policy: str) -> Replay:
+        return replay_of(policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha)
+
+    replays = {policy: replay(policy) for policy in dict.fromkeys((*policies, "lqd", "followlqd"))}
+    reduced = replay("followlqd")
+    row = arrived = offered_bytes = 0
+    with ThreadPoolExecutor(threads) as pool:
+        at_work: list[Future[Any]] = []
+        for arrivals in dataset.arrivals():
+            is_data = arrivals["flow_class"] != FlowClass.CONTROL
+            rows = int(np.count_nonzero(is_data))
+            drop = np.zeros(len(arrivals), np.uint8)
+            drop[is_data] = predicted_drop[row : row + rows]
+            row += rows
+            offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
+            _wait(at_work)  # so far the policies were busy with the arrivals before
+            at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
+            for policy, one in replays.items():
+                at_work.append(pool.submit(feed, one, arrivals, drop if policy in ASKING else None))
+            arrived += len(arrivals)
+            if report is not None:
+                report(arrived / (manifest.rows + manifest.control_rows))
+        _wait(at_work)
+    sent = {policy: _sent(one) for policy, one in replays.items()}
+    return ReplayComparison(
+        offered=Sent(manifest.rows, offered_bytes),
+        transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
+        scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes),
+    )
 
 
-def replay_of(policy: str, run: Run, *, features: bool = False) -> Replay:
+def replay_of(
+    policy: str, run: Run, *, features: bool = False, alpha: float = 0.5, first_rtt_alpha: float = 64.0
+) -> Replay:
     """Return a replay of `policy` on the switches of `run`, to be fed with arrivals of that run in order.
 
     Parameters
     ----------
-    policy : {'cs', 'dt', 'abm', 'lqd', 'followlqd', 'credence'}
+    policy : str
+        A name of the native library.
     run : Run
         Switches, rules, seed and the arithmetic of features.
     features : bool
         Also compute features and labels.
+    alpha : float
+        DT, ABM, Reverie: share of the free buffer that is a queue's threshold.
+    first_rtt_alpha : float
+        ABM: alpha of packets of a flow's first round trip.
     """
     return Replay(
         policy,
@@ -99,6 +191,8 @@ def replay_of(policy: str, run: Run, *, features: bool = False) -> Replay:
         seed=run.seed,
         cell_bytes=run.cell_bytes if features else 0,
         average_shift=run.average_shift,
+        alpha=[alpha],
+        first_rtt_alpha=first_rtt_alpha,
     )
 
 
@@ -120,3 +214,13 @@ def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | Non
         np.ascontiguousarray(arrivals["first_rtt"]),
         predictions,
     )
+
+
+def _sent(replay: Replay) -> Sent:
+    finished = replay.finish()
+    return Sent(finished["transmitted_packets"], finished["transmitted_bytes"])
+
+
+def _wait(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result()

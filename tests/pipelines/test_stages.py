@@ -19,7 +19,7 @@ from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.collect import collect
-from foretail.pipelines.evaluate import EvaluateResult, evaluate, evaluate_policies, traffic_sha256
+from foretail.pipelines.evaluate_flows import FlowsResult, evaluate_flows, evaluate_policies, traffic_sha256
 from foretail.pipelines.export import export_to_store
 from foretail.pipelines.figures import write_figures
 from foretail.pipelines.simulation import Ns3
@@ -112,7 +112,7 @@ def test_a_split_by_time_has_no_replay(folder: Path) -> None:
     assert ends[0][1] + 100_000 == ends[1][0]
 
 
-def evaluated(folder: Path, *overrides: str) -> EvaluateResult:
+def evaluated(folder: Path, *overrides: str) -> FlowsResult:
     config = typed(
         composed(
             "evaluate",
@@ -124,7 +124,7 @@ def evaluated(folder: Path, *overrides: str) -> EvaluateResult:
         ),
         schema.EvaluateConfig,
     )
-    return evaluate(config, folder)
+    return evaluate_flows(config)
 
 
 def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
@@ -168,7 +168,7 @@ def test_policies_with_different_traffic_are_not_compared(
 ) -> None:
     calls = iter(range(100))
     monkeypatch.setattr(
-        "foretail.pipelines.evaluate.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
+        "foretail.pipelines.evaluate_flows.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
     )
     with pytest.raises(ForetailError, match="different flows on seed 11"):
         evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
