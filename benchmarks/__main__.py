@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import ns3_speed, policies
+from benchmarks import ns3_speed, open_loop, policies
 
-BENCHMARKS = {"ns3_speed": ns3_speed.main, "policies": policies.main}
+BENCHMARKS = {"ns3_speed": ns3_speed.main, "open_loop": open_loop.main, "policies": policies.main}
 
 
 def main(names: list[str]) -> int:

@@ -69,6 +69,12 @@ PushOutRules push_out_rules(const std::string& counting, const std::string& tie,
             seed};
 }
 
+nb::ndarray<nb::numpy, std::int32_t> owned(std::unique_ptr<std::int32_t[]> values, std::vector<std::size_t> shape) {
+    std::int32_t* const held = values.release();
+    nb::capsule owner(held, [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
+    return {held, shape.size(), shape.data(), owner};
+}
+
 /// Columns that a run fills for n rows, and their way to Python.
 struct Filled {
     Filled(std::size_t n, bool with_labels, bool with_features)
@@ -76,13 +82,14 @@ struct Filled {
           lqd_drop(with_labels ? n : 0),
           asked(n),
           exposed(n),
-          features(with_features ? n * feature_count : 0),
+          // Every row is written, so zeros first would only cost time.
+          features(std::make_unique_for_overwrite<std::int32_t[]>(with_features ? n * feature_count : 0)),
           with_labels_(with_labels),
           with_features_(with_features) {}
 
     RunColumns columns() {
         return {outcome.data(), with_labels_ ? lqd_drop.data() : nullptr, asked.data(), exposed.data(),
-                with_features_ ? reinterpret_cast<FeatureVector*>(features.data()) : nullptr};
+                with_features_ ? reinterpret_cast<FeatureVector*>(features.get()) : nullptr};
     }
     nb::dict to_dict() {
         const std::size_t n = outcome.size();
@@ -96,7 +103,7 @@ struct Filled {
     }
 
     std::vector<std::uint8_t> outcome, lqd_drop, asked, exposed;
-    std::vector<std::int32_t> features;
+    std::unique_ptr<std::int32_t[]> features;
 
 private:
     bool with_labels_, with_features_;
