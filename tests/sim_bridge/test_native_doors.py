@@ -9,7 +9,7 @@ import pytest
 
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
-from foretail.sim_bridge._native import Replay, feature_names, record_layout, slotted
+from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, record_layout, slotted
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",
@@ -42,7 +42,11 @@ UNKNOWN = [
     ({"alpha": [-0.5]}, "alpha must be a number of at least 0"),
     ({"alpha": [0.5, float("nan")], "policy": "dt"}, "alpha must be a number of at least 0"),
     ({"alpha": []}, "alpha must hold one number per priority, 1 to 64"),
-    ({"alpha": [0.5, 0.5]}, "policy 'lqd' knows no priorities: give it one alpha"),
+    ({"alpha": [0.5] * 65}, "alpha must hold one number per priority, 1 to 64"),
+    *(
+        ({"policy": policy, "alpha": [0.5, 0.5]}, f"policy '{policy}' knows no priorities: give it one alpha")
+        for policy in ("lqd", "followlqd", "credence", "credence_artifact")
+    ),
     ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
     ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
@@ -62,6 +66,7 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"ports": 0}, "number of ports is 0, outside 1 to 32768"),
         ({"ports": 10**6}, "number of ports is 1000000, outside 1 to 32768"),
         ({"buffer": 0}, "buffer in packets is 0, outside 1 to"),
+        ({"buffer": 2**62}, "buffer in packets is 4611686018427387904, outside 1 to"),
         ({"rtt_slots": 0}, "rtt_slots must be at least 1"),
         ({"low_pass_slots": 0}, "low_pass_slots must be at least 1"),
         ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but there are 1"),
@@ -73,6 +78,7 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"slot": changed(SLOTTED["slot"], 2, 2**63 - 1)}, r"row 2 has slot 9223372036854775807: .* and end at 2\^62"),
         ({"predictions": np.zeros(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
         ({"first_rtt": np.zeros(4, np.uint8)}, "first_rtt has 4 rows, but there are 3 arrivals"),
+        ({"priority": np.zeros(4, np.uint8)}, "priority has 4 rows, but there are 3 arrivals"),
     ],
 )
 def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> None:
@@ -94,6 +100,9 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
         ({"wire_overhead_bytes": -1}, "wire_overhead_bytes is -1, outside 0 to 256"),
         ({"cell_bytes": 100}, "cell_bytes must be a power of two"),
         ({"cell_bytes": -256}, "cell_bytes must be a power of two"),
+        ({"rtt_ns": 0}, "rtt_ns must be at least 1"),
+        ({"low_pass_ns": 0}, "low_pass_ns must be at least 1"),
+        ({"artifact_cut_bytes": 0}, "artifact_cut_bytes must be at least 1"),
     ],
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
@@ -117,6 +126,8 @@ def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], messag
         ({"size_bytes": changed(ARRIVALS["size_bytes"], 1, -64)}, "row 1 has no size"),
         ({"data": np.ones(2, np.uint8)}, "the columns of the arrivals differ in length"),
         ({"predictions": np.ones(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
+        ({"priority": np.ones(2, np.uint8)}, "priority has 2 rows, but there are 3 arrivals"),
+        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but there are 1: alpha has one number"),
     ],
 )
 def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], message: str) -> None:
@@ -136,6 +147,41 @@ def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
     replay.feed(**ARRIVALS)
     with pytest.raises(ValueError, match="row 0 has time 5: times start at 0, never decrease"):
         replay.feed(**ARRIVALS)
+
+
+RUN_SETTINGS = {name: SLOTTED[name] for name in ("policy", "ports", "buffer")} | {"labels": True, "features": True}
+BATCH = {name: SLOTTED[name] for name in ("slot", "port")}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"port": changed(BATCH["port"], 2, 7)}, "row 2 has port 7, outside 0 to 1"),
+        ({"slot": changed(BATCH["slot"], 2, 0)}, "row 2 has slot 0: slots start at 0, never decrease"),
+        ({"port": BATCH["port"][:2]}, "slot and port differ in length"),
+        ({"predictions": np.zeros(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
+        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but there are 1"),
+    ],
+)
+def test_a_refused_batch_leaves_the_slotted_run_as_it_was(bad: dict[str, Any], message: str) -> None:
+    run, untouched = SlottedRun(**RUN_SETTINGS), SlottedRun(**RUN_SETTINGS)
+    with pytest.raises(ValueError, match=message) as refused:
+        run.feed(**BATCH | bad)
+    assert "\n" not in str(refused.value)
+    np.testing.assert_equal(run.feed(**BATCH), untouched.feed(**BATCH))
+    np.testing.assert_equal(run.finish(), untouched.finish())
+
+
+def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> None:
+    run = SlottedRun(**RUN_SETTINGS)
+    run.feed(**BATCH)
+    with pytest.raises(ValueError, match="row 0 has slot 0: slots start at 0, never decrease"):
+        run.feed(**BATCH)
+    totals = run.finish()
+    assert (totals["arrivals"], totals["transmitted"], totals["dropped"]) == (3, 3, 0)
+    with pytest.raises(ValueError, match="a finished run takes no more arrivals: begin another"):
+        run.feed(**BATCH)
+    np.testing.assert_equal(run.finish(), totals)
 
 
 def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:

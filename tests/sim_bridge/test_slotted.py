@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import slotted
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
@@ -23,6 +24,10 @@ from tests.sim_bridge.slow_slotted import (
 )
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
+POLICIES = (
+    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
+    *("lqd", "followlqd", "credence", "credence_artifact"),
+)
 RULES = [
     Rules(*chosen)
     for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
@@ -42,29 +47,26 @@ def run_native(
     chosen: Settings = Settings(),  # noqa: B008 (frozen)
     seed: int = 0,
 ) -> dict[str, Any]:
-    def bits(values: list[int] | None) -> Any:
-        return None if values is None else np.array(values, np.uint8)
+    columns = columns_of(case, predictions, first_rtt, priority)
+    return slotted(policy, case.ports, case.buffer, *columns, **keywords(rules, chosen), seed=seed, features=True)
 
-    return slotted(
-        policy,
-        case.ports,
-        case.buffer,
-        np.array(case.slot, np.int64),
-        np.array(case.port, np.int32),
-        bits(predictions),
-        bits(first_rtt),
-        bits(priority),
-        counting=rules.counting,
-        tie=rules.tie,
-        victim=rules.victim,
-        seed=seed,
-        alpha=chosen.alpha,
-        first_rtt_alpha=chosen.first_rtt_alpha,
-        rtt_slots=chosen.rtt,
-        low_pass_slots=chosen.low_pass,
-        average_shift=chosen.average_shift,
-        features=True,
-    )
+
+def columns_of(case: SlottedArrivals, *bits: list[int] | None) -> tuple[Any, ...]:
+    optional = (None if values is None else np.array(values, np.uint8) for values in bits)
+    return (np.array(case.slot, np.int64), np.array(case.port, np.int32), *optional)
+
+
+def keywords(rules: Rules, chosen: Settings) -> dict[str, Any]:
+    return {
+        "counting": rules.counting,
+        "tie": rules.tie,
+        "victim": rules.victim,
+        "alpha": chosen.alpha,
+        "first_rtt_alpha": chosen.first_rtt_alpha,
+        "rtt_slots": chosen.rtt,
+        "low_pass_slots": chosen.low_pass,
+        "average_shift": chosen.average_shift,
+    }
 
 
 def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
@@ -234,7 +236,7 @@ def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
     assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
     virtual = slice(4, 11)
-    for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie", "followlqd", "credence", "credence_artifact"):
+    for policy in POLICIES:
         other = run_native(policy, case, rules=rules)
         np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
         np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
@@ -250,6 +252,77 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals,
 def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
     features = run_native("lqd", case, rules=rules)["features"]
     np.testing.assert_array_equal(features[:, [1, 3]], features[:, [5, 7]])
+
+
+def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
+    """First row and end of batches, empty ones among them."""
+    n = len(case.slot)
+    return list(pairwise([0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=5))), n]))
+
+
+@settings(max_examples=150)
+@given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules, features=st.booleans())
+@pytest.mark.parametrize("policy", [*POLICIES, "priorities"])
+def test_batches_are_one_run_but_for_fates_that_come_later(
+    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool
+) -> None:
+    chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,), rtt=7, low_pass=10)
+    policy = "abm" if policy == "priorities" else policy
+    predictions, first = data.draw(bits_for(case)), data.draw(bits_for(case))
+    priority = data.draw(priorities_for(case, chosen.priorities))
+    slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
+    run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, chosen), labels=True, features=features)
+    whole = columns_of(case, predictions, first, priority)
+    labels: list[int] = []
+    settled_before = 0
+    for begin, end in cuts_of(data, case):
+        part = run.feed(*(column[begin:end] for column in whole))
+        rows = range(begin, end)
+        assert part["outcome"].tolist() == [0 if slow.removed_at.get(i, i) >= end else slow.outcome[i] for i in rows]
+        assert part["asked"].tolist() == slow.asked[begin:end]
+        assert part["exposed"].tolist() == slow.exposed[begin:end]
+        assert not features or part["features"].tolist() == slow.features[begin:end]
+        labels += part["lqd_drop"].tolist()
+        late = part["late_drops"].tolist()
+        assert len(set(late)) == len(late)
+        assert all(settled_before <= row < begin and labels[row] == 0 for row in late)
+        for row in late:
+            labels[row] = 1
+        assert labels == [int(slow.lqd_dropped_at.get(i, end) < end) for i in range(end)]
+        assert settled_before <= part["settled"] <= end
+        settled_before = part["settled"]
+        assert labels[:settled_before] == slow.lqd_drop[:settled_before]
+        assert settled_before >= sum(case.slot[i] + case.buffer <= case.slot[end - 1] for i in range(end))
+    totals = run.finish()
+    for row in totals.pop("late_drops").tolist():
+        raise AssertionError(f"row {row} was dropped after the last arrival")
+    n = len(case.slot)
+    assert totals == {
+        "transmitted": slow.transmitted,
+        "arrivals": n,
+        "dropped": n - slow.transmitted,
+        "threshold_deficits": slow.threshold_deficits,
+    }
+
+
+@settings(max_examples=50)
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_written_down_does_not_change_what_happens(
+    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules
+) -> None:
+    predictions = data.draw(bits_for(case))
+    expected = run_native(policy, case, predictions, rules=rules)
+    for labels, columns in product((False, True), repeat=2):
+        run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, Settings()), labels=labels)
+        for begin, end in cuts_of(data, case):
+            part = run.feed(*(column[begin:end] for column in columns_of(case, predictions)), columns=columns)
+            if columns:
+                wanted = {"outcome", "asked", "exposed"} | ({"lqd_drop", "late_drops", "settled"} if labels else set())
+                assert set(part) == wanted
+            else:
+                assert part == {}
+        assert run.finish()["transmitted"] == expected["transmitted"]
 
 
 def test_no_arrivals_are_no_packets() -> None:
