@@ -100,6 +100,12 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
         if path in config.datasets[:position]:
             raise ForetailError(f"datasets names {path} twice: name every dataset once")
     datasets = [Dataset.open(Path(path)) for path in config.datasets]
+    for dataset in datasets:
+        if not dataset.is_trace:
+            raise ForetailError(
+                f"{dataset.path} holds rows without times and sizes, which cannot be replayed: name datasets of "
+                "arrivals"
+            )
     source = source_of(config)
     model = asked_model(config) if source == "model" else None
     if model is not None:
