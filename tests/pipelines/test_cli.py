@@ -37,7 +37,7 @@ REFUSED = [
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
     (["collect", "scenario=leafspin"], "choose from leafspine_small, paper, tiny"),
-    (["collect", "policy=red"], "choose from abm, credence, credence_accept, cs, dt, followlqd, lqd"),
+    (["collect", "policy=red"], "choose from abm, cp, credence, credence_accept, credence_artifact, cs, dt,"),
     (["collect", "scenario.topology.leaves=four"], "'four' of type 'str' could not be converted to Integer"),
     (["collect", "scenario.topology"], "cannot read the override 'scenario.topology'"),
     (["collect", "seeds=[1"], "cannot read the override 'seeds=[1'"),
