@@ -1,6 +1,7 @@
-"""What is known about Credence, exactly: what perfect predictions give, and where published claims fail.
+"""What is known about Credence, exactly: where published claims fail, and what its parts do.
 
-Sources: Credence (NSDI'24) sections 2 and 3, Definition 1, Theorem 2, Lemma 1. Sequences are printed as in the papers:
+Sources: Credence (NSDI'24) sections 2 and 3, Definition 1, Theorem 2, Lemma 1. What perfect predictions give is in
+``test_theorems``. Sequences are printed as in the papers:
 ``[222][112][]`` is three slots, each with the ports of its arrivals.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -61,49 +62,6 @@ def poisson_bursts(ports: int, buffer: int, slots: int, seed: int) -> tuple[NDAr
         draw.shuffle(slot)
     slot_of = np.repeat(np.arange(slots), [len(slot) for slot in arrivals])
     return within_the_model(ports, slot_of), np.array([port for slot in arrivals for port in slot], np.int32)
-
-
-@pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.parametrize(
-    ("ports", "buffer"), [(2, 2), (2, 5), (3, 4), (5, 128), (7, 50), (16, 1000), (20, 333), (64, 64), (64, 2000)]
-)
-def test_perfect_predictions_make_credence_transmit_what_lqd_transmits(victim: str, ports: int, buffer: int) -> None:
-    for seed in range(3):
-        slot, port = poisson_bursts(ports, buffer, slots=max(300, 4 * buffer // ports), seed=seed)
-        lqd = run("lqd", ports, buffer, slot, port, victim=victim, seed=seed)
-        credence = run("credence", ports, buffer, slot, port, lqd["lqd_drop"], victim=victim, seed=seed)
-        assert lqd["lqd_drop"].any()
-        assert credence["asked"].any()
-        assert credence["transmitted"] == lqd["transmitted"]
-
-
-@settings(max_examples=400)
-@given(
-    case=slotted_arrivals(max_ports=64, max_buffer=2000) | slotted_arrivals(max_ports=3, max_buffer=8),
-    victim=st.sampled_from(VICTIMS),
-    counting=st.sampled_from(("counted", "uncounted")),
-    tie=st.sampled_from(("lowest_port", "highest_port")),
-)
-def test_perfect_predictions_on_any_sequence_of_the_model(
-    case: SlottedArrivals, victim: str, counting: str, tie: str
-) -> None:
-    slot = within_the_model(case.ports, case.slot)
-    rules = {"victim": victim, "counting": counting, "tie": tie}
-    lqd = run("lqd", case.ports, case.buffer, slot, case.port, **rules)
-    credence = run("credence", case.ports, case.buffer, slot, case.port, lqd["lqd_drop"], **rules)
-    assert credence["transmitted"] == lqd["transmitted"]
-
-
-@settings(max_examples=400)
-@given(
-    case=slotted_arrivals(max_ports=64, max_buffer=2000) | slotted_arrivals(max_ports=3, max_buffer=8),
-    victim=st.sampled_from(("tail", "tail_kept")),
-)
-def test_with_tail_victims_perfect_predictions_need_no_limit_on_the_arrivals_of_a_slot(
-    case: SlottedArrivals, victim: str
-) -> None:
-    lqd = run("lqd", *case, victim=victim)
-    assert run("credence", *case, lqd["lqd_drop"], victim=victim)["transmitted"] == lqd["transmitted"]
 
 
 def test_beyond_the_model_the_safeguard_may_keep_a_head_victim_and_lose_another_packet() -> None:

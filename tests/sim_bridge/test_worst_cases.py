@@ -1,0 +1,107 @@
+"""The worst cases that a search found, each count again by both simulators, and that the search still finds such."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.worst_case import OBJECTIVES, WorstCase, measure, page, read_json, search, write_json
+from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
+from tests.sim_bridge.test_offline_optimum import slow_late_qd
+
+CASES = Path(__file__).with_name("worst_cases.json")
+PAGE = Path(__file__).parents[2] / "docs" / "worst-cases.md"
+cases = pytest.mark.parametrize("case", read_json(CASES), ids=lambda case: f"{case.objective}-{case.ports}")
+
+
+def predictions(case: WorstCase) -> list[int]:
+    count = len(parse(case.slots)[0])
+    return [int(digit) for digit in case.predictions or "0" * count]
+
+
+def slow_count(name: str, case: WorstCase) -> int:
+    slot, port = parse(case.slots)
+    told = predictions(case)
+    if name == "opt":
+        return slow_late_qd(case.ports, case.buffer, slot, port)[0]
+    if name == "reduced":
+        return run_slotted("followlqd", case.ports, case.buffer, *reduced(slot, port, told)).transmitted
+    if name in ("tn", "fn"):
+        label = run_slotted("lqd", case.ports, case.buffer, slot, port).lqd_drop
+        return sum(not drop and lost == (name == "fn") for drop, lost in zip(told, label, strict=True))
+    return run_slotted(name, case.ports, case.buffer, slot, port, told).transmitted
+
+
+@cases
+def test_both_simulators_count_what_the_file_says(case: WorstCase) -> None:
+    slot, port = parse(case.slots)
+    assert measure(case.counts, case.ports, case.buffer, slot, port, predictions(case)) == case.counts
+    assert {name: slow_count(name, case) for name in case.counts} == case.counts
+
+
+@cases
+def test_sequences_are_short_and_of_the_model(case: WorstCase) -> None:
+    objective = OBJECTIVES[case.objective]
+    slot, port = parse(case.slots)
+    assert 2 <= case.ports <= 4
+    assert case.ports <= case.buffer <= 8
+    assert slot[0] == 0
+    assert slot[-1] < 12
+    assert max(port) < case.ports
+    assert np.bincount(slot).max() <= (2 * case.buffer if objective.any_load else case.ports)
+    assert len(case.predictions) == (len(slot) if objective.predicted else 0)
+    assert case.ratio >= 1
+
+
+def test_every_objective_has_a_case_for_each_number_of_ports() -> None:
+    found = [(case.objective, case.ports) for case in read_json(CASES)]
+    assert found == [(objective, ports) for objective in OBJECTIVES for ports in (2, 3, 4)]
+
+
+def test_the_claims_that_fail() -> None:
+    assert {(case.objective, case.ports) for case in read_json(CASES) if case.violates} == {
+        ("harmonic", 4),
+        *((name, ports) for name in ("theorem_1", "lemma_1", "credence_any_load") for ports in (2, 3, 4)),
+        ("theorem_2", 2),
+    }
+
+
+def test_the_page_shows_the_cases() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(read_json(CASES)), "write it again: see its last lines"
+
+
+@pytest.mark.parametrize(
+    ("objective", "ports", "buffer", "least"),
+    [
+        ("cs", 3, 3, "3/2"),
+        ("followlqd", 3, 3, "3/2"),
+        ("credence", 3, 3, "3"),
+        ("lemma_1", 2, 2, "3/2"),
+        ("theorem_1", 3, 3, "7/4"),
+        ("credence_any_load", 2, 3, "3"),
+    ],
+)
+def test_a_short_search_finds_a_bad_case(objective: str, ports: int, buffer: int, least: str) -> None:
+    case = search(objective, ports, buffer, seed=1, restarts=2, steps=3000)
+    assert case == search(objective, ports, buffer, seed=1, restarts=2, steps=3000)
+    assert case.ratio >= Fraction(least)
+    assert not case.slots.startswith("[]")
+    assert not case.slots.endswith("[]")
+
+
+def test_cases_survive_their_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "cases.json", read_json(CASES))
+    assert (tmp_path / "cases.json").read_bytes() == CASES.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("objective", "ports", "buffer", "message"),
+    [("none", 2, 2, "no objective 'none'"), ("cs", 1, 2, "from 2 to 10"), ("cs", 3, 2, "at most the buffer, 2")],
+)
+def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        search(objective, ports, buffer)
