@@ -23,7 +23,7 @@ from foretail.features.errors import ForetailError
 from foretail.sim_bridge.arrivals import Slotted
 
 BATCH_ROWS = 1 << 20
-CSV_BLOCK_BYTES = 1 << 23  # about a batch of rows, as most take less than 10 bytes
+CSV_BLOCK_BYTES = 1 << 21  # arrow reads up to 32 of them ahead
 
 LAST_SLOT = 1 << 62
 """Later departures could overflow."""
