@@ -288,6 +288,32 @@ class Tracking:
     sweep_id: str | None = setting(None, "runs of one sweep share this tag")
 
 
+# ---- experiments in the slotted model -----------------------------------------------------------------------------
+
+
+@dataclass
+class Sweep:
+    """Generated arrivals under several policies: every workload, switch, flip probability and seed is a point."""
+
+    experiment: str = setting(
+        MISSING,
+        "what is computed, drawn and tabled",
+        one_of=("credence_fig14", "credence_smoothness", "competitive_ratio"),
+    )
+    workloads: list[str] = setting(MISSING, "names from foretail.sim_bridge.workloads, with their defaults")
+    ports: list[int] = setting(MISSING, "N, ports of the switch", at_least=1, at_most=32_768)
+    buffer_per_port: list[int] = setting(MISSING, "B / N, packets of shared buffer", at_least=1, at_most=2**24)
+    flip_probabilities: list[float] = setting(
+        [0.0], "shares of perfect predictions that are inverted", at_least=0, at_most=1
+    )
+    seeds: list[int] = setting([1], "of arrivals and flips", at_least=1, at_most=2**31 - 1)
+    slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
+    policies: list[str] = setting(MISSING, "policies beside LQD", one_of=BUFFER_POLICIES)
+
+
+SIZES = ("small", "full")
+
+
 # ---- stages -------------------------------------------------------------------------------------------------------
 
 
@@ -390,7 +416,7 @@ class EvaluateConfig(Stage):
     """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
 
     With ``arrivals`` or ``datasets`` the policies are ``policies``, and ``scenario``, ``policy``, ``seeds`` and
-    ``baselines`` mean nothing.
+    ``baselines`` mean nothing. With ``sweep`` none of these counts, only ``size``, ``rules`` and ``parameters``.
     """
 
     scenario: Scenario = part(Scenario, "what is simulated")
@@ -423,6 +449,8 @@ class EvaluateConfig(Stage):
     own_queues: bool = setting(
         False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
     )
+    sweep: dict[str, Sweep] = setting({}, "experiment on generated arrivals, by size: full and small; empty = none")
+    size: str = setting("full", "which sweep; in ns-3, small is the scenario tiny", one_of=SIZES)
 
 
 @dataclass
@@ -440,6 +468,7 @@ class DemoConfig(Stage):
     seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
     baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
+    size: str = setting("full", "what scenario and seeds are for", one_of=SIZES)
 
 
 STAGES: dict[str, type[Stage]] = {

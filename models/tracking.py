@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -144,6 +145,37 @@ class TrackedRun:
     def log_file(self, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact, in `folder` of the run if given."""
         _mlflow().log_artifact(str(path), folder)
+
+    def log_nested(
+        self, name: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Log a finished run inside this one, such as a point of a sweep.
+
+        Parameters
+        ----------
+        name : str
+            Name of the inner run.
+        params : mapping of str to JSON value
+            Its parameters.
+        metrics : mapping of str to finite float
+            Its results.
+        tags : mapping, optional
+            Its tags.
+        """
+        import mlflow.entities
+        from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+        client = _mlflow().MlflowClient(self.uri)
+        run_id = client.create_run(
+            self.experiment_id, run_name=name, tags={MLFLOW_PARENT_RUN_ID: self.run_id, **(tags or {})}
+        ).info.run_id
+        now = int(1000 * time.time())
+        client.log_batch(
+            run_id,
+            metrics=[mlflow.entities.Metric(key, value, now, 0) for key, value in metrics.items()],
+            params=[mlflow.entities.Param(key, text) for key, text in _flat(params)],
+        )
+        client.set_terminated(run_id)
 
     def log_model(
         self,

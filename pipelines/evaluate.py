@@ -1,7 +1,7 @@
 """``foretail evaluate``: buffer policies on the same packets.
 
 In ns-3, where policies are paired by traffic seed and flows react to what a policy does; or open loop: on a file of
-slotted arrivals, or on recorded datasets.
+slotted arrivals, on recorded datasets, or on the generated arrivals of an experiment.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from foretail.pipelines import cli, stage
 from foretail.pipelines.evaluate_arrivals import evaluate_arrivals
 from foretail.pipelines.evaluate_datasets import evaluate_datasets
 from foretail.pipelines.evaluate_flows import evaluate_flows
+from foretail.pipelines.laboratory import laboratory
 
 register()
 
 
 def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
-    """Compare policies on what the settings name: a file of arrivals, datasets, or else flows in ns-3."""
+    """Compare policies on what the settings name: a sweep, a file of arrivals, datasets, or else flows in ns-3."""
+    if config.sweep:
+        return laboratory(config, run_dir)
     if config.arrivals is not None:
         return evaluate_arrivals(config)
     if config.datasets:

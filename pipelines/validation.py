@@ -49,6 +49,7 @@ def validate(config: Stage) -> None:
         _check_policies("policy", config.policy)
     if isinstance(config, EvaluateConfig):
         _check_open_loop(config)
+        _check_sweep(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
     if isinstance(config, (CollectConfig, TrainConfig)):
@@ -67,7 +68,7 @@ def validate(config: Stage) -> None:
         training_columns(config.features.names, config.features.own_queues)
         _check_split(config.split)
         _check_predictor(config.predictor)
-    if isinstance(config, EvaluateConfig) and is_open_loop(config):
+    if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
         for name in config.baselines:
@@ -286,6 +287,34 @@ def _check_open_loop(config: EvaluateConfig) -> None:
         )
     if config.flip_probability and config.predictions != "flipped":
         raise ForetailError("flip_probability is for predictions=flipped: give that too")
+
+
+def _check_sweep(config: EvaluateConfig) -> None:
+    if not config.sweep:
+        return
+    if is_open_loop(config):
+        raise ForetailError("sweep makes its own arrivals: leave arrivals and datasets out, or the experiment")
+    if config.size not in config.sweep:
+        raise ForetailError(
+            f"sweep has no size {config.size}: choose from {', '.join(config.sweep)}, or give sweep.{config.size}"
+        )
+    from foretail.sim_bridge.workloads import WORKLOADS  # loads the native library, which other stages may not need
+
+    sweep, where = config.sweep[config.size], f"sweep.{config.size}"
+    for workload in sweep.workloads:
+        if workload not in WORKLOADS:
+            raise ForetailError(f"{where}.workloads = {workload} is unknown: choose from {', '.join(WORKLOADS)}")
+    for name in ("workloads", "ports", "buffer_per_port", "flip_probabilities", "seeds", "policies"):
+        values = getattr(sweep, name)
+        if not values:
+            raise ForetailError(f"{where}.{name} is empty: give at least one value")
+        for position, value in enumerate(values):
+            if value in values[:position]:
+                raise ForetailError(f"{where}.{name} holds {value} twice: every value makes points of its own")
+    if sweep.experiment != "competitive_ratio" and "credence" not in sweep.policies:
+        raise ForetailError(f"{where}.policies lacks credence, which {sweep.experiment} is about: add it")
+    if len(config.parameters.alpha) != 1:
+        raise ForetailError("parameters.alpha has several values, but generated arrivals have one priority: give one")
 
 
 def _check_distinct(where: str, seeds: Sequence[int]) -> None:
