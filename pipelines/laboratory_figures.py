@@ -97,7 +97,7 @@ def _smoothness(points: pd.DataFrame) -> Figure:
     for ports in sorted(points["ports"].unique()):
         ratio.axhline(ports, linestyle=":", **LINE)
         offset: dict[str, Any] = {"textcoords": "offset points", "xytext": (0, 3), "fontsize": "small", "ha": "right"}
-        ratio.annotate(f"N = {ports}", (error[-1], ports), **offset)
+        ratio.annotate(f"N = {ports}", (error[25], ports), **offset)
     ratio.set_ylabel("throughput of LQD / that of Credence")
     closed.plot(error, error, linestyle="-", label="eta (Theorem 2: not below)", **LINE)
     unbounded = int(np.isinf(points["closed_form_eta"]).sum())
@@ -145,7 +145,7 @@ def _competitive(points: pd.DataFrame) -> Figure:
                 "fontsize": "small",
                 "ha": "center",
             }
-            axes.annotate(words, (ports[60], bound[60]), **offset)
+            axes.annotate(words, (ports[0], bound[0]), **offset)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         for axis in (axes.xaxis, axes.yaxis):
