@@ -325,6 +325,36 @@ def test_what_is_written_down_does_not_change_what_happens(
         assert run.finish()["transmitted"] == expected["transmitted"]
 
 
+@given(case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules)
+@pytest.mark.parametrize("policy", [*POLICIES[:-1], "priorities"])  # the artifact forgets only with real departures
+def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
+    chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,))
+    policy = "abm" if policy == "priorities" else policy
+    later = [slot + 2**60 for slot in case.slot]
+    once = run_native(policy, case, rules=rules, chosen=chosen)
+    twice = case._replace(slot=case.slot + later, port=case.port * 2)
+    both = run_native(policy, twice, rules=rules, chosen=chosen)
+    for column in ("outcome", "lqd_drop", "exposed"):
+        np.testing.assert_array_equal(both[column], np.tile(once[column], 2))
+    assert both["transmitted"] == 2 * once["transmitted"]
+
+
+@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
+def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
+    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
+    buffer = 70_000
+    draw = np.random.default_rng(1)
+    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
+    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
+    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
+    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
+    assert small["lqd_drop"].any()
+    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
+    assert (small["outcome"] != 0).any()
+    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
+    assert vast["transmitted"] == small["transmitted"]
+
+
 def test_no_arrivals_are_no_packets() -> None:
     native = run_native("credence", SlottedArrivals(3, 4, [], []))
     assert native["features"].shape == (0, 11)
