@@ -19,7 +19,10 @@ from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.stage import StageFailed, setting_names
 
 STAGE_EXAMPLES = {
-    "collect": ("write labelled datasets: simulate under LQD in ns-3, or import a trace", "foretail collect 'seeds=[1,2]'"),
+    "collect": (
+        "write labelled datasets: simulate under LQD in ns-3, or import a trace",
+        "foretail collect 'seeds=[1,2]'",
+    ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
     "evaluate": (
         "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
