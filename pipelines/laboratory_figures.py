@@ -141,9 +141,9 @@ def _competitive(points: pd.DataFrame) -> Figure:
             axes.plot(ports, bound, linestyle="--", **LINE)
             offset: dict[str, Any] = {
                 "textcoords": "offset points",
-                "xytext": (0, 5),
+                "xytext": (2, 4),
                 "fontsize": "small",
-                "ha": "center",
+                "ha": "left",
             }
             axes.annotate(words, (ports[0], bound[0]), **offset)
         axes.set_xscale("log", base=2)
