@@ -195,7 +195,9 @@ def test_theorem_1_does_not_hold() -> None:
     ("ports", "hot", "counts"),
     [(8, 2, (11, 11, 9, 4)), (16, 3, (20, 20, 17, 6)), (32, 5, (38, 38, 33, 7)), (64, 7, (72, 72, 65, 10))],
 )
-def test_nor_with_any_other_constant_for_1_707(ports: int, hot: int, counts: tuple[int, ...]) -> None:
+def test_the_gap_to_theorem_1_grows_with_the_ports_where_the_buffer_has_one_packet_for_each(
+    ports: int, hot: int, counts: tuple[int, ...]
+) -> None:
     """B = N. A slot fills the buffer with packets for a few ports, all predicted to drop, then a burst for another port
     comes, predicted to pass. Without the former, FollowLQD takes the burst; Credence's thresholds still count them.
     """
