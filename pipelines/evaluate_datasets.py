@@ -101,6 +101,8 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
             raise ForetailError(f"datasets names {path} twice: name every dataset once")
     datasets = [Dataset.open(Path(path)) for path in config.datasets]
     for dataset in datasets:
+        dataset.require_trace()
+    for dataset in datasets:
         if not dataset.is_trace:
             raise ForetailError(
                 f"{dataset.path} holds rows without times and sizes, which cannot be replayed: name datasets of "

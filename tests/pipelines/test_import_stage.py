@@ -87,6 +87,8 @@ def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_log
     assert found["replay"] is None
     assert found["ports"] == 20
     assert all("unit=bytes" in item["params"] for item in found["features"])
+    refused = foretail(tmp_path, "evaluate", f"datasets=[{datasets}]")
+    assert (refused.returncode, "cannot be replayed: replay a trace" in refused.stderr) == (2, True), refused.stderr
 
 
 def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: list[Path], etalon_log: Path) -> None:
