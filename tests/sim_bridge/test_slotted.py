@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise, product
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,18 @@ def test_priorities_are_those_of_the_slow_model(
     first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, len(alpha)))
     slow = run_slotted(policy, *case, first_rtt=first, priority=priority, settings=chosen)
     assert_same(run_native(policy, case, first_rtt=first, priority=priority, chosen=chosen), slow)
+
+
+@pytest.mark.parametrize("ports", range(1, 13))
+def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> None:
+    """Queue k may have B / (k H_n) after those before it; B is such that all these are whole."""
+    parts = [1 / (k * sum(Fraction(1, i) for i in range(1, ports + 1))) for k in range(1, ports + 1)]
+    for times in (1, 3):
+        buffer = times * lcm(*(part.denominator for part in parts))
+        limits = [int(buffer * part) for part in parts]
+        port = np.repeat(np.arange(ports, dtype=np.int32), np.array(limits) + 1)
+        outcome = slotted("harmonic", ports, buffer, np.zeros(len(port), np.int64), port, labels=False)["outcome"]
+        assert [int((outcome[port == k] == 0).sum()) for k in range(ports)] == limits
 
 
 @pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
@@ -330,7 +344,7 @@ def test_what_is_written_down_does_not_change_what_happens(
 def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
     chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,))
     policy = "abm" if policy == "priorities" else policy
-    later = [slot + 2**60 for slot in case.slot]
+    later = [slot + chosen.rtt * 2**55 for slot in case.slot]  # the same slots of a round trip
     once = run_native(policy, case, rules=rules, chosen=chosen)
     twice = case._replace(slot=case.slot + later, port=case.port * 2)
     both = run_native(policy, twice, rules=rules, chosen=chosen)
