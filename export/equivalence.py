@@ -1,8 +1,9 @@
 """Proof that exported code decides as its model does, on every input, and the certificate that records it.
 
-The grid spanned by the model's cuts and by every constant that the emitted text compares an input with has the property
-that model and code are both constant on each of its cells; the code is compiled and run on one point of every cell
-(design section 4). Nothing is sampled.
+Model and code compare single inputs with constants, so both are constant on every cell of the grid that the model's
+cuts and all constants read back from the emitted text span. Where the cells can be enumerated, the code runs on one
+point of each. Where they cannot, every leaf box of every tree is compared with every box of the same part of the text
+(``foretail.models.boxes``), and the parts are added exactly (design section 4). Nothing is sampled.
 """
 
 from __future__ import annotations
@@ -13,25 +14,31 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.export.build import PredictorLibrary, compile_library, predictor_abi
 from foretail.features.errors import ForetailError
+from foretail.models.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.cells import Cells, distinct_rows
-from foretail.models.ensemble import Ensemble, keys_exceed
+from foretail.models.ensemble import Ensemble, FeatureInput, dyadic_text, keys_exceed
 
-__all__ = ["Certificate", "ProofError", "Relation", "proof_cells", "prove_c", "relate"]
+__all__ = ["MAX_CELLS", "Certificate", "ProofError", "ReadBack", "Relation", "prove", "prove_c", "relate"]
 
 IntArray = npt.NDArray[np.int64]
+Run = Callable[[IntArray], IntArray]
 
-MAX_CELLS = 10**8
+MAX_CELLS = 2 * 10**7
+"""So many cells are enumerated in about a minute; larger models are proven by boxes."""
+
 MAX_LISTED = 10
+_SAMPLES = 100_000
 
 _EACH_ROW = """
 #include <stddef.h>
@@ -55,72 +62,106 @@ class ProofError(ForetailError):
 
 
 @dataclass(frozen=True)
+class ReadBack:
+    """What an emitted text says, read back from nothing but that text: ``score = base + sum of parts``.
+
+    Attributes
+    ----------
+    boundaries : mapping of int to set of int
+        Input index -> values b such that the text may change between b and b + 1: every constant an input meets.
+    parts : tuple of Boxes or None
+        One per tree of the ensemble, in order; None when the text cannot be taken apart so, and only cells prove it.
+    base : int
+    """
+
+    boundaries: Mapping[int, set[int]]
+    parts: tuple[Boxes, ...] | None = None
+    base: int = 0
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was proven, and about which files.
 
     Attributes
     ----------
-    method : str
-        ``cells``: both sides compared on one point of every cell.
+    target : str
+        ``c``, ``p4`` or ``onnx``.
+    method : {'cells', 'boxes'}
+        ``cells``: model and artefact compared on one point of every cell. ``boxes``: every leaf box of every tree
+        compared with every box of the text, and the votes with the leaf values.
     cells : int
-        Number of cells.
+        Number of cells, enumerated or not.
     points_per_feature : dict of str to int
         Intervals of every input; their product is `cells`.
+    boxes : int or None
+        Boxes of the text, with ``boxes``.
     order : bool
-        Score strictly monotone in the exact sum over all cells: the proof holds for any tau.
+        Score strictly monotone in the exact sum over all inputs: the proof holds for any tau.
     taus : list of int or None
-        Without `order`, the only taus it holds for.
+        The only taus it holds for; None with `order` and with `rounding`.
+    rounding : str or None
+        With ``boxes`` and votes that are not exact, a dyadic rational: any tau decides as its threshold on the exact
+        sum does, for every input whose exact sum is farther from it than this. Never more than the rounding of the
+        framework's own sum.
     default_tau : int
     threshold : str
         The threshold on the exact sum that `default_tau` stands for, as in the ensemble file.
     vote_bits : int
-    float_decides_otherwise : int
-        Cells where the framework's sum, rounded in float64 in tree order, decides otherwise than the exact sum.
-    float_within_rounding : int
+    float_decides_otherwise : int or None
+        Cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None with
+        ``boxes``, which does not enumerate them.
+    float_within_rounding : int or None
         Cells so close to the threshold that some order of rounding could decide otherwise.
     float_inputs : list of list of int
         Inputs of the first ten such cells.
+    model_sha256 : str
+        The ensemble that was given.
     ir_sha256 : str
-        The ensemble, votes included.
+        The ensemble that was emitted, votes included, after the passes.
     outputs : dict of str to str
-        File name -> SHA-256 of the proven texts and of the library built from them.
-    compiler : str
-        Command the proven binary was built with.
+        File name -> SHA-256 of the proven texts and of what was built from them.
+    tool : str
+        What the proven artefact was built or run with.
     """
 
-    method: str
+    target: str
+    method: Literal["cells", "boxes"]
     cells: int
     points_per_feature: dict[str, int]
+    boxes: int | None
     order: bool
     taus: list[int] | None
+    rounding: str | None
     default_tau: int
     threshold: str
     vote_bits: int
-    float_decides_otherwise: int
-    float_within_rounding: int
+    float_decides_otherwise: int | None
+    float_within_rounding: int | None
     float_inputs: list[list[int]]
+    model_sha256: str
     ir_sha256: str
     outputs: dict[str, str]
-    compiler: str
+    tool: str
 
     def to_json(self) -> str:
         """Return the certificate file's text."""
-        return json.dumps({"schema": "foretail.certificate", "version": 1, **asdict(self)}, indent=2) + "\n"
+        return json.dumps({"schema": "foretail.certificate", "version": 2, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
     def load(cls, path: Path) -> Certificate:
         """Read a certificate; raise ForetailError when it is missing or malformed."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            if (document.pop("schema"), document.pop("version")) != ("foretail.certificate", 1):
+            if (document.pop("schema"), document.pop("version")) != ("foretail.certificate", 2):
                 raise ValueError("another schema")
             return cls(**document)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise ForetailError(f"{path} is not a certificate of version 1: export the model again") from None
+            raise ForetailError(f"{path} is not a certificate of version 2: export the model again") from None
 
     def check_tau(self, tau: int) -> None:
         """Raise ForetailError unless the proof covers decisions ``score > tau``."""
-        if not self.order and tau not in (self.taus or ()):
+        if self.taus is not None and tau not in self.taus:
             raise ForetailError(
                 f"the certificate of ensemble {self.ir_sha256[:12]} does not cover tau {tau}, only {self.taus}: "
                 f"set the threshold before exporting and export again"
@@ -129,29 +170,29 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Relation:
-    """How integer scores relate to exact sums over all cells: `order` for any tau, `default` for default_tau."""
+    """How integer scores relate to exact sums over all inputs.
+
+    Attributes
+    ----------
+    order : bool
+        Strictly monotone: any tau stands for a threshold on the exact sum.
+    default : bool
+        ``score > default_tau`` iff ``exact sum > threshold``.
+    rounding : Fraction
+        Without these, the largest distance from the threshold at which they may disagree.
+    """
 
     order: bool
     default: bool
+    rounding: Fraction = Fraction(0)
 
 
-def proof_cells(ensemble: Ensemble, boundaries: Mapping[int, set[int]] | None = None) -> Cells:
-    """Return the grid of the ensemble's cuts and further boundaries; ForetailError above 10**8 cells."""
-    cells = Cells.of(ensemble, boundaries)
-    if cells.count > MAX_CELLS:
-        raise ForetailError(
-            f"the model has {cells.count:.2g} cells, more than the {MAX_CELLS:.0e} that can be enumerated for a proof: "
-            f"use fewer trees, less depth or fewer features"
-        )
-    return cells
-
-
-def relate(ensemble: Ensemble, cells: Cells) -> Relation:
-    """Compare the order of scores and exact sums over all cells; the ensemble must have votes."""
-    tau, bound = _default_tau(ensemble), ensemble.key_of(ensemble.threshold)
+def relate(model: Ensemble, voted: Ensemble, cells: Cells) -> Relation:
+    """Compare the exact sums of `model` with the scores of `voted` over all cells, which must span the cuts of both."""
+    tau, bound = _default_tau(voted), model.key_of(model.threshold)
     pairs, default = [], True
     for points in cells.batches():
-        keys, score = ensemble.exact_key(points), ensemble.score(points)
+        keys, score = model.exact_key(points), voted.score(points)
         default &= bool(np.array_equal(score > tau, keys_exceed(keys, bound)))
         both = np.column_stack([keys, score])
         pairs.append(both[distinct_rows(both)[0]])
@@ -160,6 +201,34 @@ def relate(ensemble: Ensemble, cells: Cells) -> Relation:
     # Sorted by (sum, score), a repeated sum has two scores, and a score that does not grow breaks the order.
     new_sum = np.any(both[1:, :-1] != both[:-1, :-1], axis=1)
     return Relation(bool(np.all(new_sum) and np.all(both[1:, -1] > both[:-1, -1])), default)
+
+
+def relate_by_boxes(model: Ensemble, voted: Ensemble) -> Relation:
+    """Bound the distance between the exact sums of `model` and the scores of `voted`, tree by tree, over all inputs."""
+    assert voted.vote_bits is not None
+    unit, low, high = Fraction(1, 1 << voted.vote_bits), Fraction(0), Fraction(0)
+    for exact, rounded in zip(model.trees, voted.trees, strict=True):
+        boxes = leaf_boxes(rounded, voted.features)
+        leaves = leaf_boxes(exact, model.features, np.arange(len(exact.feature)))
+        errors: set[Fraction] = set()
+        for leaf_low, leaf_high, leaf in zip(leaves.low, leaves.high, leaves.votes.tolist(), strict=True):
+            meets = np.all(np.maximum(boxes.low, leaf_low) <= np.minimum(boxes.high, leaf_high), axis=1)
+            value = Fraction(float(exact.value[leaf]))
+            errors.update(vote * unit - value for vote in set(boxes.votes[meets].tolist()))
+        low, high = low + min(errors), high + max(errors)
+    exact_votes = low == high == 0
+    # score * unit = exact sum - base + error, and score > tau iff score >= tau + 1
+    tau, base = _default_tau(voted), Fraction(model.base)
+    above, below = tau * unit + base - low - model.threshold, model.threshold - (tau + 1) * unit - base + high
+    default = exact_votes and above <= 0 and below < 0
+    return Relation(exact_votes, default, Fraction(0) if default else max(above, below))
+
+
+def rounding_of_framework(model: Ensemble) -> Fraction:
+    """Return a bound on the error of the framework's own sum, in units of the exact sum."""
+    unit = 2.0**-53 if model.output == "mean_probability" else 2.0**-24  # boosting frameworks add in float32
+    largest = abs(model.base) + sum(float(np.abs(tree.value).max()) for tree in model.trees) + abs(model.threshold)
+    return Fraction(2 * (len(model.trees) + 2) * unit * float(largest))
 
 
 def comparisons(text: str, inputs: int) -> dict[int, set[int]]:
@@ -203,7 +272,139 @@ def comparisons(text: str, inputs: int) -> dict[int, set[int]]:
     return dict(boundaries)
 
 
-def prove_c(ensemble: Ensemble, texts: Mapping[str, str], library: Path) -> Certificate:
+def prove(
+    ensemble: Ensemble,
+    *,
+    target: str,
+    outputs: Mapping[str, bytes],
+    read: Mapping[str, ReadBack],
+    runs: Mapping[str, Run],
+    tool: str,
+    model: Ensemble | None = None,
+    max_cells: int = MAX_CELLS,
+) -> Certificate:
+    """Prove an emitted artefact equal to the ensemble on all inputs, and the ensemble to the model it came from.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        What was emitted, with votes.
+    target : str
+        Name of the target.
+    outputs : mapping of str to bytes
+        File name -> content of what is proven.
+    read : mapping of str to ReadBack
+        Name of a code path -> what its text says.
+    runs : mapping of str to callable
+        Name of an entry point -> function from int64[rows, inputs] to int64[rows] that runs the artefact.
+    tool : str
+        What built or ran it.
+    model : Ensemble, optional
+        What was given, before passes and votes; the ensemble itself when left out.
+    max_cells : int
+        Above so many cells the proof is by boxes.
+
+    Raises
+    ------
+    ProofError
+        With an input at which the two differ.
+    ForetailError
+        When neither method applies.
+    """
+    given = model or ensemble
+    boundaries: dict[int, set[int]] = defaultdict(set)
+    for text in read.values():
+        for index, values in text.boundaries.items():
+            boundaries[index] |= values
+    for index in range(len(ensemble.features)):
+        boundaries[index].update(int(c) for tree in given.trees for c in tree.cut[tree.feature == index])
+    cells = Cells.of(ensemble, boundaries)
+    by_cells = cells.count <= max_cells
+    boxes, otherwise, close = None, None, None
+    listed: list[list[int]] = []
+    if by_cells:
+        otherwise = close = 0
+        for points in cells.batches():
+            _compare(ensemble, runs, points, target)
+            differs, near = _float_decisions(given, points)
+            otherwise, close = otherwise + int(differs.sum()), close + int(near.sum())
+            listed += points[near][: MAX_LISTED - len(listed)].tolist()
+        relation = relate(given, ensemble, cells)
+    else:
+        boxes = sum(_compare_boxes(ensemble, name, text, target) for name, text in read.items())
+        _compare(ensemble, runs, cells.sample(_SAMPLES, np.random.default_rng(0)), target)  # beside the proof
+        relation = relate_by_boxes(given, ensemble)
+    tau = _default_tau(ensemble)
+    if not relation.default and (by_cells or relation.rounding > rounding_of_framework(given)):
+        raise ProofError(
+            f"score > {tau} is not exact sum > {given.threshold} on every cell: "
+            f"nothing is exported, run the vote pass on the ensemble again"
+        )
+    return Certificate(
+        target=target,
+        method="cells" if by_cells else "boxes",
+        cells=cells.count,
+        points_per_feature={f.name: len(a) for f, a in zip(ensemble.features, cells.axes, strict=True)},
+        boxes=boxes,
+        order=relation.order,
+        taus=[tau] if not relation.order and relation.default else None,
+        rounding=None if relation.default else dyadic_text(relation.rounding),
+        default_tau=tau,
+        threshold=dyadic_text(given.threshold),
+        vote_bits=ensemble.vote_bits or 0,
+        float_decides_otherwise=otherwise,
+        float_within_rounding=close,
+        float_inputs=listed,
+        model_sha256=given.sha256,
+        ir_sha256=ensemble.sha256,
+        outputs={name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()},
+        tool=tool,
+    )
+
+
+def _compare(ensemble: Ensemble, runs: Mapping[str, Run], points: IntArray, target: str) -> None:
+    expected = ensemble.score(points)
+    for name, run in runs.items():
+        got = run(points)
+        wrong = np.flatnonzero(got != expected)
+        if wrong.size:
+            at = int(wrong[0])
+            raise ProofError(
+                f"the exported {target} ({name}) gives {got[at]} where the model gives {expected[at]}, at "
+                f"{_input(ensemble.features, points[at])}: nothing is exported, report this as a bug"
+            )
+
+
+def _compare_boxes(ensemble: Ensemble, name: str, text: ReadBack, target: str) -> int:
+    """Compare one code path with the ensemble tree by tree and return the number of its boxes."""
+    if text.parts is None or len(text.parts) != len(ensemble.trees):
+        raise ForetailError(
+            f"the exported {target} ({name}) is not one part per tree, and the model has too many cells to enumerate: "
+            f"choose another form of the target or a smaller model"
+        )
+    if text.base != 0:
+        raise ProofError(f"the exported {target} ({name}) adds {text.base} to every score: report this as a bug")
+    for index, (tree, part) in enumerate(zip(ensemble.trees, text.parts, strict=True)):
+        twice = overlap(part)
+        if twice is not None:
+            raise ProofError(
+                f"the exported {target} ({name}) has two leaves of tree {index} at "
+                f"{_input(ensemble.features, twice)}: nothing is exported, report this as a bug"
+            )
+        wrong = difference(leaf_boxes(tree, ensemble.features), part)
+        if wrong is not None:
+            raise ProofError(
+                f"the exported {target} ({name}) gives another vote than tree {index} of the model, at "
+                f"{_input(ensemble.features, wrong)}: nothing is exported, report this as a bug"
+            )
+    return sum(len(part.votes) for part in text.parts)
+
+
+def _input(features: tuple[FeatureInput, ...], point: IntArray) -> str:
+    return ", ".join(f"{feature.name}={value}" for feature, value in zip(features, point.tolist(), strict=True))
+
+
+def prove_c(ensemble: Ensemble, texts: Mapping[str, str], library: Path, model: Ensemble | None = None) -> Certificate:
     """Compile the exported C to `library`, prove it equal to the ensemble on all inputs, and return the certificate.
 
     Parameters
@@ -220,11 +421,10 @@ def prove_c(ensemble: Ensemble, texts: Mapping[str, str], library: Path) -> Cert
     ProofError
         With the input at which the two differ; `library` is then worthless.
     ForetailError
-        Without a compiler, or above 10**8 cells.
+        Without a compiler.
     """
     own_text = "\n".join(texts.values()).replace(predictor_abi(), "")
     boundaries = comparisons(own_text, len(ensemble.features))
-    cells = proof_cells(ensemble, boundaries)
     with tempfile.TemporaryDirectory() as folder:
         for name, text in {**texts, "each_row.c": _EACH_ROW}.items():
             (Path(folder) / name).write_text(text, encoding="ascii")
@@ -234,48 +434,14 @@ def prove_c(ensemble: Ensemble, texts: Mapping[str, str], library: Path) -> Cert
         each_row = ctypes.CDLL(str(Path(folder) / "each_row.so")).each_row
     predictor = PredictorLibrary(library)
     _check_info(ensemble, predictor)
-    otherwise, close = 0, 0
-    listed: list[list[int]] = []
-    for points in cells.batches():
-        expected = ensemble.score(points)
-        for entry, got in (
-            ("score_batch", predictor.score(points)),
-            ("score", _one_by_one(each_row, predictor, points)),
-        ):
-            wrong = np.flatnonzero(got != expected)
-            if wrong.size:
-                at = int(wrong[0])
-                inputs = ", ".join(f"{f.name}={v}" for f, v in zip(ensemble.features, points[at].tolist(), strict=True))
-                raise ProofError(
-                    f"the exported C ({entry}) gives {got[at]} where the model gives {expected[at]}, at {inputs}: "
-                    f"nothing is exported, report this as a bug"
-                )
-        differs, near = _float_decisions(ensemble, points)
-        otherwise, close = otherwise + int(differs.sum()), close + int(near.sum())
-        listed += points[near][: MAX_LISTED - len(listed)].tolist()
-    relation = relate(ensemble, cells)
-    if not relation.default:
-        raise ProofError(
-            f"score > {ensemble.default_tau} is not exact sum > {ensemble.threshold} on every cell: "
-            f"nothing is exported, run the vote pass on the ensemble again"
-        )
-    tau = _default_tau(ensemble)
-    contents = {**{name: text.encode() for name, text in texts.items()}, library.name: library.read_bytes()}
-    return Certificate(
-        method="cells",
-        cells=cells.count,
-        points_per_feature={f.name: len(a) for f, a in zip(ensemble.features, cells.axes, strict=True)},
-        order=relation.order,
-        taus=None if relation.order else [tau],
-        default_tau=tau,
-        threshold=json.loads(ensemble.to_json())["threshold"],
-        vote_bits=ensemble.vote_bits or 0,
-        float_decides_otherwise=otherwise,
-        float_within_rounding=close,
-        float_inputs=listed,
-        ir_sha256=ensemble.sha256,
-        outputs={name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
-        compiler=compiler,
+    return prove(
+        ensemble,
+        target="c",
+        outputs={**{name: text.encode() for name, text in texts.items()}, library.name: library.read_bytes()},
+        read={"text": ReadBack(boundaries)},
+        runs={"score_batch": predictor.score, "score": lambda points: _one_by_one(each_row, predictor, points)},
+        tool=compiler,
+        model=model,
     )
 
 

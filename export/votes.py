@@ -3,44 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import proof_cells, relate
+from foretail.export.equivalence import MAX_CELLS, relate, rounding_of_framework
 from foretail.features.errors import ForetailError
-from foretail.models.cells import distinct_sums
+from foretail.models.cells import Cells, distinct_sums
 from foretail.models.ensemble import Ensemble, keys_exceed, votes_of
 
 __all__ = ["with_votes"]
 
 IntArray = npt.NDArray[np.int64]
 
-MIN_BITS = 8
 _TIGHTEST = 4096
 
 
-def with_votes(ensemble: Ensemble) -> Ensemble:
-    """Return the ensemble with integer votes of the smallest width, 8 to 58 bits, that the proof on cells accepts.
+def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CELLS) -> Ensemble:
+    """Return the ensemble with integer votes of the smallest width, 1 to 58 bits, that provably decide alike.
 
-    A width at which scores are ordered strictly as the exact sums, over all cells, is preferred, because it holds for
-    any tau; leaf values that coincide up to their float64 rounding can make it impossible, and then the width need
-    only be right for the ensemble's threshold. A rule of thumb would not do: acceptance is not monotone in the width.
+    Where the cells can be enumerated, a width is right when it is right on all of them. A rule of thumb would not do:
+    6 bits can be right and 7 wrong. Where they cannot, the votes are the exact leaf values if these fit, else as
+    narrow as the rounding of the framework's own sum allows; the certificate says how far that can matter.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        With or without votes.
+    any_tau : bool
+        Prefer a width at which scores are ordered strictly as the exact sums, because it holds for any tau; leaf values
+        that coincide up to their float64 rounding can make it impossible. False, or then, the width need only be right
+        for the ensemble's threshold.
+    max_cells : int
+        Cells that are enumerated at most.
 
     Raises
     ------
     ForetailError
-        When no width is enough for the threshold, or above 10**8 cells.
+        When no width is enough for the threshold.
     """
-    cells = proof_cells(ensemble)
+    cells = Cells.of(ensemble)
+    if cells.count > max_cells:
+        return _without_cells(ensemble, any_tau)
     keys, index = distinct_sums(ensemble, cells)
     points = cells.points(index)
     leaves = [tree.leaf(points) for tree in ensemble.trees]
     drop = keys_exceed(keys, ensemble.key_of(ensemble.threshold))
     tight = _tightest(keys)
-    widths = range(MIN_BITS, ensemble.max_vote_bits + 1)
-    for order in (True, False):
-        for bits in widths:
+    for order in (True, False) if any_tau else (False,):
+        for bits in range(1, ensemble.max_vote_bits + 1):
             tables = [votes_of(tree.value, bits) for tree in ensemble.trees]
             if order and not _increases(tables, leaves, tight):
                 continue
@@ -50,15 +62,32 @@ def with_votes(ensemble: Ensemble) -> Ensemble:
             fits = bool(np.all(scores[1:] > scores[:-1])) if order else bool(np.all(scores[drop] > tau))
             if not fits:
                 continue
-            trees = tuple(replace(tree, votes=table) for tree, table in zip(ensemble.trees, tables, strict=True))
-            voted = replace(ensemble, trees=trees, vote_bits=bits, default_tau=tau)
-            relation = relate(voted, cells)  # cells with equal sums may reach leaves that round apart
+            voted = _voted(ensemble, tables, bits, tau)
+            relation = relate(ensemble, voted, cells)  # cells with equal sums may reach leaves that round apart
             if relation.default and (relation.order or not order):
                 return voted
     raise ForetailError(
         f"no vote width up to {ensemble.max_vote_bits} bits separates the exact sums around the threshold "
         f"{float(ensemble.threshold):.17g}: choose a threshold in a wider gap (choose_operating_point does)"
     )
+
+
+def _without_cells(ensemble: Ensemble, any_tau: bool) -> Ensemble:
+    values = [v for tree in ensemble.trees for v in tree.value.tolist()]
+    exact = max(1, *(Fraction(v).denominator.bit_length() - 1 for v in values))
+    allowed, trees = rounding_of_framework(ensemble), len(ensemble.trees)
+    widths = range(1, ensemble.max_vote_bits + 1)
+    bits = next((w for w in widths if Fraction(trees + 2, 2 << w) <= allowed), ensemble.max_vote_bits)
+    if exact <= ensemble.max_vote_bits and (any_tau or exact < bits):
+        bits = exact
+    tau = ((ensemble.threshold - Fraction(ensemble.base)) * (1 << bits)).__floor__()
+    limit = (1 << 63) - 1
+    return _voted(ensemble, [votes_of(t.value, bits) for t in ensemble.trees], bits, min(max(tau, -limit), limit))
+
+
+def _voted(ensemble: Ensemble, tables: list[IntArray], bits: int, tau: int) -> Ensemble:
+    trees = tuple(replace(tree, votes=table) for tree, table in zip(ensemble.trees, tables, strict=True))
+    return replace(ensemble, trees=trees, vote_bits=bits, default_tau=tau)
 
 
 def _tightest(keys: IntArray) -> IntArray:

@@ -63,6 +63,10 @@ class Cells:
         places = np.unravel_index(index, [len(axis) for axis in self.axes])
         return np.stack([axis[place] for axis, place in zip(self.axes, places, strict=True)], axis=1)
 
+    def sample(self, rows: int, random: np.random.Generator) -> IntArray:
+        """Return the representatives of random cells, uniform over the cells: int64[rows, inputs]."""
+        return np.stack([axis[random.integers(0, len(axis), rows)] for axis in self.axes], axis=1)
+
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[IntArray]:
         """Yield the representatives of all cells in order, int64[<= rows, inputs] at a time."""
         for start in range(0, self.count, rows):

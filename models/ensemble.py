@@ -26,7 +26,7 @@ import treelite
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["Ensemble", "FeatureInput", "Tree"]
+__all__ = ["Ensemble", "FeatureInput", "Tree", "dyadic_text"]
 
 IntArray = npt.NDArray[np.int64]
 Output = Literal["mean_probability", "logit"]
@@ -302,7 +302,7 @@ class Ensemble:
             "output": self.output,
             "features": [{"name": f.name, "params": f.params, "bits": f.bits} for f in self.features],
             "base": float(self.base).hex(),
-            "threshold": _dyadic_text(self.threshold),
+            "threshold": dyadic_text(self.threshold),
             "vote_bits": self.vote_bits,
             "default_tau": self.default_tau,
             "trees": [
@@ -475,7 +475,8 @@ def _digits(number: int, limbs: int) -> tuple[int, ...]:
     return (min(max(number, -(1 << 63)), (1 << 63) - 1), *reversed(digits))
 
 
-def _dyadic_text(number: Fraction) -> str:
+def dyadic_text(number: Fraction) -> str:
+    """Return a dyadic rational as the files write it, ``0x3p-2``; raise ForetailError for any other number."""
     if number.denominator & (number.denominator - 1):
         raise ForetailError(f"threshold {number} is not a dyadic rational: its denominator must be a power of two")
     sign = "-" if number < 0 else ""

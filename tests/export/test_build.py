@@ -62,7 +62,7 @@ def test_another_abi_version_is_refused(tmp_path: Path) -> None:
 
 def test_libraries_check_their_rows(tmp_path: Path) -> None:
     library = PredictorLibrary(export_c(stumps([0.0, 1.0]), tmp_path / "out").library)
-    assert library.score(np.array([[10], [11]], np.int32)).tolist() == [0, 256]
+    assert library.score(np.array([[10], [11]], np.int32)).tolist() == [0, 2]
     assert library.score(np.empty((0, 1), np.int64)).tolist() == []
     for rows in (np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((2, 1))):
         with pytest.raises(ForetailError, match="scores rows of 1 integers"):

@@ -81,7 +81,7 @@ def test_a_forest_of_single_leaves_compiles_without_a_warning(tmp_path: Path) ->
     result = export_c(Ensemble(base.features, (single,), base.threshold), tmp_path / "out")
     command = ["cc", "-std=c99", *WARNINGS, "-c", "-o", "/dev/null", str(result.source)]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
-    assert PredictorLibrary(result.library).score(np.array([[0], [255]])).tolist() == [192, 192]
+    assert PredictorLibrary(result.library).score(np.array([[0], [255]])).tolist() == [2, 2]  # 0.75 in halves
 
 
 def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
 
 def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
     scores = []
-    for leaf in (0.25, 0.5, 1.0):
+    for leaf in (0.5, 1.0, 1.5):
         library = PredictorLibrary(export_c(stumps([0.0, leaf]), tmp_path / "out").library)
         scores.append(library.score_one(np.array([255])))
-    assert scores == [64, 128, 256]
+    assert scores == [1, 2, 3]
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from foretail.export import with_votes
-from foretail.export.equivalence import proof_cells, relate
+from foretail.export.equivalence import Relation, relate, relate_by_boxes, rounding_of_framework
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
 from foretail.models.ensemble import Ensemble, votes_of
@@ -20,6 +20,10 @@ from tests.forests import Trained, forests, paper_forest, stumps
 
 def _all_points(ensemble: Ensemble) -> NDArray[np.int64]:
     return np.concatenate(list(Cells.of(ensemble).batches()))
+
+
+def _relation(voted: Ensemble) -> Relation:
+    return relate(voted, voted, Cells.of(voted))
 
 
 def _orders(ensemble: Ensemble, bits: int) -> bool:
@@ -47,19 +51,19 @@ def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained:
 def test_the_width_is_the_smallest_that_orders_all_cells(trained: Trained) -> None:
     voted = with_votes(trained.ensemble)
     assert voted.vote_bits is not None
-    if relate(voted, proof_cells(voted)).order:
+    if _relation(voted).order:
         assert _orders(trained.ensemble, voted.vote_bits)
-        assert not any(_orders(trained.ensemble, bits) for bits in range(8, voted.vote_bits))
+        assert not any(_orders(trained.ensemble, bits) for bits in range(1, voted.vote_bits))
     else:
-        assert not any(_orders(trained.ensemble, bits) for bits in range(8, 59))
+        assert not any(_orders(trained.ensemble, bits) for bits in range(1, 59))
 
 
 def test_sums_that_differ_in_their_last_bits_get_a_width_for_their_threshold_only() -> None:
     tiny = 2.0**-70
     ensemble = stumps([0.0, 1.0], [0.0, tiny], threshold=Fraction(1, 2))
     voted = with_votes(ensemble)
-    assert not relate(voted, proof_cells(voted)).order
-    assert relate(voted, proof_cells(voted)).default
+    assert not _relation(voted).order
+    assert _relation(voted).default
     with pytest.raises(ForetailError, match="no vote width up to 58 bits"):
         with_votes(ensemble.with_threshold(Fraction(1)))
 
@@ -68,7 +72,7 @@ def test_equal_sums_of_different_leaves_must_get_equal_scores() -> None:
     # 3 x 1/512 = 3/512 exactly, but 1/512 rounds to 0 and 3/512 to 2 at 8 bits.
     voted = with_votes(stumps([0.0, 1 / 512], [0.0, 1 / 512], [0.0, 1 / 512], [0.0, 3 / 512]))
     assert voted.vote_bits == 9
-    assert relate(voted, proof_cells(voted)).order
+    assert _relation(voted).order
 
 
 @pytest.mark.parametrize("threshold", [Fraction(-1), Fraction(0), Fraction(3, 2), Fraction(2), Fraction(100)])
@@ -89,11 +93,37 @@ def test_negative_values_and_a_base() -> None:
     assert 0 < ensemble.exceeds(points).sum() < len(points)
 
 
-def test_too_many_cells_are_refused() -> None:
-    with pytest.raises(ForetailError, match="more than the 1e\\+08"):
-        with_votes(stumps(*([0.0, 1.0] for _ in range(27))))
+def test_above_the_limit_votes_are_exact_where_they_fit() -> None:
+    ensemble = stumps(*([0.0, k / 64] for k in range(1, 28)), threshold=Fraction(3))
+    assert Cells.of(ensemble).count > 2**20
+    voted = with_votes(ensemble, max_cells=1000)
+    assert voted.vote_bits == 6
+    assert relate_by_boxes(ensemble, voted) == Relation(order=True, default=True)
+
+
+def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework() -> None:
+    trained = paper_forest(trees=16)
+    voted = with_votes(trained.ensemble, max_cells=1000)
+    relation = relate_by_boxes(trained.ensemble, voted)
+    assert not relation.order
+    assert 0 < relation.rounding <= rounding_of_framework(trained.ensemble)
+    assert voted.default_tau is not None
+    sums = np.array([Fraction(int(s), 1 << voted.scale_bits) for s in voted.exact_sum(trained.rows)])
+    clear = np.abs(sums - trained.ensemble.threshold) > relation.rounding
+    decided = voted.score(trained.rows) > voted.default_tau
+    assert np.array_equal(decided[clear], trained.ensemble.exceeds(trained.rows)[clear])
+    assert decided.sum() > 0
+
+
+def test_a_width_for_one_tau_is_never_larger_than_one_for_all() -> None:
+    ensemble = paper_forest().ensemble
+    one, every = with_votes(ensemble, any_tau=False), with_votes(ensemble)
+    assert one.vote_bits is not None
+    assert every.vote_bits is not None
+    assert one.vote_bits < every.vote_bits
+    assert _relation(one).default
 
 
 def test_the_forest_of_the_paper_is_ordered() -> None:
     voted = with_votes(paper_forest().ensemble)
-    assert relate(voted, proof_cells(voted)).order
+    assert _relation(voted).order

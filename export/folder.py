@@ -1,0 +1,77 @@
+"""The folder of an export: written whole or not at all, and only ever in the place of an earlier export."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from foretail.export.equivalence import Certificate
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble
+
+__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export"]
+
+CERTIFICATE = "certificate.json"
+ENSEMBLE = "ensemble.json"
+
+
+def check_name(name: str) -> None:
+    """Raise ForetailError unless `name` can prefix files and the names in generated code."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name == "foretail_predictor":
+        raise ForetailError(
+            f"{name!r} cannot prefix names in generated code: use lower-case letters, digits and underscores, a letter "
+            f"first, not foretail_predictor"
+        )
+
+
+def check_folder(out_dir: Path) -> None:
+    """Raise ForetailError when `out_dir` holds something else than an earlier export."""
+    if out_dir.exists() and not (
+        out_dir.is_dir() and (not any(out_dir.iterdir()) or (out_dir / CERTIFICATE).is_file())
+    ):
+        raise ForetailError(f"{out_dir} exists and is no earlier export: choose another folder")
+
+
+def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate, ensemble: Ensemble) -> None:
+    """Write a proven export, with its certificate and the ensemble with its votes, in one step.
+
+    Parameters
+    ----------
+    out_dir : Path
+        Created, or replaced when it holds an earlier export.
+    files : mapping of str to bytes
+        File name -> content.
+
+    Raises
+    ------
+    ForetailError
+        When `out_dir` holds something else.
+    """
+    check_folder(out_dir)
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    staging = out_dir.parent / f".{out_dir.name}.{os.getpid()}.tmp"
+    try:
+        staging.mkdir()
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+            if name.endswith(".so"):
+                (staging / name).chmod(0o755)
+        ensemble.save(staging / ENSEMBLE)
+        (staging / CERTIFICATE).write_text(certificate.to_json(), encoding="ascii")
+        _replace(out_dir, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _replace(out_dir: Path, staging: Path) -> None:
+    """Put `staging` in the place of `out_dir`; a folder cannot be renamed over one with files in it."""
+    if not out_dir.exists():
+        staging.rename(out_dir)
+        return
+    old = out_dir.parent / f".{out_dir.name}.{os.getpid()}.old"
+    out_dir.rename(old)
+    staging.rename(out_dir)
+    shutil.rmtree(old)
