@@ -108,7 +108,8 @@ def take_votes_as_values(ensemble: Ensemble) -> Ensemble:
     if max(int(np.abs(v).max()) for v in votes) >= 1 << 53:
         return ensemble
     trees = (
-        replace(tree, value=vote * 2.0**-ensemble.vote_bits) for tree, vote in zip(ensemble.trees, votes, strict=True)
+        replace(tree, value=np.ldexp(vote.astype(np.float64), -ensemble.vote_bits))
+        for tree, vote in zip(ensemble.trees, votes, strict=True)
     )
     threshold = Fraction(2 * ensemble.default_tau + 1, 1 << (ensemble.vote_bits + 1))
     return replace(ensemble, trees=tuple(trees), base=0.0, threshold=threshold)

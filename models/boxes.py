@@ -88,7 +88,8 @@ def overlap(boxes: Boxes) -> IntArray | None:
         low = np.maximum(boxes.low[row + 1 :], boxes.low[row])
         meets = np.all(low <= np.minimum(boxes.high[row + 1 :], boxes.high[row]), axis=1)
         if meets.any():
-            return low[np.argmax(meets)]
+            at: IntArray = low[np.argmax(meets)]
+            return at
     return None
 
 
@@ -107,7 +108,8 @@ def difference(model: Boxes, other: Boxes) -> IntArray | None:
         meets = np.flatnonzero(np.all(low_both <= high_both, axis=1))
         wrong = meets[other.votes[meets] != vote]
         if wrong.size:
-            return low_both[wrong[0]]
+            at: IntArray = low_both[wrong[0]]
+            return at
         if other.default is not None and other.default == vote:
             continue
         covered = sum(_volume(low_both[row], high_both[row]) for row in meets)

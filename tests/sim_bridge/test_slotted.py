@@ -130,7 +130,8 @@ def test_priorities_are_those_of_the_slow_model(
 @pytest.mark.parametrize("ports", range(1, 13))
 def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> None:
     """Queue k may have B / (k H_n) after those before it; B is such that all these are whole."""
-    parts = [1 / (k * sum(Fraction(1, i) for i in range(1, ports + 1))) for k in range(1, ports + 1)]
+    harmonic = sum((Fraction(1, i) for i in range(1, ports + 1)), Fraction(0))
+    parts = [1 / (k * harmonic) for k in range(1, ports + 1)]
     for times in (1, 3):
         buffer = times * lcm(*(part.denominator for part in parts))
         limits = [int(buffer * part) for part in parts]
