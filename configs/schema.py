@@ -402,13 +402,66 @@ class TrainConfig(Stage):
 
 
 @dataclass
-class ExportConfig(Stage):
-    """``foretail export``: turn a trained ensemble into C, proven equivalent."""
+class ModelInput:
+    """One input of a model that another framework trained, in the order of its columns."""
 
-    model: str = setting(MISSING, "an ensemble (JSON file), a train run folder, or models:/NAME@ALIAS in MLflow")
-    target: str = setting("c", "language of the export", one_of=("c",))
-    out: str | None = setting(None, "folder for the sources; null = the run folder")
-    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+    name: str = setting(MISSING, "feature name: a letter, then letters, digits and underscores")
+    bits: int = setting(MISSING, "the input is an integer in [0, 2^bits)", at_least=1, at_most=24)
+    params: str = setting("", "constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15")
+
+
+@dataclass
+class CTarget:
+    """``target=c``: a header, a library for the simulators and a self-test."""
+
+    shape: str = setting(
+        "auto",
+        "code of a single prediction; auto: measured, or chosen by size",
+        one_of=("auto", "branches", "bitvector"),
+    )
+    batch: str = setting("auto", "code of a batch; auto: measured, or chosen by size", one_of=("auto", "rows", "lanes"))
+    tune: bool = setting(False, "measure every form on the rows of `dataset` and take the fastest")
+
+
+@dataclass
+class P4Target:
+    """``target=p4``: a P4_16 control for v1model, its entries and a resource report."""
+
+    encoding: str = setting(
+        "auto", "tables of the features; auto: the cheapest", one_of=("auto", "range", "lpm", "ternary", "exact")
+    )
+    decision: str = setting(
+        "auto", "tables of the trees; auto: the cheapest", one_of=("auto", "leaf_rows", "product", "bitvector")
+    )
+    entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
+    profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
+
+
+@dataclass
+class ExportConfig(Stage):
+    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent."""
+
+    model: str = setting(
+        MISSING,
+        "an ensemble (JSON file), a train run folder, a model file of scikit-learn (skops), XGBoost (JSON, UBJ) or "
+        "treelite, or models:/NAME@ALIAS or runs:/ID/PATH in MLflow",
+    )
+    target: str = setting("c", "language of the export", one_of=("c", "p4", "onnx"))
+    name: str = setting("drop_predictor", "prefix of files and of the names in the code")
+    out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
+    inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: those of `features`")
+    features: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
+    dataset: str | None = setting(None, "dataset whose manifest describes `features`, and whose rows tune the C code")
+    allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
+    any_tau: bool = setting(
+        True, "votes that keep the order of all sums, so that tau can be turned; false: narrower ones, for one tau"
+    )
+    max_cells: int = setting(
+        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    c: CTarget = part(CTarget, "target=c")
+    p4: P4Target = part(P4Target, "target=p4")
+    tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
 
 
 @dataclass
