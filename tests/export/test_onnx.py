@@ -1,0 +1,339 @@
+"""The ONNX target: exact in onnxruntime on every input, read back from its bytes, and nothing else accepted."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+
+from foretail.export import onnx as onnx_target
+from foretail.export.equivalence import Certificate, ProofError
+from foretail.export.onnx import OnnxPredictor, export_onnx, prove_onnx, read_onnx, render_onnx
+from foretail.export.passes import lower
+from foretail.features.errors import ForetailError
+from foretail.models.boxes import difference, leaf_boxes
+from foretail.models.ensemble import Ensemble, FeatureInput, Tree, votes_of
+from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return paper_forest()
+
+
+@pytest.fixture(scope="module")
+def lowered(trained: Trained) -> Ensemble:
+    return lower(trained.ensemble)[0]
+
+
+@pytest.fixture(scope="module")
+def content(lowered: Ensemble) -> bytes:
+    return render_onnx(lowered)
+
+
+def test_an_export_is_complete_and_proven(trained: Trained, tmp_path: Path) -> None:
+    exported = export_onnx(trained.ensemble, tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"drop_predictor.onnx", "certificate.json", "ensemble.json"}
+    certificate, ensemble = Certificate.load(exported.certificate), Ensemble.load(exported.ir)
+    assert (certificate.target, certificate.method) == ("onnx", "cells")
+    assert certificate.model_sha256 == trained.ensemble.sha256
+    assert certificate.ir_sha256 == ensemble.sha256
+    assert list(certificate.outputs) == ["drop_predictor.onnx"]
+    predictor = OnnxPredictor(exported.model.read_bytes())
+    score, drop = predictor.run(trained.rows)
+    assert np.array_equal(score, ensemble.score(trained.rows))
+    assert np.array_equal(drop, trained.ensemble.exceeds(trained.rows))
+    assert np.array_equal(drop, trained.forest.forest_.predict(trained.rows))
+
+
+def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ensemble, content: bytes) -> None:
+    assert render_onnx(Ensemble.from_json(lowered.to_json())) == content
+    onnx.checker.check_model(content, full_check=True)
+    model = onnx.load_from_string(content)
+    assert model.ir_version == onnx_target.IR_VERSION
+    assert {(item.domain, item.version) for item in model.opset_import} == {("", 17), ("ai.onnx.ml", 3)}
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert [FeatureInput(**item) for item in json.loads(metadata["foretail.features"])] == list(PAPER_INPUTS)
+    assert metadata["foretail.ir_sha256"] == lowered.sha256
+    assert metadata["foretail.default_tau"] == str(lowered.default_tau)
+
+
+@settings(max_examples=25, deadline=None)
+@given(forests())
+def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
+    for method, max_cells in (("cells", 10**8), ("boxes", 0)):
+        voted, _ = lower(trained.ensemble, max_cells=max_cells)
+        content = render_onnx(voted)
+        parts = read_onnx(content, voted.features).parts
+        assert parts is not None
+        for tree, part in zip(voted.trees, parts, strict=True):
+            assert difference(leaf_boxes(tree, voted.features), part) is None
+        assert prove_onnx(voted, content, model=trained.ensemble, max_cells=max_cells).method == method
+        score, drop = OnnxPredictor(content).run(trained.rows)
+        assert np.array_equal(score, voted.score(trained.rows))
+        assert np.array_equal(drop, trained.ensemble.exceeds(trained.rows))
+
+
+def wide(bits: int, trees: int, seed: int = 1) -> Ensemble:
+    """Stumps with random leaves of both signs, and votes of so many bits after the binary point."""
+    random = np.random.default_rng(seed)
+    features = tuple(FeatureInput(f"f{i}", "", 24) for i in range(3))
+    drawn = []
+    for index in range(trees):
+        tree = stump(random.normal(size=2).tolist(), int(random.integers(0, (1 << 24) - 1)), index % 3)
+        drawn.append(replace(tree, votes=votes_of(tree.value, bits)))
+    return Ensemble(features, tuple(drawn), Fraction(0), 0.25, "logit", bits, -(1 << bits) // 4)
+
+
+@pytest.mark.parametrize(("bits", "trees", "digits"), [(8, 4, 1), (20, 3, 1), (24, 3, 2), (40, 5, 2), (52, 700, 4)])
+def test_votes_wider_than_float32_are_added_exactly(bits: int, trees: int, digits: int) -> None:
+    ensemble = wide(bits, trees)
+    x = np.random.default_rng(2).integers(0, 1 << 24, (2000, 3))
+    content = render_onnx(ensemble)
+    score, drop = OnnxPredictor(content).run(x)
+    assert ensemble.default_tau is not None
+    assert np.array_equal(score, ensemble.score(x))
+    assert np.array_equal(drop, score > ensemble.default_tau)
+    assert sum(item.name.startswith("place_") for item in onnx.load_from_string(content).graph.initializer) == digits
+    assert np.abs(score).max() > 1 << bits
+
+
+def test_votes_that_fill_64_bits_are_refused() -> None:
+    tree = stump([-float(np.nextafter(16, 0)), 15.0])
+    trees = (replace(tree, votes=votes_of(tree.value, 58)),) * 2
+    ensemble = Ensemble((FeatureInput("f0", "", 8),), trees, Fraction(0), 0.0, "logit", 58, 0)
+    with pytest.raises(ForetailError, match="use fewer vote bits"):
+        render_onnx(ensemble)
+
+
+def test_a_tree_without_a_test_is_a_constant() -> None:
+    base = stumps([0.0, 1.0])
+    leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.75]))
+    voted, _ = lower(replace(base, trees=(leaf, *base.trees)))
+    prove_onnx(voted, render_onnx(voted))
+
+
+def test_inputs_outside_their_range_count_as_the_nearest_value(lowered: Ensemble, content: bytes) -> None:
+    random = np.random.default_rng(3)
+    x = random.integers(-(1 << 63), 1 << 63, (2000, 4)) >> random.integers(0, 63, (2000, 4))
+    x = np.concatenate([x, [[1 << 24] * 4, [(1 << 24) + 1] * 4, [-1] * 4, [(1 << 63) - 1] * 4, [-(1 << 63)] * 4]])
+    score, _ = OnnxPredictor(content).run(x)
+    assert np.array_equal(score, lowered.score(np.clip(x, 0, (1 << 24) - 1)))
+
+
+def test_tau_is_an_input_with_a_default(trained: Trained, lowered: Ensemble, content: bytes) -> None:
+    predictor = OnnxPredictor(content)
+    score, drop = predictor.run(trained.rows)
+    assert lowered.default_tau is not None
+    assert np.array_equal(drop, score > lowered.default_tau)
+    for tau in (int(np.median(score)), int(score.max()), -1):
+        assert np.array_equal(predictor.run(trained.rows, tau)[1], score > tau)
+    assert [len(part) for part in predictor.run(np.zeros((0, 4)))] == [0, 0]
+
+
+# ---- what is not the model is caught -------------------------------------------------------------------------------
+
+
+Change = Callable[[onnx.ModelProto], object]
+
+
+def _changed(content: bytes, change: Change) -> bytes:
+    model = onnx.load_from_string(content)
+    change(model)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _list(model: onnx.ModelProto, name: str) -> Any:
+    (regressor,) = (node for node in model.graph.node if node.op_type == "TreeEnsembleRegressor")
+    (attribute,) = (item for item in regressor.attribute if item.name == name)
+    return {onnx.AttributeProto.FLOATS: attribute.floats, onnx.AttributeProto.INTS: attribute.ints}.get(
+        attribute.type, attribute.strings
+    )
+
+
+def _set_constant(model: onnx.ModelProto, name: str, value: Any) -> None:
+    (tensor,) = (item for item in model.graph.initializer if item.name == name)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+
+
+@pytest.mark.parametrize("max_cells", [0, 10**8])
+def test_every_changed_threshold_and_vote_is_caught(max_cells: int, lowered: Ensemble, content: bytes) -> None:
+    modes = list(_list(onnx.load_from_string(content), "nodes_modes"))
+    tests = [place for place, mode in enumerate(modes) if mode == b"BRANCH_LEQ"]
+    leaves = range(len(_list(onnx.load_from_string(content), "target_weights")))
+    assert len(tests) > 30
+    for name, places in (("nodes_values", tests), ("target_weights", leaves)):
+        for place in places:
+            for delta in (-1, 1):
+
+                def change(model: onnx.ModelProto, name: str = name, place: int = place, delta: int = delta) -> None:
+                    _list(model, name)[place] += delta
+
+                broken = _changed(content, change)
+                with pytest.raises(ProofError, match=r"the exported onnx .* at queue="):
+                    prove_onnx(lowered, broken, max_cells=max_cells)
+
+
+def test_every_swapped_branch_is_caught(lowered: Ensemble, content: bytes) -> None:
+    model = onnx.load_from_string(content)
+    tests = [place for place, mode in enumerate(_list(model, "nodes_modes")) if mode == b"BRANCH_LEQ"]
+    for place in tests:
+
+        def swap(model: onnx.ModelProto, place: int = place) -> None:
+            true, false = _list(model, "nodes_truenodeids"), _list(model, "nodes_falsenodeids")
+            true[place], false[place] = false[place], true[place]
+
+        with pytest.raises(ProofError):
+            prove_onnx(lowered, _changed(content, swap), max_cells=0)
+
+
+def _set(name: str, place: int, value: Any) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        _list(model, name)[place] = value
+
+    return change
+
+
+def _attribute(node: int, name: str) -> Callable[[onnx.ModelProto], Any]:
+    return lambda model: next(item for item in model.graph.node[node].attribute if item.name == name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("nodes_modes", 0, b"BRANCH_LT"),
+        _set("nodes_modes", 0, b"LEAF"),
+        _set("nodes_featureids", 0, 4),
+        _set("nodes_featureids", 0, -1),
+        _set("nodes_treeids", 0, 1),
+        _set("nodes_nodeids", 1, 0),
+        _set("nodes_truenodeids", 0, 0),
+        _set("nodes_truenodeids", 0, 10**6),
+        _set("nodes_values", 0, 2673.5),
+        _set("nodes_values", 0, float("nan")),
+        _set("nodes_values", 0, float("inf")),
+        _set("target_weights", 0, 0.5),
+        _set("target_weights", 0, 2.0**24),
+        _set("target_ids", 0, 1),
+        _set("target_nodeids", 0, 0),
+        lambda model: _list(model, "target_weights").append(1.0),
+        lambda model: _list(model, "nodes_values").append(1.0),
+        lambda model: _attribute(0, "to")(model).__setattr__("i", onnx.TensorProto.FLOAT16),
+        lambda model: _attribute(3, "axis")(model).__setattr__("i", 0),
+        lambda model: _attribute(1, "post_transform")(model).__setattr__("s", b"LOGISTIC"),
+        lambda model: _attribute(1, "aggregate_function")(model).__setattr__("s", b"MAX"),
+        lambda model: model.graph.node[1].attribute.append(onnx.helper.make_attribute("base_values", [1.0])),
+        lambda model: model.graph.node[5].__setattr__("op_type", "GreaterOrEqual"),
+        lambda model: model.graph.node.append(onnx.helper.make_node("Identity", ["score"], ["again"])),
+        lambda model: model.graph.node.pop(5),
+        lambda model: model.graph.node.pop(1),
+        lambda model: model.graph.input.pop(1),
+        lambda model: model.graph.initializer.pop(0),
+        lambda model: _set_constant(model, "tau", 0),
+        lambda model: _set_constant(model, "place_0", 1),
+        lambda model: model.opset_import[1].__setattr__("version", 1),
+        lambda model: model.metadata_props.pop(1),
+        lambda model: model.metadata_props[0].__setattr__("value", "[]"),
+        lambda model: model.metadata_props[1].__setattr__("value", "0" * 64),
+        lambda model: model.metadata_props[2].__setattr__("value", "0"),
+    ],
+)
+def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: bytes) -> None:
+    broken = _changed(content, change)
+    assert broken != content
+    with pytest.raises(ProofError):
+        prove_onnx(lowered, broken, max_cells=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: _set_constant(model, "radix", 1 << 20),
+        lambda model: _set_constant(model, "radix", 1),
+        lambda model: _set_constant(model, "radix", 0),
+        lambda model: _set_constant(model, "place_1", 0),
+        lambda model: _attribute(1, "n_targets")(model).__setattr__("i", 1),
+        lambda model: _attribute(1, "n_targets")(model).__setattr__("i", 10**9),
+        lambda model: _set("target_weights", 0, _list(model, "target_weights")[0] + 1)(model),
+        lambda model: _set("target_weights", 1, _list(model, "target_weights")[1] + 1)(model),
+        lambda model: next(node for node in model.graph.node if node.op_type == "Add").__setattr__("op_type", "Sub"),
+    ],
+)
+def test_a_change_in_the_digits_is_caught(change: Change) -> None:
+    ensemble, _ = lower(wide(40, 5).with_threshold(Fraction(0)), max_cells=0)
+    content = render_onnx(ensemble)
+    prove_onnx(ensemble, content, max_cells=0)
+    with pytest.raises(ProofError):
+        prove_onnx(ensemble, _changed(content, change), max_cells=0)
+
+
+def test_float32_sums_that_could_round_are_not_read() -> None:
+    ensemble = wide(20, 3)
+    content = render_onnx(ensemble)
+
+    def change(model: onnx.ModelProto) -> None:
+        for place in range(6):
+            _list(model, "target_weights")[place] = 2.0**23
+
+    with pytest.raises(ProofError, match="float32"):
+        read_onnx(_changed(content, change), ensemble.features)
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x00", b"not a protobuf", b"\x08\x08"])
+def test_another_file_is_not_read(junk: bytes, lowered: Ensemble) -> None:
+    with pytest.raises(ProofError, match="cannot be read back"):
+        read_onnx(junk, lowered.features)
+    with pytest.raises(ForetailError, match="onnxruntime refuses"):
+        OnnxPredictor(junk + b"\x01")
+
+
+def test_a_file_of_other_features_is_not_read(lowered: Ensemble, content: bytes) -> None:
+    with pytest.raises(ProofError, match="more than a sum of trees"):
+        read_onnx(content, (*lowered.features[1:], lowered.features[0]))
+    with pytest.raises(ProofError, match="states another ensemble"):
+        prove_onnx(replace(lowered, origin={"a": 1}), content)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_a_failed_proof_writes_nothing(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(ensemble: Ensemble, name: str) -> bytes:
+        return _changed(render_onnx(ensemble, name), lambda model: _list(model, "target_weights").__setitem__(3, 5.0))
+
+    monkeypatch.setattr(onnx_target, "render_onnx", broken)
+    with pytest.raises(ProofError):
+        export_onnx(trained.ensemble, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="lower-case"):
+        export_onnx(trained.ensemble, tmp_path / "out", "../escape")
+    with pytest.raises(ForetailError, match="lower-case"):
+        render_onnx(lower(trained.ensemble)[0], 'a"b')
+    with pytest.raises(ForetailError, match="no integer votes"):
+        render_onnx(trained.ensemble)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(ForetailError, match="no earlier export"):
+        export_onnx(trained.ensemble, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "foretail.export.onnx")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ForetailError, match=r"pip install 'foretail\[onnx\]'"):
+        importlib.import_module("foretail.export.onnx")
