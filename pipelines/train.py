@@ -21,7 +21,7 @@ from foretail.features import splits
 from foretail.features.catalog import training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble import Ensemble
 from foretail.models.forest import RandomForest
 from foretail.models.metrics import Score, scores
 from foretail.models.operating_point import OperatingPoint, choose_operating_point
@@ -29,6 +29,7 @@ from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, tracking_uri
+from foretail.pipelines.inputs import feature_inputs
 from foretail.pipelines.result import Table, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
@@ -162,32 +163,6 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
     if config.name == "by_run":
         return splits.split_by_seed(datasets, config.train, config.validation, config.test)
     return splits.split_by_time(datasets, config.validation_fraction, config.test_fraction, config.gap_ns)
-
-
-def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:
-    """The model's inputs, with the arithmetic that all `datasets` share."""
-    kinds = {dataset.manifest.kind: dataset.path for dataset in datasets}
-    if len(kinds) > 1:
-        (one_kind, path), (other_kind, another) = kinds.items()
-        raise ForetailError(
-            f"{path} is of kind {one_kind} and {another} of kind {other_kind}, whose features are not computed alike: "
-            "train on datasets of one kind"
-        )
-    arithmetic = {(dataset.manifest.cell_bytes, dataset.manifest.average_shift): dataset.path for dataset in datasets}
-    if len(arithmetic) > 1:
-        (one, path), (other, another) = list(arithmetic.items())[:2]
-        raise ForetailError(
-            f"{path} has cell_bytes={one[0]}, average_shift={one[1]} and {another} has cell_bytes={other[0]}, "
-            f"average_shift={other[1]}: train on datasets of one arithmetic"
-        )
-    defined = {definition.name: definition for definition in datasets[0].manifest.features}
-    for name in names:
-        if name not in defined:
-            raise ForetailError(
-                f"{datasets[0].path}, of kind {datasets[0].manifest.kind}, has no feature {name}: "
-                f"choose features.names from {', '.join(defined)}"
-            )
-    return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
 
 
 def forest(predictor: Predictor) -> RandomForest:
