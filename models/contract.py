@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.predictor import DropPredictor
+from foretail.models.predictor import DropPredictor, TreePredictor
 
 __all__ = ["check_predictor", "synthetic_arrivals"]
 
@@ -70,7 +70,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     learned = [name for name in vars(fresh) if name.endswith("_")]
     assert not learned, f"the constructor must only store parameters, not learn {learned}"
     _refuses(lambda: fresh.probability(x), "probability must refuse before fit")
-    _refuses(lambda: fresh.to_ensemble(features), "to_ensemble must refuse before fit")
+    if isinstance(fresh, TreePredictor):
+        _refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
     _refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
     _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
     _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
@@ -84,16 +85,26 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert np.array_equal(y, y_before), "fit must not change the labels"
     assert trained.parameters() == parameters, "fit must not change parameters"
     _refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
-    _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
 
     probability = trained.probability(unseen)
     assert probability.shape == (len(unseen),), "probability must give one number per row"
     assert probability.dtype == np.float64, "probability must be float64"
     assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1]"
-    ensemble = trained.to_ensemble(features)
+    again = copy.deepcopy(fresh).fit(x, y)
+    assert np.array_equal(again.probability(unseen), probability), "same seed and rows must give the same model"
+    if isinstance(trained, TreePredictor):
+        assert isinstance(again, TreePredictor)
+        ensemble = trained.to_ensemble(features)
+        assert ensemble == again.to_ensemble(features), "same seed and rows must give the same ensemble"
+        _check_ensemble(trained, ensemble, features, unseen)
+
+
+def _check_ensemble(
+    trained: TreePredictor, ensemble: Ensemble, features: tuple[FeatureInput, ...], unseen: npt.NDArray[np.int32]
+) -> None:
+    probability = trained.probability(unseen)
+    _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"
-    again = copy.deepcopy(fresh).fit(x, y).to_ensemble(features)
-    assert ensemble == again, "same seed and rows must give the same model"
     assert ensemble == Ensemble.from_json(ensemble.to_json()), "the ensemble must survive its file"
     np.testing.assert_allclose(ensemble.probability(unseen), probability, rtol=1e-12, atol=1e-12)
     clear = np.abs(probability - 0.5) > 1e-9

@@ -1,7 +1,7 @@
 """The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
 
-A new predictor subclasses :class:`DropPredictor`, declares its parameters, and passes
-``foretail.models.contract.check_predictor``.
+A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is no sum of trees, declares its
+parameters, and passes ``foretail.models.contract.check_predictor``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 
-__all__ = ["DropPredictor", "Parameter"]
+__all__ = ["DropPredictor", "Parameter", "TreePredictor", "checked_features"]
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
@@ -74,7 +74,7 @@ class DropPredictor(ABC):
     """Predicts, from the features of an arrival, whether LQD would drop the packet.
 
     The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
-    underscore. Subclasses implement `_fit`, `_probability` and `_ensemble`, which receive checked input.
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
     """
 
     parameter_constraints: ClassVar[Mapping[str, Parameter]]
@@ -103,7 +103,7 @@ class DropPredictor(ABC):
             value = getattr(self, name)
             if not constraint.allows(value):
                 raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
-        features = _checked_features(x)
+        features = checked_features(x)
         labels = np.asarray(y)
         if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
             raise ForetailError(
@@ -122,13 +122,30 @@ class DropPredictor(ABC):
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the probability that LQD drops each row: float64[rows] in [0, 1]; ForetailError before `fit`."""
         self._require_fit()
-        features = _checked_features(x)
+        features = checked_features(x)
         if features.shape[1] != self.features_in_:
             raise ForetailError(
                 f"the predictor was trained on {self.features_in_} features, but got {features.shape[1]}: "
                 f"pass the training columns in order"
             )
         return self._probability(features)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "features_in_"):
+            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
+
+    @abstractmethod
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None: ...
+
+    @abstractmethod
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+class TreePredictor(DropPredictor):
+    """A drop predictor that is a sum of trees, which every target can export; subclasses also implement `_ensemble`."""
 
     def to_ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         """Return the trained model as a tree ensemble with probability threshold 0.5; ForetailError before `fit`.
@@ -141,24 +158,12 @@ class DropPredictor(ABC):
         self._require_fit()
         return self._ensemble(features)
 
-    def _require_fit(self) -> None:
-        if not hasattr(self, "features_in_"):
-            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
-
-    @abstractmethod
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None: ...
-
-    @abstractmethod
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
-
     @abstractmethod
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble: ...
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
 
-
-def _checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:
+def checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Return `x` as int32[rows, features]; raise ForetailError on another shape, type or range, or without rows."""
     array = np.asarray(x)
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "iu":
         raise ForetailError(
