@@ -95,7 +95,13 @@ class OnnxPredictor:
         return score, drop
 
 
-def export_onnx(ensemble: Ensemble, out_dir: Path, name: str = "drop_predictor") -> OnnxExport:
+def export_onnx(
+    ensemble: Ensemble,
+    out_dir: Path,
+    name: str = "drop_predictor",
+    any_tau: bool = True,
+    max_cells: int = MAX_CELLS,
+) -> OnnxExport:
     """Write and prove the ONNX graph of an ensemble; nothing is written when the proof fails.
 
     Parameters
@@ -106,6 +112,8 @@ def export_onnx(ensemble: Ensemble, out_dir: Path, name: str = "drop_predictor")
         Created, or replaced when it holds an earlier export.
     name : str
         Name of the file and the graph: a lower-case letter, then lower-case letters, digits and underscores.
+    any_tau, max_cells
+        See :func:`lower`.
 
     Raises
     ------
@@ -116,9 +124,9 @@ def export_onnx(ensemble: Ensemble, out_dir: Path, name: str = "drop_predictor")
     """
     check_name(name)
     check_folder(out_dir)
-    voted = ensemble if ensemble.vote_bits is not None else lower(ensemble)[0]
+    voted = ensemble if ensemble.vote_bits is not None else lower(ensemble, any_tau, max_cells)[0]
     content = render_onnx(voted, name)
-    certificate = prove_onnx(voted, content, f"{name}.onnx", ensemble)
+    certificate = prove_onnx(voted, content, f"{name}.onnx", ensemble, max_cells)
     write_export(out_dir, {f"{name}.onnx": content}, certificate, voted)
     return OnnxExport(model=out_dir / f"{name}.onnx", certificate=out_dir / CERTIFICATE, ir=out_dir / ENSEMBLE)
 
