@@ -21,7 +21,7 @@ from foretail.features import splits
 from foretail.features.catalog import training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.forest import RandomForest
 from foretail.models.metrics import Score, scores
 from foretail.models.operating_point import OperatingPoint, choose_operating_point
