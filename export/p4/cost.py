@@ -1,0 +1,371 @@
+"""What an encoding costs on a target, and the cheapest one that fits.
+
+Counting, the same for every encoding: a TCAM row takes its key bits once (twice in a TCAM that matches ranges; without
+one, a range takes as many rows as it has prefixes), and its action data in SRAM. An exact row takes key and action data
+in SRAM. Default actions take no row. Blocks are taken whole. A stage holds tables of one step of the longest chain of
+dependent tables only, and additions and masks between tables take a stage per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product as combinations
+from typing import Literal
+
+from foretail.export.p4.encoding import (
+    DECISIONS,
+    Encoding,
+    FeatureCode,
+    VoteTable,
+    bitvector,
+    leaf_rows,
+    product,
+    score_bits,
+)
+from foretail.export.p4.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
+from foretail.export.p4.profile import Profile
+from foretail.features.errors import ForetailError
+from foretail.models.cells import Cells
+from foretail.models.ensemble import Ensemble
+
+__all__ = ["Candidate", "FeatureTable", "Plan", "TableCost", "plan", "table_cost"]
+
+MAX_PRODUCT_BOXES = 1 << 14
+MAX_PRODUCT_CELLS = 2 * 10**7  # only cells can prove a product
+MAX_COMBINATIONS = 256
+
+Mix = Literal["range", "lpm", "ternary", "exact", "mixed"]
+
+
+@dataclass(frozen=True)
+class TableCost:
+    """One table.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Of its key.
+    step : int
+        Position in the longest chain of dependent tables, from 1.
+    rows, expanded_rows : int
+        Before and after ranges became prefixes; equal without ranges.
+    key_bits, data_bits : int
+        Of one row.
+    tcam_bits, sram_bits, tcam_blocks, sram_blocks : int
+    """
+
+    name: str
+    kind: str
+    step: int
+    rows: int
+    expanded_rows: int
+    key_bits: int
+    data_bits: int
+    tcam_bits: int
+    sram_bits: int
+    tcam_blocks: int
+    sram_blocks: int
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The table of one feature's code words: kind of the key and rows."""
+
+    code: FeatureCode
+    kind: Kind
+    rows: Rows[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An encoding with its feature tables chosen, and what it costs.
+
+    Attributes
+    ----------
+    encoding : Encoding
+    features : tuple of FeatureTable
+    tables : tuple of TableCost
+        All tables, ``decide`` last.
+    cost : float
+        By the weights of the profile.
+    arithmetic_steps : int
+        Saturation, masks, additions and the comparison between and after the tables, one after the other.
+    stages : int
+        Needed, when nothing else is on the switch.
+    faults : tuple of str
+        Why it does not fit; empty when it does.
+    """
+
+    encoding: Encoding
+    features: tuple[FeatureTable, ...]
+    tables: tuple[TableCost, ...]
+    cost: float
+    arithmetic_steps: int
+    stages: int
+    faults: tuple[str, ...]
+
+    def total(self, field: str) -> int:
+        """Sum a field of :class:`TableCost` over all tables."""
+        return sum(int(getattr(table, field)) for table in self.tables)
+
+    @property
+    def mix(self) -> Mix:
+        """The kind of all feature tables, or ``mixed``."""
+        kinds = {table.kind for table in self.features}
+        return next(iter(kinds)) if len(kinds) == 1 else "mixed"
+
+    @property
+    def decode(self) -> str:
+        """Decision side in words."""
+        if self.encoding.decision != "bitvector":
+            return self.encoding.decision
+        kinds = {table.kind for table in self.encoding.votes if table.key}
+        return f"bitvector ({', '.join(sorted(kinds))})" if kinds else "bitvector"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chosen encoding.
+
+    Attributes
+    ----------
+    chosen : Candidate
+    considered : tuple of Candidate
+        The cheapest of every decision side and kind of feature tables, cheapest first.
+    reason : str
+        Why `chosen`, one sentence.
+    profile : Profile
+    score_bits : int
+    """
+
+    chosen: Candidate
+    considered: tuple[Candidate, ...]
+    reason: str
+    profile: Profile
+    score_bits: int
+
+
+def plan(ensemble: Ensemble, profile: Profile, encoding: str = "auto", decision: str = "auto") -> Plan:
+    """Return the cheapest encoding that fits, else the cheapest, with its faults.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        With votes.
+    profile : Profile
+    encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}
+        Kind of all feature tables; ``auto`` mixes them.
+    decision : {'auto', 'leaf_rows', 'product', 'bitvector'}
+
+    Raises
+    ------
+    ForetailError
+        On another name, or when the ensemble has no such encoding.
+    """
+    for what, value, allowed in (("encoding", encoding, KINDS), ("decision", decision, DECISIONS)):
+        if value not in ("auto", *allowed):
+            raise ForetailError(f"the P4 {what} is {value!r}: choose auto, {', '.join(allowed)}")
+    if ensemble.default_tau is None:
+        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+    width = score_bits(ensemble)
+    candidates = [
+        candidate
+        for side in _encodings(ensemble, profile, decision)
+        for candidate in _candidates(side, profile, encoding, width, [f.name for f in ensemble.features])
+    ]
+    if not candidates:
+        wanted = " and ".join(name for name in (encoding, decision) if name != "auto")
+        raise ForetailError(
+            f"the model has no P4 encoding with {wanted} of reasonable size: choose auto, fewer trees or a larger unit"
+        )
+    # The order of `candidates` breaks ties, so that the choice does not depend on chance.
+    ordered = sorted(candidates, key=lambda c: c.cost)
+    fitting = [c for c in ordered if not c.faults]
+    chosen = (fitting or ordered)[0]
+    best: dict[tuple[str, str], Candidate] = {}
+    for candidate in ordered:
+        best.setdefault((candidate.decode, candidate.mix), candidate)
+    considered = tuple(best.values())
+    return Plan(chosen, considered, _reason(chosen, ordered, considered, profile), profile, width)
+
+
+def table_cost(
+    name: str,
+    kind: str,
+    step: int,
+    rows: int,
+    key_bits: int,
+    data_bits: int,
+    profile: Profile,
+    expanded_rows: int | None = None,
+) -> TableCost:
+    """Return the cost of one table; `expanded_rows` are those of a range table when ranges become prefixes."""
+    expanded = rows if expanded_rows is None else expanded_rows
+    tcam_bits = tcam_blocks = 0
+    if kind == "none":  # no key: a default action alone
+        return TableCost(name, kind, step, 0, 0, 0, data_bits, 0, 0, 0, 0)
+    if kind == "exact":
+        sram_rows, sram_row_bits = rows, key_bits + data_bits
+    else:
+        native = kind == "range" and profile.range
+        tcam_rows, row_bits = (rows, 2 * key_bits) if native else (expanded, key_bits)
+        tcam_bits = tcam_rows * row_bits
+        tcam_blocks = _blocks(tcam_rows, row_bits, profile.tcam_block_rows, profile.tcam_block_bits)
+        sram_rows, sram_row_bits = tcam_rows, data_bits
+    sram_blocks = _blocks(sram_rows, sram_row_bits, profile.sram_block_rows, profile.sram_block_bits)
+    sram_bits = sram_rows * sram_row_bits
+    return TableCost(
+        name, kind, step, rows, expanded, key_bits, data_bits, tcam_bits, sram_bits, tcam_blocks, sram_blocks
+    )
+
+
+def _blocks(rows: int, bits: int, block_rows: int, block_bits: int) -> int:
+    return -(-bits // block_bits) * -(-rows // block_rows)
+
+
+def _encodings(ensemble: Ensemble, profile: Profile, decision: str) -> Iterator[Encoding]:
+    rows = leaf_rows(ensemble, profile.word_bits)
+    if decision in ("auto", "leaf_rows"):
+        yield rows
+    if decision in ("auto", "bitvector"):
+        yield bitvector(ensemble, profile.word_bits, "exact")
+        yield bitvector(ensemble, profile.word_bits, "ternary")
+    provable = Cells.of(ensemble).count <= MAX_PRODUCT_CELLS
+    if decision == "product" and not provable:
+        raise ForetailError(
+            "a product table of this model has too many cells to be proven: choose decision leaf_rows or fewer trees"
+        )
+    if decision in ("auto", "product") and len(ensemble.trees) > 1 and provable:
+        # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest.
+        limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees) if decision == "auto" else MAX_PRODUCT_BOXES
+        merged = product(ensemble, profile.word_bits, limit)
+        if merged is not None:
+            yield merged
+    elif decision == "product":
+        yield Encoding("product", rows.codes, rows.votes)
+
+
+def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, names: list[str]) -> Iterator[Candidate]:
+    options: list[list[tuple[FeatureTable, TableCost, float]]] = []
+    for code in encoding.codes:
+        of_feature = []
+        for kind in KINDS if kinds == "auto" else (kinds,):
+            rows = rows_of(code.intervals, kind, code.saturation)  # type: ignore[arg-type]
+            if rows is not None:
+                table = FeatureTable(code, kind, rows)  # type: ignore[arg-type]
+                cost = _feature_cost(table, names[code.feature], profile)
+                of_feature.append((table, cost, _weigh(cost, profile)))
+        # Ternary rows have a price beyond bits, an order: only fewer of them are a gain.
+        lpm = next((cost.rows for table, cost, _ in of_feature if table.kind == "lpm"), None)
+        options.append([o for o in of_feature if o[0].kind != "ternary" or lpm is None or o[1].rows < lpm])
+    votes = [_vote_cost(i, table, encoding, profile) for i, table in enumerate(encoding.votes) if table.key]
+    steps = 1 + bool(encoding.codes) + bool(votes)
+    decide = table_cost("decide", "none", steps, 0, 0, width, profile)
+    for choice in _choices(options):
+        tables = (*(cost for _, cost, _ in choice), *votes, decide)
+        arithmetic = _arithmetic_steps(encoding)
+        stages = _stages(tables, profile) + arithmetic
+        cost = sum(_weigh(table, profile) for table in tables)
+        features = tuple(table for table, _, _ in choice)
+        faults = _faults(tables, stages, encoding, width, profile)
+        yield Candidate(encoding, features, tables, cost, arithmetic, stages, tuple(faults))
+
+
+def _choices(
+    options: list[list[tuple[FeatureTable, TableCost, float]]],
+) -> Iterator[tuple[tuple[FeatureTable, TableCost, float], ...]]:
+    """Yield every combination of feature tables, or where these are too many the cheapest by each measure."""
+    count = 1
+    for of_feature in options:
+        count *= len(of_feature)
+    if count == 0:
+        return
+    if count <= MAX_COMBINATIONS:
+        yield from combinations(*options)
+        return
+    yield tuple(min(of_feature, key=lambda o: o[2]) for of_feature in options)  # costs add up: this is the cheapest
+    yield tuple(min(of_feature, key=lambda o: (o[1].tcam_blocks, o[2])) for of_feature in options)
+    yield tuple(min(of_feature, key=lambda o: (o[1].sram_blocks, o[2])) for of_feature in options)
+    for kind in KINDS:
+        uniform = [[o for o in of_feature if o[0].kind == kind] for of_feature in options]
+        if all(uniform):
+            yield tuple(of_feature[0] for of_feature in uniform)
+
+
+def _feature_cost(table: FeatureTable, name: str, profile: Profile) -> TableCost:
+    bits = table.code.intervals.bits
+    expanded = len(table.rows.rows)
+    if table.kind == "range":
+        expanded = sum(len(range_prefixes(row.first, row.second, bits)) for row in table.rows.rows)
+    data = sum(width for _, width in table.code.words)
+    return table_cost(f"t_{name}", table.kind, 1, len(table.rows.rows), bits, data, profile, expanded)
+
+
+def _vote_cost(index: int, table: VoteTable, encoding: Encoding, profile: Profile) -> TableCost:
+    name = "product" if encoding.decision == "product" else f"tree_{index}"
+    return table_cost(name, table.kind, 2, len(table.rows), table.key_bits, table.vote_bits, profile)
+
+
+def _weigh(table: TableCost, profile: Profile) -> float:
+    return (
+        profile.row_cost * table.rows
+        + profile.tcam_bit_cost * table.tcam_bits
+        + profile.sram_bit_cost * table.sram_bits
+    )
+
+
+def _arithmetic_steps(encoding: Encoding) -> int:
+    words: dict[int, int] = {}
+    for code in encoding.codes:
+        for word, _ in code.words:
+            words[word] = words.get(word, 0) + 1
+    masks = max(words.values()) if encoding.masks and words else 1
+    saturation, comparison = int(bool(encoding.codes)), 1
+    return saturation + (masks - 1).bit_length() + (len(encoding.votes) - 1).bit_length() + comparison
+
+
+def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
+    total = 0
+    for step in {table.step for table in tables}:
+        here = [table for table in tables if table.step == step]
+        needs = [1]
+        for used, offered in (
+            (len(here), profile.tables_per_stage),
+            (sum(table.tcam_blocks for table in here), profile.tcam_blocks),
+            (sum(table.sram_blocks for table in here), profile.sram_blocks),
+        ):
+            if offered is not None:
+                needs.append(-(-used // offered))
+        total += max(needs)
+    return total
+
+
+def _faults(
+    tables: tuple[TableCost, ...], stages: int, encoding: Encoding, width: int, profile: Profile
+) -> Iterator[str]:
+    if profile.stages is not None and stages > profile.stages:
+        yield f"it needs {stages} stages of {profile.stages}"
+    for table in tables:
+        if table.key_bits > profile.largest_key_bits:
+            yield f"the key of {table.name} has {table.key_bits} bits of {profile.largest_key_bits}"
+    if width > profile.largest_integer_bits:
+        yield f"the score has {width} bits of {profile.largest_integer_bits}"
+
+
+def _reason(chosen: Candidate, ordered: list[Candidate], considered: tuple[Candidate, ...], profile: Profile) -> str:
+    title = f"{chosen.decode} with {chosen.mix} feature tables"
+    if chosen.faults:
+        return f"nothing fits {profile.name}; {title} is the cheapest: {'; '.join(chosen.faults)}"
+    cheaper = ordered[0]
+    if cheaper is not chosen:
+        return f"{title} is the cheapest that fits {profile.name}; {cheaper.decode} does not: {cheaper.faults[0]}"
+    others = [c for c in considered if c is not chosen]
+    if not others:
+        return f"{title} is the only one"
+    rival = others[0]
+    return (
+        f"{title} costs {chosen.cost:,.0f} by the weights of {profile.name}, "
+        f"the next, {rival.decode} with {rival.mix}, {rival.cost:,.0f}"
+    )

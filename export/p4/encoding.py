@@ -1,0 +1,405 @@
+"""Encodings of an ensemble as tables: code words per feature, and what decides on them.
+
+Every feature is first saturated one above the model's largest cut on it, which no comparison can see. One table per
+feature then maps the saturated value to code words, and the decision side turns code words into votes:
+
+- ``leaf_rows``: a bit of a code word says on which side of a cut the feature is, or whether it is between two cuts.
+  One ternary row per box of equal votes and tree; the commonest vote of a tree has no rows, it is the default.
+- ``product``: the same, for the sum of all trees in one table.
+- ``bitvector``: one bit per box; the AND of the features' masks leaves the box that holds the input, if any.
+
+Bits that two trees need are there once, and bits that no row cares for are not there at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from foretail.export.p4.prefixes import Intervals, Row
+from foretail.models.boxes import leaf_boxes
+from foretail.models.ensemble import Ensemble
+
+__all__ = [
+    "DECISIONS",
+    "Decision",
+    "Encoding",
+    "FeatureCode",
+    "KeySlice",
+    "VoteTable",
+    "bitvector",
+    "leaf_rows",
+    "product",
+    "score_bits",
+]
+
+Decision = Literal["leaf_rows", "product", "bitvector"]
+DECISIONS: tuple[Decision, ...] = ("leaf_rows", "product", "bitvector")
+
+Words = tuple[int, ...]
+Bounds = tuple[tuple[int, int], ...]
+"""A box: inclusive (low, high) of every feature."""
+
+Column = tuple[int, int]
+"""A bit of a code word: 1 iff the feature is in this inclusive interval."""
+
+
+@dataclass(frozen=True)
+class FeatureCode:
+    """The code words of one feature.
+
+    Attributes
+    ----------
+    feature : int
+        Index in the ensemble.
+    saturation : int
+        The value that larger ones are replaced with.
+    words : tuple of (int, int)
+        Number and width of every word.
+    intervals : Intervals of tuple of int
+        The saturated value's width, and the words on every interval.
+    """
+
+    feature: int
+    saturation: int
+    words: tuple[tuple[int, int], ...]
+    intervals: Intervals[Words]
+
+
+@dataclass(frozen=True)
+class KeySlice:
+    """Bits ``high`` down to ``low`` of a code word: of a feature, or with None of the AND of all features' words."""
+
+    feature: int | None
+    word: int
+    high: int
+    low: int
+
+
+@dataclass(frozen=True)
+class VoteTable:
+    """One part of the score.
+
+    Attributes
+    ----------
+    key : tuple of KeySlice
+        Most significant first; empty when the part is `default` everywhere.
+    kind : {'ternary', 'exact'}
+    rows : tuple of Row of int
+        Disjoint; the label is the vote.
+    default : int
+    """
+
+    key: tuple[KeySlice, ...]
+    kind: Literal["ternary", "exact"]
+    rows: tuple[Row[int], ...]
+    default: int
+
+    @property
+    def key_bits(self) -> int:
+        """Width of the key."""
+        return sum(part.high - part.low + 1 for part in self.key)
+
+    @property
+    def signed(self) -> bool:
+        """Whether votes are stored in two's complement."""
+        return min((row.label for row in self.rows), default=0) < 0 or self.default < 0
+
+    @property
+    def vote_bits(self) -> int:
+        """Width of the votes as action data."""
+        votes = [self.default, *(row.label for row in self.rows)]
+        return max(max(v.bit_length() if v >= 0 else (~v).bit_length() for v in votes) + self.signed, 1)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """An ensemble as tables, before the kind of the feature tables is chosen.
+
+    Attributes
+    ----------
+    decision : {'leaf_rows', 'product', 'bitvector'}
+    codes : tuple of FeatureCode
+        Of the features that matter.
+    votes : tuple of VoteTable
+        Their sum is the score; one per tree, or a single one with ``product``.
+    masks : tuple of (int, int)
+        With ``bitvector``, number and width of the words that are the AND of all features'.
+    """
+
+    decision: Decision
+    codes: tuple[FeatureCode, ...]
+    votes: tuple[VoteTable, ...]
+    masks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Boxes of one part of the score that do not have its default vote."""
+
+    boxes: tuple[Bounds, ...]
+    votes: tuple[int, ...]
+    default: int
+
+
+def score_bits(ensemble: Ensemble) -> int:
+    """Return the smallest multiple of 8 bits that holds tau and every sum of some trees' votes, also less one."""
+    votes = [tree.votes[tree.leaves] for tree in ensemble.trees if tree.votes is not None]
+    high = sum(max(0, int(v.max())) for v in votes)
+    low = sum(min(0, int(v.min())) for v in votes) - 1
+    assert ensemble.default_tau is not None
+    low, high = min(low, ensemble.default_tau), max(high, ensemble.default_tau)
+    bits = max((~low).bit_length(), high.bit_length()) + 1
+    return -(-bits // 8) * 8
+
+
+def leaf_rows(ensemble: Ensemble, word_bits: int) -> Encoding:
+    """Return the encoding with one table per tree."""
+    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows")
+
+
+def product(ensemble: Ensemble, word_bits: int, max_boxes: int) -> Encoding | None:
+    """Return the encoding with one table for the sum of all trees; None when it takes more than `max_boxes` boxes."""
+    part = _sum_part(ensemble, max_boxes)
+    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product")
+
+
+def bitvector(ensemble: Ensemble, word_bits: int, kind: Literal["ternary", "exact"]) -> Encoding:
+    """Return the encoding with one bit per box; `kind` is that of the tables that decode the surviving bit."""
+    parts = _tree_parts(ensemble)
+    columns: dict[int, dict[int, Column]] = defaultdict(dict)  # feature -> bit -> where it is set
+    votes, start = [], 0
+    tops = _tops(ensemble)
+    for part in parts:
+        for bit, box in enumerate(part.boxes, start):
+            for feature, (low, high) in enumerate(box):
+                if (low, high) != (0, tops[feature]):
+                    columns[feature][bit] = (low, high)
+        count = len(part.boxes)
+        key = tuple(
+            KeySlice(
+                None, word, min(start + count - 1 - word * word_bits, word_bits - 1), max(start - word * word_bits, 0)
+            )
+            for word in range((start + count - 1) // word_bits, start // word_bits - 1, -1)
+        )
+        full = (1 << count) - 1
+        rows = [Row(1 << i, full if kind == "exact" else 1 << i, vote) for i, vote in enumerate(part.votes)]
+        votes.append(VoteTable(key if count else (), kind, tuple(rows), part.default))
+        start += count
+    masks = tuple((word, min(word_bits, start - word * word_bits)) for word in range(-(-start // word_bits)))
+    codes = []
+    for feature in sorted(columns):
+        cuts = _cuts(columns[feature].values(), tops[feature])
+        words = tuple(mask for mask in masks if any(bit // word_bits == mask[0] for bit in columns[feature]))
+        everywhere = {word: (1 << width) - 1 for word, width in masks}
+        labels = []
+        for point in (0, *(cut + 1 for cut in cuts)):
+            word_values = dict(everywhere)
+            for bit, (low, high) in columns[feature].items():
+                if not low <= point <= high:
+                    word_values[bit // word_bits] &= ~(1 << bit % word_bits)
+            labels.append(tuple(word_values[word] for word, _ in words))
+        codes.append(_code(feature, cuts, words, labels))
+    return Encoding("bitvector", tuple(codes), tuple(votes), masks)
+
+
+def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision) -> Encoding:
+    tops = _tops(ensemble)
+    places: list[dict[Column, int]] = []  # per feature, the bit of every column
+    literals: list[dict[Column, tuple[tuple[Column, bool], ...]]] = []
+    for feature in range(len(tops)):
+        # Neighbouring bits where possible for what one tree asks: its key is then made of few slices.
+        sides = list(dict.fromkeys(box[feature] for part in parts for box in part.boxes))
+        chosen = _literals(sides, tops[feature])
+        literals.append(chosen)
+        used = dict.fromkeys(column for side in sides for column, _ in chosen[side])
+        places.append({column: place for place, column in enumerate(used)})
+    votes = []
+    for part in parts:
+        wanted = [
+            [(feature, *literal) for feature, side in enumerate(box) for literal in literals[feature][side]]
+            for box in part.boxes
+        ]
+        bits = sorted(
+            {(feature, places[feature][column]) for row in wanted for feature, column, _ in row}, reverse=True
+        )
+        place = {bit: len(bits) - 1 - i for i, bit in enumerate(bits)}
+        rows = []
+        for row, vote in zip(wanted, part.votes, strict=True):
+            value = mask = 0
+            for feature, column, holds in row:
+                bit = 1 << place[feature, places[feature][column]]
+                mask |= bit
+                value |= bit if holds else 0
+            rows.append(Row(value, mask, vote))
+        votes.append(VoteTable(_slices(bits, word_bits), "ternary", tuple(rows), part.default))
+    codes = []
+    for feature, columns in enumerate(places):
+        if columns:
+            cuts = _cuts(columns, tops[feature])
+            count = len(columns)
+            words = tuple((w, min(word_bits, count - w * word_bits)) for w in range(-(-count // word_bits)))
+            labels = []
+            for point in (0, *(cut + 1 for cut in cuts)):
+                code = sum(1 << place for (low, high), place in columns.items() if low <= point <= high)
+                labels.append(tuple(code >> (w * word_bits) & ((1 << width) - 1) for w, width in words))
+            codes.append(_code(feature, cuts, words, labels))
+    return Encoding(decision, tuple(codes), tuple(votes))
+
+
+def _literals(sides: Sequence[Column], top: int) -> dict[Column, tuple[tuple[Column, bool], ...]]:
+    """Choose, for every interval that a box asks of a feature, the columns to test.
+
+    "x >= low" and "x <= high" are one bit each, which other boxes may ask as well; an interval with both bounds is
+    either those two bits or a bit of its own, when that makes fewer.
+    """
+    above = {low for low, high in sides if low > 0 and high == top} | {
+        high + 1 for low, high in sides if low == 0 and high < top
+    }
+    chosen: dict[Column, tuple[tuple[Column, bool], ...]] = {}
+    between = [(low, high) for low, high in sides if low > 0 and high < top]
+    # Bounds that many intervals share come first, so that a bit of one's own is left to the lonely ones.
+    shared = Counter(bound for low, high in between for bound in (low, high + 1))
+    for low, high in sorted(between, key=lambda side: (-min(shared[side[0]], shared[side[1] + 1]), side)):
+        missing = {low, high + 1} - above
+        if len(missing) <= 1 or min(shared[bound] for bound in missing) > 1:
+            above |= missing
+        else:
+            chosen[low, high] = (((low, high), True),)
+    for low, high in sides:
+        if (low, high) not in chosen:
+            chosen[low, high] = tuple(
+                ((bound, top), holds)
+                for bound, holds, asked in ((low, True, low > 0), (high + 1, False, high < top))
+                if asked
+            )
+    return chosen
+
+
+def _slices(bits: Sequence[tuple[int, int]], word_bits: int) -> tuple[KeySlice, ...]:
+    """Join (feature, bit) pairs, in decreasing order, to slices of code words."""
+    slices: list[KeySlice] = []
+    for feature, bit in bits:
+        word, place = divmod(bit, word_bits)
+        last = slices[-1] if slices else None
+        if last is not None and (last.feature, last.word, last.low) == (feature, word, place + 1):
+            slices[-1] = KeySlice(feature, word, last.high, place)
+        else:
+            slices.append(KeySlice(feature, word, place, place))
+    return tuple(slices)
+
+
+def _code(feature: int, cuts: list[int], words: tuple[tuple[int, int], ...], labels: list[Words]) -> FeatureCode:
+    saturation = cuts[-1] + 1
+    bits = saturation.bit_length()
+    return FeatureCode(feature, saturation, words, Intervals.of(bits, (*cuts, (1 << bits) - 1), labels))
+
+
+def _cuts(columns: Iterable[Column], top: int) -> list[int]:
+    """Return b, increasing, such that some column changes between b and b + 1."""
+    columns = list(columns)
+    return sorted({low - 1 for low, _ in columns if low > 0} | {high for _, high in columns if high < top})
+
+
+def _tops(ensemble: Ensemble) -> list[int]:
+    return [(1 << feature.bits) - 1 for feature in ensemble.features]
+
+
+def _tree_parts(ensemble: Ensemble) -> list[_Part]:
+    parts = []
+    for tree in ensemble.trees:
+        leaves = leaf_boxes(tree, ensemble.features)
+        bounds = np.stack([leaves.low, leaves.high], axis=2).tolist()
+        parts.append(_part([tuple((low, high) for low, high in box) for box in bounds], leaves.votes.tolist()))
+    return parts
+
+
+def _part(boxes: Sequence[Bounds], votes: Sequence[int]) -> _Part:
+    """Merge neighbouring boxes of one vote, and leave out those of the vote that has most."""
+    by_vote: dict[int, list[Bounds]] = defaultdict(list)
+    for box, vote in zip(boxes, votes, strict=True):
+        by_vote[vote].append(box)
+    merged = {vote: _merge(of_vote) for vote, of_vote in by_vote.items()}
+    default = min(merged, key=lambda vote: (-len(merged[vote]), abs(vote), vote))
+    rows = [(box, vote) for vote in sorted(merged) if vote != default for box in merged[vote]]
+    return _Part(tuple(box for box, _ in rows), tuple(vote for _, vote in rows), default)
+
+
+def _merge(boxes: list[Bounds]) -> list[Bounds]:
+    """Join boxes that touch in one feature and agree in the others, until there are none."""
+    again = True
+    while again:
+        again = False
+        for feature in range(len(boxes[0])):
+            beside: dict[tuple[Bounds, Bounds], list[tuple[int, int]]] = defaultdict(list)
+            for box in boxes:
+                beside[box[:feature], box[feature + 1 :]].append(box[feature])
+            joined: list[Bounds] = []
+            for (before, after), sides in beside.items():
+                sides.sort()
+                run = sides[0]
+                for side in sides[1:]:
+                    if side[0] == run[1] + 1:
+                        run = (run[0], side[1])
+                        again = True
+                    else:
+                        joined.append((*before, run, *after))
+                        run = side
+                joined.append((*before, run, *after))
+            boxes = joined
+    return boxes
+
+
+_SumNode = int | tuple[int, int, "_SumNode", "_SumNode"]
+
+
+def _sum_part(ensemble: Ensemble, max_boxes: int) -> _Part | None:
+    """Return the sum of all trees as one tree's boxes, equal subtrees merged; None above `max_boxes` leaves."""
+    left_boxes = max_boxes
+
+    def walk(index: int, node: int, box: Bounds, total: int) -> _SumNode | None:
+        nonlocal left_boxes
+        if index == len(ensemble.trees):
+            left_boxes -= 1
+            return total if left_boxes >= 0 else None
+        tree = ensemble.trees[index]
+        feature = int(tree.feature[node])
+        if feature < 0:
+            assert tree.votes is not None
+            return walk(index + 1, 0, box, total + int(tree.votes[node]))
+        cut, (low, high) = int(tree.cut[node]), box[feature]
+        if cut >= high:
+            return walk(index, int(tree.left[node]), box, total)
+        if cut < low:
+            return walk(index, int(tree.right[node]), box, total)
+        below = walk(index, int(tree.left[node]), (*box[:feature], (low, cut), *box[feature + 1 :]), total)
+        if below is None:
+            return None
+        above = walk(index, int(tree.right[node]), (*box[:feature], (cut + 1, high), *box[feature + 1 :]), total)
+        if above is None:
+            return None
+        return below if below == above else (feature, cut, below, above)
+
+    everything: Bounds = tuple((0, top) for top in _tops(ensemble))
+    root = walk(0, 0, everything, 0)
+    if root is None:
+        return None
+    boxes: list[Bounds] = []
+    votes: list[int] = []
+
+    def list_boxes(node: _SumNode, box: Bounds) -> None:
+        if isinstance(node, int):
+            boxes.append(box)
+            votes.append(node)
+            return
+        feature, cut, below, above = node
+        low, high = box[feature]
+        list_boxes(below, (*box[:feature], (low, cut), *box[feature + 1 :]))
+        list_boxes(above, (*box[:feature], (cut + 1, high), *box[feature + 1 :]))
+
+    list_boxes(root, everything)
+    return _part(boxes, votes)

@@ -1,0 +1,187 @@
+"""Rows for one integer key: a map from intervals to labels as ranges, minimal prefixes, ternary or exact rows.
+
+The key's values ``0 .. 2**bits - 1`` are cut into intervals, each with a label. Every table is total: one label is the
+default and has no rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+__all__ = ["KINDS", "MAX_EXACT_ROWS", "Intervals", "Kind", "Row", "Rows", "range_prefixes", "rows_of"]
+
+Kind = Literal["range", "lpm", "ternary", "exact"]
+KINDS: tuple[Kind, ...] = ("range", "lpm", "ternary", "exact")
+
+MAX_EXACT_ROWS = 1 << 16
+
+Label = TypeVar("Label", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Intervals(Generic[Label]):
+    """A function of one key: `labels[i]` up to and including `uppers[i]`, after `uppers[i - 1]`.
+
+    Attributes
+    ----------
+    bits : int
+        Width of the key.
+    uppers : tuple of int
+        Increasing; the last is ``2**bits - 1``.
+    labels : tuple
+        Neighbours differ.
+    """
+
+    bits: int
+    uppers: tuple[int, ...]
+    labels: tuple[Label, ...]
+
+    @classmethod
+    def of(cls, bits: int, uppers: Sequence[int], labels: Sequence[Label]) -> Intervals[Label]:
+        """Return the intervals with equal neighbours merged."""
+        kept = [i for i in range(len(labels)) if i == len(labels) - 1 or labels[i] != labels[i + 1]]
+        return cls(bits, tuple(uppers[i] for i in kept), tuple(labels[i] for i in kept))
+
+    def bounds(self) -> list[tuple[int, int, Label]]:
+        """Return (low, high, label) of every interval."""
+        lows = (0, *(upper + 1 for upper in self.uppers))
+        return list(zip(lows, self.uppers, self.labels, strict=False))
+
+
+@dataclass(frozen=True)
+class Row(Generic[Label]):
+    """One row: key in ``[first, second]`` of a range table, else ``key & second == first``."""
+
+    first: int
+    second: int
+    label: Label
+
+
+@dataclass(frozen=True)
+class Rows(Generic[Label]):
+    """The rows of a table, first match first, and the label of keys that match none."""
+
+    rows: tuple[Row[Label], ...]
+    default: Label
+
+
+def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label] | None:
+    """Return the rows of a table, or None when an exact one would have more than 2**16.
+
+    Parameters
+    ----------
+    intervals : Intervals
+    kind : {'range', 'lpm', 'ternary', 'exact'}
+        ``lpm`` has as few prefixes as any prefix table can have; ``ternary`` has at most as many rows.
+    largest : int
+        Keys above never occur, which matters to ``exact`` only.
+    """
+    if kind == "range":
+        return _ranges(intervals)
+    if kind == "lpm":
+        return _minimal_prefixes(intervals)
+    if kind == "ternary":
+        return _ternary(intervals)
+    return _exact(intervals, largest)
+
+
+def range_prefixes(low: int, high: int, bits: int) -> list[tuple[int, int]]:
+    """Return the fewest prefixes (value, mask) that together are ``[low, high]``, in increasing order."""
+    found = []
+    full = (1 << bits) - 1
+    while low <= high:
+        size = min(low & -low if low else 1 << bits, 1 << ((high - low + 1).bit_length() - 1))
+        found.append((low, full ^ (size - 1)))
+        low += size
+    return found
+
+
+def _ranges(intervals: Intervals[Label]) -> Rows[Label]:
+    # The default saves the rows of its label; of equals, those that expand to most prefixes.
+    saved: Counter[Label] = Counter()
+    for low, high, label in intervals.bounds():
+        saved[label] += (1 << 20) + len(range_prefixes(low, high, intervals.bits))
+    default = saved.most_common(1)[0][0]
+    return Rows(tuple(Row(*bound) for bound in intervals.bounds() if bound[2] != default), default)
+
+
+def _exact(intervals: Intervals[Label], largest: int) -> Rows[Label] | None:
+    inside = [(low, min(high, largest), label) for low, high, label in intervals.bounds() if low <= largest]
+    saved: Counter[Label] = Counter()
+    for low, high, label in inside:
+        saved[label] += high - low + 1
+    default = saved.most_common(1)[0][0]
+    if sum(saved.values()) - saved[default] > MAX_EXACT_ROWS:
+        return None
+    full = (1 << intervals.bits) - 1
+    values = [(v, label) for low, high, label in inside if label != default for v in range(low, high + 1)]
+    return Rows(tuple(Row(value, full, label) for value, label in values), default)
+
+
+@dataclass(frozen=True)
+class _Node(Generic[Label]):
+    """A prefix, the labels that its rows can hand down at the least cost, and its halves unless one label covers it."""
+
+    best: frozenset[Label]
+    halves: tuple[_Node[Label], _Node[Label]] | None
+
+
+def _minimal_prefixes(intervals: Intervals[Label]) -> Rows[Label]:
+    """Optimal Routing Table Constructor (Draves, King, Venkatachary, Zill, INFOCOM 1999); the root is the default."""
+    uppers, labels, bits = intervals.uppers, intervals.labels, intervals.bits
+
+    def node(low: int, size: int, first: int, last: int) -> _Node[Label]:
+        if first == last:
+            return _Node(frozenset([labels[first]]), None)
+        middle = low + size // 2
+        split = bisect_left(uppers, middle - 1)  # holds the left half's last value
+        right = split if uppers[split] > middle - 1 else split + 1
+        halves = node(low, size // 2, first, split), node(middle, size // 2, right, last)
+        common = halves[0].best & halves[1].best
+        return _Node(common or halves[0].best | halves[1].best, halves)
+
+    rows: list[Row[Label]] = []
+    order = {label: i for i, label in reversed(list(enumerate(labels)))}  # the first choice everywhere: same text
+
+    def emit(at: _Node[Label], low: int, size: int, inherited: Label) -> None:
+        if inherited not in at.best:
+            inherited = min(at.best, key=lambda label: order[label])
+            rows.append(Row(low, ((1 << bits) - 1) ^ (size - 1), inherited))
+        if at.halves is not None:
+            emit(at.halves[0], low, size // 2, inherited)
+            emit(at.halves[1], low + size // 2, size // 2, inherited)
+
+    root = node(0, 1 << bits, 0, len(labels) - 1)
+    default = min(root.best, key=lambda label: order[label])
+    emit(root, 0, 1 << bits, default)
+    return Rows(tuple(sorted(rows, key=lambda row: (-row.second, row.first))), default)
+
+
+def _ternary(intervals: Intervals[Label]) -> Rows[Label]:
+    """Merge, among the disjoint prefixes of one length, rows of one label that differ in one bit, again and again."""
+    prefixes = _minimal_prefixes(intervals)
+    by_length: dict[int, list[Row[Label]]] = defaultdict(list)
+    for row in prefixes.rows:
+        by_length[row.second].append(row)
+    merged: list[Row[Label]] = []
+    for mask in sorted(by_length, reverse=True):
+        rows = {(row.first, row.second): row.label for row in by_length[mask]}
+        again = True
+        while again:
+            again = False
+            for (value, cared), label in sorted(rows.items(), key=lambda item: item[0]):
+                if (value, cared) not in rows:
+                    continue
+                for bit in (1 << b for b in range(intervals.bits)):
+                    other = (value ^ bit, cared)
+                    if cared & bit and rows.get(other) == label:
+                        del rows[value, cared], rows[other]
+                        rows[value & ~bit, cared & ~bit] = label
+                        again = True
+                        break
+        merged += [Row(value, cared, label) for (value, cared), label in sorted(rows.items(), key=lambda item: item[0])]
+    return Rows(tuple(merged), prefixes.default)

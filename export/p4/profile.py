@@ -1,0 +1,99 @@
+"""Target profiles: what a switch offers to tables, as YAML files that users can write themselves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from foretail.features.errors import ForetailError
+
+__all__ = ["Profile", "load_profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a target offers; None means without limit.
+
+    Attributes
+    ----------
+    name, note : str
+        For reports; the note says where the numbers come from.
+    stages, tables_per_stage : int or None
+        Match stages in a row, and tables that one stage can hold.
+    tcam_blocks, sram_blocks : int or None
+        Memory blocks of one stage.
+    tcam_block_rows, tcam_block_bits, sram_block_rows, sram_block_bits : int
+        Size of a block; a table takes whole blocks.
+    range : bool
+        Whether the TCAM matches ranges; a range row then takes twice its key bits (both bounds), else its prefixes.
+    largest_key_bits : int
+        Widest key of a table.
+    largest_integer_bits : int
+        Widest integer that can be added and compared, at most 64.
+    word_bits : int
+        Code words and masks are cut into fields of so many bits, at most 64.
+    row_cost, tcam_bit_cost, sram_bit_cost : float
+        Weights of the cost model that chooses between encodings, not negative.
+    """
+
+    name: str
+    note: str
+    stages: int | None
+    tables_per_stage: int | None
+    tcam_blocks: int | None
+    tcam_block_rows: int
+    tcam_block_bits: int
+    sram_blocks: int | None
+    sram_block_rows: int
+    sram_block_bits: int
+    range: bool
+    largest_key_bits: int
+    largest_integer_bits: int
+    word_bits: int
+    row_cost: float
+    tcam_bit_cost: float
+    sram_bit_cost: float
+
+    def __post_init__(self) -> None:
+        for field, value in asdict(self).items():
+            if isinstance(value, float):
+                if not 0 <= value < float("inf"):
+                    raise ForetailError(f"{field} of the P4 profile {self.name} is {value}: set it to a number >= 0")
+            elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise ForetailError(f"{field} of the P4 profile {self.name} is {value}: set it to at least 1")
+        for field in ("largest_integer_bits", "word_bits"):
+            if not 8 <= getattr(self, field) <= 64:
+                raise ForetailError(f"{field} of the P4 profile {self.name} is not between 8 and 64: change it")
+
+
+def load_profile(profile: str) -> Profile:
+    """Return a profile that Foretail brings (``v1model``, ``rmt``), or that of a YAML file, given by its path.
+
+    Raises
+    ------
+    ForetailError
+        When there is none of that name, or the file does not hold exactly the fields of :class:`Profile`.
+    """
+    folder = resources.files(__package__) / "profiles"
+    known = sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+    try:
+        text = (folder / f"{profile}.yaml" if profile in known else Path(profile)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ForetailError(
+            f"there is no P4 profile {profile!r}: choose {' or '.join(known)}, or pass the path of a YAML file"
+        ) from None
+    try:
+        found = OmegaConf.to_container(OmegaConf.create(text))
+        if not isinstance(found, dict) or set(found) != {field.name for field in fields(Profile)}:
+            raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))
+        merged = OmegaConf.merge(OmegaConf.structured(Profile), found)
+    except (OmegaConfBaseException, ValueError) as error:
+        reason = " ".join(str(error).split("\n")[0].split())
+        raise ForetailError(f"the P4 profile {profile!r} is not valid ({reason}): start from v1model.yaml") from None
+    values = OmegaConf.to_container(merged)
+    assert isinstance(values, dict)
+    return Profile(**{str(name): value for name, value in values.items()})

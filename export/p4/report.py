@@ -1,0 +1,123 @@
+"""The resource report of a plan: what it takes, why it was chosen, and what to shrink when it does not fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from foretail.export.p4.cost import Candidate, Plan
+from foretail.models.ensemble import Ensemble
+
+__all__ = ["report_document", "report_json", "report_text", "shrink"]
+
+TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
+
+
+def report_document(ensemble: Ensemble, plan: Plan) -> dict[str, Any]:
+    """Return every figure, JSON-like."""
+    return {
+        "schema": "foretail.p4_report",
+        "version": 1,
+        "ir_sha256": ensemble.sha256,
+        "profile": asdict(plan.profile),
+        "reason": plan.reason,
+        "score_bits": plan.score_bits,
+        "chosen": _summary(plan.chosen),
+        "tables": [asdict(table) for table in plan.chosen.tables],
+        "considered": [_summary(candidate) for candidate in plan.considered],
+        "shrink": shrink(ensemble, plan) if plan.chosen.faults else [],
+    }
+
+
+def report_json(ensemble: Ensemble, plan: Plan) -> str:
+    """Return the text of ``report.json``."""
+    return json.dumps(report_document(ensemble, plan), indent=2) + "\n"
+
+
+def report_text(ensemble: Ensemble, plan: Plan) -> str:
+    """Return the report as a table to print."""
+    chosen = plan.chosen
+    lines = [f"P4 tables on {plan.profile.name} ({plan.profile.note})", plan.reason, ""]
+    heading = ("table", "key", "rows", "expanded", "key bits", "data bits", "TCAM bits", "SRAM bits")
+    rows = [
+        (t.name, t.kind, t.rows, t.expanded_rows, t.key_bits, t.data_bits, t.tcam_bits, t.sram_bits)
+        for t in chosen.tables
+    ]
+    rows.append(("total", "", *(chosen.total(f) for f in ("rows", "expanded_rows")), "", "", *_bits(chosen)))
+    lines += _columns(heading, rows)
+    chain = max(table.step for table in chosen.tables)
+    lines += [
+        "",
+        f"longest chain {chain} tables, {chosen.arithmetic_steps} steps of arithmetic, {chosen.stages} stages",
+    ]
+    lines += ["", "considered:"]
+    heading = ("decision", "feature tables", "rows", "expanded", "TCAM bits", "SRAM bits", "stages", "cost", "fits")
+    rows = [
+        (c.decode, c.mix, c.total("rows"), c.total("expanded_rows"), *_bits(c), c.stages, f"{c.cost:,.0f}", _fits(c))
+        for c in plan.considered
+    ]
+    lines += _columns(heading, rows)
+    if chosen.faults:
+        lines += ["", *shrink(ensemble, plan)]
+    return "\n".join(lines) + "\n"
+
+
+def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:
+    """Return what to change so that the plan fits, most promising first, one phrase each."""
+    chosen, profile = plan.chosen, plan.profile
+    advice = []
+    if profile.stages is not None and chosen.stages > profile.stages:
+        advice.append(f"stages must fall to {profile.stages / chosen.stages:.0%}")
+    if chosen.features:
+        names = {f"t_{f.name}": f for f in ensemble.features}
+        tables = [table for table in chosen.tables if table.name in names]
+        dearest = max(tables, key=lambda table: table.tcam_bits + table.sram_bits)
+        bits = sum(table.tcam_bits + table.sram_bits for table in chosen.tables)
+        feature = names[dearest.name]
+        advice.append(
+            f"feature {feature.name} takes {(dearest.tcam_bits + dearest.sram_bits) / bits:.0%} of all bits"
+            + (f" at {feature.params}: collect with a larger cell_bytes" if "cell_bytes=" in feature.params else "")
+        )
+    widest = max(chosen.tables, key=lambda table: table.key_bits)
+    if widest.key_bits > profile.largest_key_bits:
+        advice.append(f"{widest.name} has a key of {widest.key_bits} bits: train trees of fewer leaves")
+    if plan.score_bits > profile.largest_integer_bits:
+        advice.append("the score is too wide: export with fewer vote bits")
+    return [*advice, f"train fewer than {len(ensemble.trees)} trees or less depth"]
+
+
+def _summary(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "decision": candidate.decode,
+        "feature_tables": candidate.mix,
+        **{field: candidate.total(field) for field in TOTALS},
+        "tables": len(candidate.tables),
+        "largest_key_bits": max(table.key_bits for table in candidate.tables),
+        "longest_chain": max(table.step for table in candidate.tables),
+        "arithmetic_steps": candidate.arithmetic_steps,
+        "stages": candidate.stages,
+        "cost": candidate.cost,
+        "fits": not candidate.faults,
+        "faults": list(candidate.faults),
+    }
+
+
+def _bits(candidate: Candidate) -> tuple[int, int]:
+    return candidate.total("tcam_bits"), candidate.total("sram_bits")
+
+
+def _fits(candidate: Candidate) -> str:
+    return "no" if candidate.faults else "yes"
+
+
+def _columns(heading: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
+    table = [heading, *(tuple(f"{v:,}" if isinstance(v, int) else str(v) for v in row) for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(heading))]
+    text = {i for i in range(len(heading)) if any(isinstance(row[i], str) and row[i] for row in rows)}
+    return [
+        "  ".join(
+            cell.ljust(w) if i in text else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
