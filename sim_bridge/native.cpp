@@ -27,6 +27,7 @@
 #include "buffer/late_qd.hpp"
 #include "buffer/records.hpp"
 #include "buffer/run.hpp"
+#include "buffer/tree.hpp"
 #include "buffer/types.hpp"
 
 namespace nb = nanobind;
@@ -320,6 +321,22 @@ nb::dict late_qd(Port ports, Bytes buffer, Column<std::int64_t> slot, Column<std
     return out;
 }
 
+nb::ndarray<nb::numpy, std::int64_t> tree_leaves(
+    Column<std::int32_t> feature, Column<std::int64_t> cut, Column<std::int32_t> left, Column<std::int32_t> right,
+    nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> x) {
+    const std::size_t n = feature.shape(0), rows = x.shape(0), inputs = x.shape(1);
+    const Tree tree{feature.data(), cut.data(), left.data(), right.data(), n};
+    if (cut.shape(0) != n || left.shape(0) != n || right.shape(0) != n || !tree.can_be_walked(inputs)) {
+        throw std::invalid_argument("the arrays are no tree over the columns of x");
+    }
+    std::vector<std::int64_t> leaves(rows);
+    {
+        nb::gil_scoped_release release;
+        for (std::size_t row = 0; row < rows; ++row) leaves[row] = tree.leaf(x.data() + row * inputs);
+    }
+    return owned(std::move(leaves), {rows});
+}
+
 /// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class Replay {
 public:
@@ -520,6 +537,9 @@ NB_MODULE(_native, m) {
           "victim"_a = "tail", "seed"_a = 0, "alpha"_a = one_alpha, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
           "low_pass_slots"_a = 1024, "average_shift"_a = 5, "labels"_a = true, "features"_a = false,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
+    m.def("tree_leaves", &tree_leaves, "feature"_a.noconvert(), "cut"_a.noconvert(), "left"_a.noconvert(),
+          "right"_a.noconvert(), "x"_a.noconvert(),
+          "Index of the leaf that every row reaches in a tree of parallel arrays (docs/ensemble.md): int64[rows].");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")

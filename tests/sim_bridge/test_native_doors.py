@@ -9,7 +9,7 @@ import pytest
 
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
-from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, record_layout, slotted
+from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, record_layout, slotted, tree_leaves
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",
@@ -241,3 +241,28 @@ def test_every_record_layout_has_its_dtype() -> None:
 
 def test_feature_names_are_the_catalog_in_its_order() -> None:
     assert feature_names() == [feature.name for feature in FEATURES]
+
+
+def _stump(**changes: list[int]) -> tuple[Any, ...]:
+    columns = {"feature": [1, -1, -1], "cut": [7, 0, 0], "left": [1, -1, -1], "right": [2, -1, -1]} | changes
+    return tuple(np.array(v, np.int64 if name == "cut" else np.int32) for name, v in columns.items())
+
+
+def test_a_tree_sends_each_row_to_its_leaf() -> None:
+    assert tree_leaves(*_stump(), np.array([[9, 7], [0, 8]])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feature": [2, -1, -1]},
+        {"left": [0, -1, -1]},
+        {"right": [3, -1, -1]},
+        {"right": [-1, -1, -1]},
+        {"cut": [7, 0]},
+        {"feature": [], "cut": [], "left": [], "right": []},
+    ],
+)
+def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
+    with pytest.raises(ValueError, match="no tree over the columns"):
+        tree_leaves(*_stump(**changes), np.array([[9, 7], [0, 8]]))
