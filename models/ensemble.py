@@ -22,9 +22,9 @@ from typing import Any, Literal
 import jsonschema
 import numpy as np
 import numpy.typing as npt
-import treelite
 
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge._native import tree_leaves
 
 __all__ = ["Ensemble", "FeatureInput", "Tree", "dyadic_text"]
 
@@ -39,7 +39,6 @@ MAX_TREES = 1 << 14
 """So many 48-bit digits sum in an int64."""
 
 _LIMB_BITS = 48
-_LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
 
 
 @dataclass(frozen=True)
@@ -104,14 +103,8 @@ class Tree:
 
     def leaf(self, x: IntArray) -> IntArray:
         """Return the leaf that every row of `x`, int64[rows, features], reaches: int64[rows]."""
-        node = np.zeros(len(x), np.int64)
-        rows = np.flatnonzero(self.feature[node] >= 0)
-        while rows.size:
-            at = node[rows]
-            goes_left = x[rows, self.feature[at]] <= self.cut[at]
-            node[rows] = np.where(goes_left, self.left[at], self.right[at])
-            rows = rows[self.feature[node[rows]] >= 0]
-        return node
+        leaves: IntArray = tree_leaves(self.feature, self.cut, self.left, self.right, np.ascontiguousarray(x))
+        return leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,68 +376,6 @@ class Ensemble:
             raise ForetailError(f"{path} cannot be read: pass the ensemble.json that training wrote") from None
         return cls.from_json(text, source=str(path))
 
-    # -- trained models ------------------------------------------------------------------------------------------
-
-    @classmethod
-    def from_treelite(
-        cls,
-        model: treelite.Model,
-        features: Sequence[FeatureInput],
-        probability_threshold: float = 0.5,
-        origin: Mapping[str, OriginValue] | None = None,
-    ) -> Ensemble:
-        """Read a trained binary classifier: a forest of class probabilities, or boosted trees with a logistic link.
-
-        Parameters
-        ----------
-        model : treelite.Model
-            From any treelite front end; class 1 is "drop".
-        features : sequence of FeatureInput
-            The model's columns in training order.
-        probability_threshold : float
-            Drop iff the drop probability exceeds this number of (0, 1). For boosted trees only 0.5, whose logit, 0,
-            is the one that is a dyadic rational.
-        origin : mapping, optional
-            See :class:`Ensemble`.
-
-        Raises
-        ------
-        ForetailError
-            When the model is of another kind, has categorical splits, does not fit `features`, or has a cut outside
-            a feature's declared range.
-        """
-        header = model.get_header_accessor()
-        if model.num_feature != len(features):
-            raise ForetailError(
-                f"the model was trained on {model.num_feature} features, but {len(features)} are declared: "
-                f"declare the training columns in order"
-            )
-        shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
-        averages = bool(header.get_field("average_tree_output")[0])
-        link = header.get_field("postprocessor")
-        bases = np.asarray(header.get_field("base_scores")).tolist()
-        output: Output
-        if shape == [1, 2] and averages and link == "identity_multiclass":
-            output, classes, base = "mean_probability", 2, 0.0
-            threshold = Fraction(probability_threshold) * model.num_tree
-            if any(bases):
-                raise ForetailError("the forest has base scores: train a plain random forest classifier")
-        elif shape == [1, 1] and not averages and link == "sigmoid" and header.get_field("sigmoid_alpha")[0] == 1:
-            output, classes, base = "logit", 1, float(bases[0])
-            if probability_threshold != 0.5:
-                raise ForetailError(
-                    f"probability threshold {probability_threshold} has no exact logit: read the model at 0.5 and set "
-                    f"the threshold on its exact sum with with_threshold"
-                )
-            threshold = Fraction(0)
-        else:
-            raise ForetailError(
-                f"the model (leaf shape {shape}, link {link!r}) is not a binary classifier that Foretail reads: "
-                f"use a random forest or boosted trees with binary:logistic"
-            )
-        trees = tuple(_read_tree(model.get_tree_accessor(i), classes, features) for i in range(model.num_tree))
-        return cls(tuple(features), trees, threshold, base, output, origin=dict(origin or {}))
-
 
 def votes_of(value: npt.NDArray[np.float64], vote_bits: int) -> IntArray:
     """Return exact values times ``2**vote_bits``, rounded half to even: int64 of the same shape."""
@@ -564,48 +495,3 @@ def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
     if not np.all(np.isfinite(tree.value)) or np.any(tree.value[inner] != 0):
         return "has a value that is not finite, or one at an inner node"
     return None
-
-
-def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput]) -> Tree:
-    if accessor.get_field("has_categorical_split")[0]:
-        raise ForetailError("the model has categorical splits: train it on integer features only")
-    left, right = accessor.get_field("cleft"), accessor.get_field("cright")
-    feature = np.where(left >= 0, accessor.get_field("split_index"), -1)
-    threshold = accessor.get_field("threshold").astype(np.float64)
-    operator = accessor.get_field("cmp")
-    cut = np.zeros(len(left), np.int64)
-    for node in np.flatnonzero(left >= 0).tolist():
-        if operator[node] not in (_LE, _LT) or not np.isfinite(threshold[node]):
-            raise ForetailError("the model has splits other than x < t and x <= t: use a random forest or XGBoost")
-        # On integers x <= t is x <= floor(t), and x < t is x <= ceil(t) - 1.
-        exact = Fraction(float(threshold[node]))
-        cut[node] = exact.__floor__() if operator[node] == _LE else exact.__ceil__() - 1
-        tested = features[feature[node]]
-        if not 0 <= cut[node] < (1 << tested.bits) - 1:
-            raise ForetailError(
-                f"the model splits feature {tested.name!r} at {threshold[node]:g}, outside its range "
-                f"[0, 2**{tested.bits}): train on values in the declared range or declare more bits"
-            )
-    if classes == 1:
-        leaf_value = accessor.get_field("leaf_value").astype(np.float64)
-    else:
-        vector, begin = accessor.get_field("leaf_vector"), accessor.get_field("leaf_vector_begin").astype(np.int64)
-        leaf_value = np.zeros(len(left))
-        leaf_value[left < 0] = vector[begin[left < 0] + 1]
-    return _in_preorder(feature, cut, left, right, np.where(left < 0, leaf_value, 0.0))
-
-
-def _in_preorder(
-    feature: npt.NDArray[Any], cut: IntArray, left: npt.NDArray[Any], right: npt.NDArray[Any], value: npt.NDArray[Any]
-) -> Tree:
-    """Renumber nodes in preorder, the canonical order: equal trees get equal files, and children follow parents."""
-    order: list[int] = []
-    stack = [0]
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        if left[node] >= 0:
-            stack += [int(right[node]), int(left[node])]
-    place = np.full(len(left) + 1, -1)  # the last entry serves child -1
-    place[order] = np.arange(len(order))
-    return Tree(feature[order], cut[order], place[left[order]], place[right[order]], value[order])

@@ -29,13 +29,19 @@ from matplotlib.figure import Figure
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Confusion, Score, rank
+from foretail.models.model_files import load_model_file
 
 __all__ = ["RegisteredModel", "TrackedRun", "load_ensemble", "run_exists", "track", "tracking_uri"]
 
 DEFAULT_URI = "sqlite:///outputs/mlflow.db"
-MODEL_ADDRESS = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+MODEL_ADDRESS = re.compile(
+    r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))"
+    r"|models:/(?P<model>m-\w+)"
+    r"|runs:/(?P<run>\w+)(?:/(?P<path>.+))?"
+)
 
 _ENSEMBLE_FILE = "ensemble.json"
+_MODEL_NAME = "model"
 _PARAMS_PER_BATCH = 100
 _PARAM_LENGTH = 6000
 _DIGEST_LENGTH = 36  # what MLflow's database has room for; the full hash is in the dataset's source
@@ -220,7 +226,7 @@ class TrackedRun:
         )
         info = mlflow.sklearn.log_model(
             estimator,
-            name="model",
+            name=_MODEL_NAME,
             signature=signature,
             serialization_format="skops",
             skops_trusted_types=_TRUSTED_TYPES,
@@ -310,39 +316,90 @@ def track(
             mlflow.end_run(status)
 
 
-def load_ensemble(address: str, uri: str | None = None) -> Ensemble:
-    """Load the ensemble of a registered model.
+def load_ensemble(
+    address: str,
+    uri: str | None = None,
+    features: Sequence[FeatureInput] | None = None,
+    allow_pickle: bool = False,
+) -> Ensemble:
+    """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
 
     Parameters
     ----------
     address : str
-        ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/MODEL_ID``, ``runs:/RUN_ID`` or
+        ``runs:/RUN_ID/PATH``. A model that Foretail saved stands for the ensemble of its run.
     uri : str, optional
         See :func:`tracking_uri`.
+    features : sequence of FeatureInput, optional
+        See :func:`foretail.models.model_files.load_model_file`.
+    allow_pickle : bool
+        Whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds.
 
     Raises
     ------
     ForetailError
-        On another form of address, or when there is no such version or it has no ensemble.
+        On another form of address, when there is no such model, or when it cannot be read.
     """
     match = MODEL_ADDRESS.fullmatch(address)
     if match is None:
-        raise ForetailError(f"{address!r} is no model address: write models:/NAME@ALIAS or models:/NAME/VERSION")
+        raise ForetailError(
+            f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
+        )
     store = tracking_uri(uri)
     mlflow = _mlflow()
-    with _address_set(mlflow, store):
-        client = mlflow.MlflowClient(store)
+    with tempfile.TemporaryDirectory() as folder, _address_set(mlflow, store):
         try:
-            if match["alias"]:
-                version = client.get_model_version_by_alias(match["name"], match["alias"])
-            else:
-                version = client.get_model_version(match["name"], match["version"])
-            text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{_ENSEMBLE_FILE}")
+            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, store, match), dst_path=folder))
         except Exception as error:  # every store brings exception types of its own
             raise ForetailError(
-                f"{address} has no ensemble in {store} ({_first_line(error)}): train and register the model first"
+                f"{address} has no model in {store} ({_first_line(error)}): train and register the model first"
             ) from error
-    return Ensemble.from_json(text, source=address)
+        if path.is_dir():
+            path = _model_file(path, address)
+        try:
+            return load_model_file(path, features, allow_pickle)
+        except ForetailError as error:
+            raise ForetailError(str(error).replace(str(path), address)) from None
+
+
+def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> str:
+    """Return where the model of an address lies: the ensemble of its run if Foretail logged one there."""
+    client = mlflow.MlflowClient(store)
+    run: str | None = match["run"]
+    own = run is None or match["path"] in (None, _MODEL_NAME)  # any other path means what it says
+    if match["alias"]:
+        run = client.get_model_version_by_alias(match["name"], match["alias"]).run_id
+    elif match["version"]:
+        run = client.get_model_version(match["name"], match["version"]).run_id
+    elif match["model"]:
+        run = client.get_logged_model(match["model"]).source_run_id
+    if run and own and any(item.path == _ENSEMBLE_FILE for item in client.list_artifacts(run)):
+        return f"runs:/{run}/{_ENSEMBLE_FILE}"
+    return match.string if match["run"] is None or match["path"] else f"{match.string}/{_MODEL_NAME}"
+
+
+def _model_file(folder: Path, address: str) -> Path:
+    """Return the model's own file in a downloaded MLflow model."""
+    from mlflow.models import Model
+
+    try:
+        flavors = Model.load(str(folder)).flavors
+    except Exception as error:  # MLflow raises whatever parsing its YAML raises
+        raise ForetailError(
+            f"{address} is no MLflow model ({_first_line(error)}): give the address of a logged model or of one file"
+        ) from error
+    for flavor, key in (("xgboost", "data"), ("sklearn", "pickled_model")):
+        name = flavors.get(flavor, {}).get(key)
+        if name is not None:
+            path = (folder / str(name)).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise ForetailError(f"{address} points outside its own folder ({name}): log the model again")
+            return path
+    raise ForetailError(
+        f"{address} has flavors {', '.join(sorted(flavors))}, but Foretail reads xgboost and sklearn: log the model "
+        f"with one of these"
+    )
 
 
 def run_exists(run_id: str, uri: str) -> bool:

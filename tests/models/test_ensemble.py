@@ -1,4 +1,4 @@
-"""The ensemble IR: meaning, reading of trained models, files, and what it refuses."""
+"""The ensemble IR: meaning, files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import treelite
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
@@ -81,66 +79,6 @@ def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
         (FeatureInput("a", "", 24),), (stump([0.0, 1.0], cut=top - 1), stump([0.0, 1.0], cut=0)), Fraction(1)
     )
     assert ensemble.exceeds(np.array([[0], [1], [top - 1], [top]])).tolist() == [False, False, False, True]
-
-
-def _boosted(operator: str, thresholds: list[float], base: float = 0.25, **meta: Any) -> treelite.Model:
-    settings = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, **meta}
-    builder: Any = ModelBuilder(
-        threshold_type="float32",
-        leaf_output_type="float32",
-        metadata=Metadata(1, settings["task_type"], settings["average"], 1, [1], (1, 1)),
-        tree_annotation=TreeAnnotation(len(thresholds), [0] * len(thresholds), [0] * len(thresholds)),
-        postprocessor=PostProcessorFunc(settings["link"]),
-        base_scores=[base],
-    )
-    for threshold in thresholds:
-        builder.start_tree()
-        builder.start_node(0)
-        builder.numerical_test(0, threshold, default_left=True, opname=operator, left_child_key=2, right_child_key=1)
-        builder.end_node()
-        for key, value in ((1, 0.5), (2, -1.5)):
-            builder.start_node(key)
-            builder.leaf(value)
-            builder.end_node()
-        builder.end_tree()
-    model: treelite.Model = builder.commit()
-    return model
-
-
-@pytest.mark.parametrize("operator", ["<", "<="])
-@pytest.mark.parametrize("threshold", [2.5, 3.0, 7.25])
-def test_boosted_trees_are_read_with_either_comparison(operator: str, threshold: float) -> None:
-    model = _boosted(operator, [threshold, threshold + 1])
-    ensemble = Ensemble.from_treelite(model, [FeatureInput("a", "", 4)])
-    x = np.arange(16)[:, np.newaxis]
-    reference = treelite.gtil.predict(model, x.astype(np.float32)).ravel()
-    assert ensemble.output == "logit"
-    np.testing.assert_allclose(ensemble.probability(x), reference, rtol=1e-6)
-    assert np.array_equal(ensemble.exceeds(x), reference > 0.5)
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (_boosted(">", [2.5]), "other than x < t"),
-        (_boosted("<", [float("inf")]), "other than x < t"),
-        (_boosted("<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
-        (_boosted("<", [100.0]), "outside its range"),
-        (_boosted("<=", [-1.0]), "outside its range"),
-        (_boosted("<", [0.0]), "outside its range"),
-    ],
-)
-def test_models_of_another_kind_are_refused(model: treelite.Model, says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        Ensemble.from_treelite(model, [FeatureInput("a", "", 4)])
-
-
-def test_a_logit_has_no_other_probability_threshold_and_feature_counts_must_agree() -> None:
-    model = _boosted("<", [2.5])
-    with pytest.raises(ForetailError, match="no exact logit"):
-        Ensemble.from_treelite(model, [FeatureInput("a", "", 4)], probability_threshold=0.4)
-    with pytest.raises(ForetailError, match="trained on 1 features, but 2"):
-        Ensemble.from_treelite(model, [FeatureInput("a", "", 4), FeatureInput("b", "", 4)])
 
 
 def test_extreme_logits_do_not_overflow() -> None:

@@ -143,12 +143,14 @@ def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: s
     ("address", "says"),
     [
         ("models:/foretail-drop", "no model address"),
-        ("runs:/abc", "no model address"),
-        ("models:/foretail-drop@nobody", "has no ensemble"),
-        ("models:/nothing/1", "has no ensemble"),
+        ("runs:/", "no model address"),
+        ("runs:/abc", "has no model"),
+        ("models:/foretail-drop@nobody", "has no model"),
+        ("models:/nothing/1", "has no model"),
+        ("models:/m-1234", "has no model"),
     ],
 )
-def test_addresses_without_an_ensemble_are_refused(address: str, says: str, run: object, uri: str) -> None:
+def test_addresses_without_a_model_are_refused(address: str, says: str, run: object, uri: str) -> None:
     with pytest.raises(ForetailError, match=says):
         load_ensemble(address, uri)
 
