@@ -7,18 +7,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-import sklearn
-import treelite
 from sklearn.ensemble import RandomForestClassifier
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.predictor import DropPredictor, Parameter
+from foretail.models.frontends import from_sklearn
+from foretail.models.predictor import Parameter, TreePredictor
 
 __all__ = ["RandomForest"]
 
 
-class RandomForest(DropPredictor):
+class RandomForest(TreePredictor):
     """scikit-learn's random forest classifier; drop probability is the mean over the trees (a soft vote).
 
     Parameters
@@ -108,15 +107,9 @@ class RandomForest(DropPredictor):
 
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         origin = {
-            "framework": f"scikit-learn {sklearn.__version__}",
             "predictor": type(self).__name__,
             "rows": self.rows_,
             "drops": self.drops_,
             **{f"parameter.{name}": value for name, value in self.parameters().items() if name != "jobs"},
         }
-        model = treelite.sklearn.import_model(self.forest_)
-        for index, estimator in enumerate(self.forest_.estimators_):
-            # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
-            tree = estimator.tree_
-            model.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
-        return Ensemble.from_treelite(model, features, origin=origin)
+        return from_sklearn(self.forest_, features, origin)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import xgboost
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.tree import DecisionTreeClassifier
 
 from foretail.models.contract import synthetic_arrivals
 from foretail.models.ensemble import Ensemble, FeatureInput, Tree
 from foretail.models.forest import RandomForest
+from foretail.models.frontends import from_sklearn, from_xgboost
 
 PAPER_INPUTS = tuple(
     FeatureInput(name, "cell_bytes=256" + ",average_shift=15" * name.endswith("average"), 24)
@@ -57,6 +66,86 @@ def forests(draw: st.DrawFn, max_trees: int = 4, max_depth: int = 4, max_feature
         seed=draw(st.integers(0, 1000)),
     ).fit(x, y)
     ensemble = forest.to_ensemble([FeatureInput(f"f{i}", "", b) for i, b in enumerate(bits)])
+    return Trained(forest, ensemble, np.concatenate([x, _trials(ensemble)]))
+
+
+class Classified(NamedTuple):
+    """A classifier of another framework, its ensemble, and rows to try, as in :class:`Trained`."""
+
+    model: Any
+    ensemble: Ensemble
+    rows: NDArray[np.int64]
+
+
+CLASSIFIERS = (
+    "random_forest",
+    "extra_trees",
+    "decision_tree",
+    "gradient_boosting",
+    "histogram_boosting",
+    "xgboost",
+    "xgboost_dart",
+    "xgboost_forest",
+)
+
+
+def untrained(kind: str, trees: int = 3, depth: int = 3, rate: float = 0.3, seed: int = 1, **settings: Any) -> Any:
+    """Return one of ``CLASSIFIERS``, before fit."""
+    if kind == "random_forest":
+        return RandomForestClassifier(trees, max_depth=depth, random_state=seed, **settings)
+    if kind == "extra_trees":
+        return ExtraTreesClassifier(trees, max_depth=depth, random_state=seed, **settings)
+    if kind == "decision_tree":
+        return DecisionTreeClassifier(max_depth=depth, random_state=seed, **settings)
+    if kind == "gradient_boosting":
+        return GradientBoostingClassifier(
+            n_estimators=trees, max_depth=depth, learning_rate=rate, random_state=seed, **settings
+        )
+    if kind == "histogram_boosting":
+        return HistGradientBoostingClassifier(
+            max_iter=trees, max_depth=depth, learning_rate=rate, min_samples_leaf=1, random_state=seed, **settings
+        )
+    common = {"max_depth": depth, "learning_rate": rate, "random_state": seed, "n_jobs": 1, **settings}
+    if kind == "xgboost_dart":
+        return xgboost.XGBClassifier(n_estimators=trees, booster="dart", rate_drop=0.5, **common)
+    if kind == "xgboost_forest":
+        return xgboost.XGBClassifier(n_estimators=1, num_parallel_tree=trees, subsample=0.6, **common)
+    return xgboost.XGBClassifier(n_estimators=trees, **common)
+
+
+def read(model: Any, features: Sequence[FeatureInput]) -> Ensemble:
+    """Read a fitted classifier of either framework."""
+    return (from_xgboost if isinstance(model, xgboost.XGBModel) else from_sklearn)(model, features)
+
+
+@st.composite
+def classified(draw: st.DrawFn, kind: str, max_trees: int = 5, max_depth: int = 4, max_features: int = 3) -> Classified:
+    """Draw a classifier of a kind; often its training saw values beyond the declared range."""
+    bits = draw(st.lists(st.integers(1, 24), min_size=1, max_size=max_features))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    count = draw(st.integers(4, 100))
+    seen = [min(b + draw(st.integers(-3, 3)), 24) for b in bits]
+    x = np.stack([random.integers(0, 1 << max(s, 1), count) for s in seen], axis=1)
+    y = random.random(count) < draw(st.sampled_from([0.1, 0.5, 0.9]))
+    y[:4] = True, False, True, False  # histogram boosting needs two of each
+    settings: dict[str, Any] = {}
+    if kind in ("random_forest", "extra_trees", "decision_tree"):
+        settings["class_weight"] = draw(st.sampled_from([None, "balanced", {0: 0.3, 1: 0.7}]))
+    elif kind == "gradient_boosting":
+        settings["init"] = draw(st.sampled_from([None, "zero"]))
+    elif kind.startswith("xgboost"):
+        settings["base_score"] = draw(st.sampled_from([None, 0.5]) | st.floats(0.01, 0.99))
+    trees, depth = draw(st.integers(1, max_trees)), draw(st.integers(1, max_depth))
+    rate = draw(st.sampled_from([0.1, 0.3, 1.0]))
+    model = untrained(kind, trees, depth, rate, draw(st.integers(0, 1000)), **settings).fit(x, y)
+    ensemble = read(model, [FeatureInput(f"f{i}", "", b) for i, b in enumerate(bits)])
+    return Classified(model, ensemble, np.concatenate([x[np.all(x < 1 << np.array(bits), axis=1)], _trials(ensemble)]))
+
+
+def _trials(ensemble: Ensemble) -> NDArray[np.int64]:
+    """Return rows anywhere in the declared ranges, on both sides of cuts, and at the ends."""
+    random = np.random.default_rng(0)
+    bits = [f.bits for f in ensemble.features]
     anywhere = np.stack([random.integers(0, 1 << b, 100) for b in bits], axis=1)
     near_cuts = [
         np.stack(
@@ -65,7 +154,7 @@ def forests(draw: st.DrawFn, max_trees: int = 4, max_depth: int = 4, max_feature
         for d in (0, 1)
     ]
     top = np.array([[(1 << b) - 1 for b in bits]])
-    return Trained(forest, ensemble, np.concatenate([x, anywhere, *near_cuts, np.zeros_like(top), top]))
+    return np.concatenate([anywhere, *near_cuts, np.zeros_like(top), top])
 
 
 def stump(values: Sequence[float], cut: int = 10, feature: int = 0) -> Tree:

@@ -1,0 +1,327 @@
+"""Trained classifiers of other frameworks: the ensemble sums and decides as they do, or they are refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import treelite
+import xgboost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.frontends import from_sklearn, from_treelite, from_xgboost
+from foretail.models.rounding import framework_drops, framework_sum, rounding_bound
+from tests.forests import CLASSIFIERS, classified, read, untrained
+
+TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))
+
+
+def _rows(count: int = 200, features: int = 2, seed: int = 1) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    random = np.random.default_rng(seed)
+    x = random.integers(0, 1 << 10, (count, features))
+    return x, x[:, 0] + random.integers(0, 400, count) > 800
+
+
+def _own_sum(model: Any, x: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    if isinstance(model, xgboost.XGBModel):
+        # XGBClassifier.predict would add and subtract the base around every leaf of DART
+        margin: npt.NDArray[np.float32] = model.get_booster().predict(xgboost.DMatrix(x), output_margin=True)
+        return margin
+    own: npt.NDArray[np.float64]
+    own = model.decision_function(x) if hasattr(model, "decision_function") else model.predict_proba(x)[:, 1]
+    return own
+
+
+def _exact_sums(ensemble: Ensemble, x: npt.NDArray[np.int64]) -> list[Fraction]:
+    leaves = [tree.value[tree.leaf(x)].tolist() for tree in ensemble.trees]
+    return [Fraction(ensemble.base) + sum(map(Fraction, row)) for row in zip(*leaves, strict=True)]
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_ensemble_sums_to_the_last_bit_and_decides_up_to_rounding_as_its_framework(
+    kind: str, data: st.DataObject
+) -> None:
+    model, ensemble, rows = data.draw(classified(kind))
+    total, own = framework_sum(ensemble, rows), _own_sum(model, rows)
+    assert np.array_equal(total / len(ensemble.trees) if ensemble.output == "mean_probability" else total, own)
+    exact, bound = _exact_sums(ensemble, rows), Fraction(rounding_bound(ensemble))
+    drops = ensemble.exceeds(rows)
+    assert drops.tolist() == [s > ensemble.threshold for s in exact]
+    assert all(abs(Fraction(t) - s) <= bound for t, s in zip(total.tolist(), exact, strict=True))
+    close = np.array([abs(s - ensemble.threshold) <= bound for s in exact])
+    probability = model.predict_proba(rows)[:, 1]
+    for decides in (probability > 0.5, framework_drops(ensemble, rows)):
+        assert np.array_equal(drops[~close], decides[~close])
+    if kind != "gradient_boosting":  # whose `predict` drops at a logit of exactly 0
+        assert np.array_equal(drops[~close], model.predict(rows)[~close])
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_the_range_of_a_feature_drops_branches_and_nothing_else(kind: str) -> None:
+    x, y = _rows(400)
+    model = untrained(kind, trees=4, depth=4).fit(x, y)
+    wide, narrow = read(model, TWO), read(model, [FeatureInput("queue", "", 9), FeatureInput("occupancy", "", 3)])
+    assert sum(len(tree.value) for tree in narrow.trees) < sum(len(tree.value) for tree in wide.trees)
+    inside = np.random.default_rng(2).integers(0, [512, 8], (2000, 2))
+    assert _exact_sums(wide, inside) == _exact_sums(narrow, inside)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_the_origin_names_the_framework_and_its_arithmetic(kind: str) -> None:
+    ensemble = read(untrained(kind).fit(*_rows()), TWO)
+    boosted = kind.startswith("xgboost")
+    assert str(ensemble.origin["framework"]).startswith("xgboost 3" if boosted else "scikit-learn 1")
+    assert ensemble.origin["arithmetic"] == ("float32" if boosted else "float64")
+
+
+def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> None:
+    x, y = _rows(400)
+    forest = RandomForestClassifier(8, max_depth=4, class_weight="balanced_subsample", random_state=1).fit(x, y)
+    own = np.concatenate([tree.tree_.value[tree.tree_.children_left < 0, 0, 1] for tree in forest.estimators_])
+    rounded = from_treelite(treelite.sklearn.import_model(forest), TWO)
+    ours = np.concatenate([tree.value[tree.leaves] for tree in from_sklearn(forest, TWO).trees])
+    assert np.array_equal(ours, own)
+    assert not np.array_equal(np.concatenate([tree.value[tree.leaves] for tree in rounded.trees]), own)
+
+
+def test_an_early_stopped_classifier_is_read_as_it_predicts_and_its_booster_is_refused() -> None:
+    x, y = _rows(400)
+    model = xgboost.XGBClassifier(n_estimators=50, max_depth=2, early_stopping_rounds=2, n_jobs=1)
+    model.fit(x[:200], y[:200], eval_set=[(x[200:], ~y[200:])], verbose=False)
+    assert model.best_iteration + 1 < model.get_booster().num_boosted_rounds()
+    ensemble = from_xgboost(model, TWO)
+    assert len(ensemble.trees) == model.best_iteration + 1
+    assert np.array_equal(framework_sum(ensemble, x), model.predict(x, output_margin=True))
+    with pytest.raises(ForetailError, match="stopped early"):
+        from_xgboost(model.get_booster(), TWO)
+
+
+def test_names_that_the_model_knows_are_compared() -> None:
+    x, y = _rows()
+    table = pd.DataFrame(x, columns=["queue", "occupancy"])
+    named = RandomForestClassifier(2, max_depth=2, random_state=1).fit(table, y)
+    booster = xgboost.train(
+        {"objective": "binary:logistic"}, xgboost.DMatrix(x, y, feature_names=["queue", "occupancy"]), 2
+    )
+    for read_one, model in ((from_sklearn, named), (from_xgboost, booster)):
+        assert [f.name for f in read_one(model, TWO).features] == ["queue", "occupancy"]
+        with pytest.raises(ForetailError, match="the declared order is occupancy, queue"):
+            read_one(model, TWO[::-1])
+        with pytest.raises(ForetailError, match="'occupancy' is not declared"):
+            read_one(model, [TWO[0], FeatureInput("ports", "", 4)])
+
+
+FORESTS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "a regressor": (lambda x, y: RandomForestRegressor(2).fit(x, y), "RandomForestRegressor is no classifier"),
+    "another classifier": (lambda x, y: LogisticRegression().fit(x > 512, y), "LogisticRegression is no classifier"),
+    "no model": (lambda x, y: "forest.skops", "str is no classifier"),
+    "an untrained forest": (lambda x, y: RandomForestClassifier(), "not trained"),
+    "three classes": (lambda x, y: RandomForestClassifier(2).fit(x, x[:, 0] % 3), "3 classes apart"),
+    "one class": (lambda x, y: DecisionTreeClassifier().fit(x, y & False), "1 classes apart"),
+    "other labels": (lambda x, y: RandomForestClassifier(2).fit(x, np.where(y, "drop", "accept")), "'accept', 'drop'"),
+    "two outputs": (lambda x, y: RandomForestClassifier(2).fit(x, np.stack([y, y], 1)), "several outputs"),
+    "another loss": (lambda x, y: untrained("gradient_boosting", loss="exponential").fit(x, y), "'exponential'"),
+    "an init of its own": (
+        lambda x, y: untrained("gradient_boosting", init=DecisionTreeClassifier(max_depth=1)).fit(x, y),
+        "own init",
+    ),
+    "categories": (
+        lambda x, y: untrained("histogram_boosting", categorical_features=[0]).fit(x % 8, y),
+        "categorical features",
+    ),
+    "another number of features": (lambda x, y: RandomForestClassifier(2).fit(x[:, :1], y), "trained on 1 features"),
+}
+
+
+@pytest.mark.parametrize("fault", FORESTS)
+def test_scikit_learn_models_of_another_kind_are_refused(fault: str) -> None:
+    train, says = FORESTS[fault]
+    with pytest.raises(ForetailError, match=says) as caught:
+        from_sklearn(train(*_rows()), TWO)
+    assert "\n" not in str(caught.value)
+
+
+def _booster(x: Any, y: Any, rounds: int = 2, data: dict[str, Any] | None = None, **settings: Any) -> xgboost.Booster:
+    return xgboost.train({"max_depth": 2, **settings}, xgboost.DMatrix(x, label=y, **(data or {})), rounds)
+
+
+def _linear(x: Any, y: Any) -> xgboost.Booster:
+    return xgboost.train({"objective": "binary:logistic", "booster": "gblinear"}, xgboost.DMatrix(x, label=y), 2)
+
+
+BOOSTERS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "a regressor": (lambda x, y: _booster(x, y, objective="reg:squarederror"), "reg:squarederror"),
+    "a logistic regressor": (lambda x, y: _booster(x, y, objective="reg:logistic"), "reg:logistic"),
+    "several classes": (
+        lambda x, y: _booster(x, x[:, 0] % 3, objective="multi:softprob", num_class=3),
+        "multi:softprob",
+    ),
+    "a ranker": (lambda x, y: _booster(x, y, objective="rank:pairwise"), "rank:pairwise"),
+    "a raw logit": (lambda x, y: _booster(x, y, objective="binary:logitraw"), "binary:logitraw"),
+    "a hinge": (lambda x, y: _booster(x, y, objective="binary:hinge"), "binary:hinge"),
+    "a linear model": (_linear, "gblinear"),
+    "an XGBRegressor": (lambda x, y: xgboost.XGBRegressor(n_estimators=1).fit(x, y), "XGBRegressor is no classifier"),
+    "a classifier before fit": (lambda x, y: xgboost.XGBClassifier(), "not trained"),
+    "no trees": (lambda x, y: _booster(x, y, rounds=0, objective="binary:logistic"), "no trees"),
+    "categories": (
+        lambda x, y: _booster(
+            x % 8,
+            x[:, 0] % 8 == 3,
+            objective="binary:logistic",
+            data={"feature_types": ["c", "q"], "enable_categorical": True},
+        ),
+        "categorical splits",
+    ),
+    "another number of features": (
+        lambda x, y: _booster(x[:, :1], y, objective="binary:logistic"),
+        "trained on 1 features, but 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BOOSTERS)
+def test_xgboost_models_of_another_kind_are_refused(fault: str) -> None:
+    train, says = BOOSTERS[fault]
+    with pytest.raises(ForetailError, match=says) as caught:
+        from_xgboost(train(*_rows()), TWO)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    booster = _booster(*_rows(), objective="binary:logistic")
+    monkeypatch.setitem(__import__("sys").modules, "xgboost", None)
+    with pytest.raises(ForetailError, match=r"install foretail\[xgboost\]"):
+        from_xgboost(booster, TWO)
+
+
+@pytest.mark.parametrize(
+    ("feature", "says"),
+    [
+        (FeatureInput('queue"; system("x");//', "", 10), "no identifier"),
+        (FeatureInput("", "", 10), "no identifier"),
+        (FeatureInput("7up", "", 10), "no identifier"),
+        (FeatureInput("queue\n", "", 10), "no identifier"),
+        (FeatureInput("q" * 64, "", 10), "no identifier"),
+        (FeatureInput("queue", "", None), "has no range"),  # type: ignore[arg-type]
+        (FeatureInput("queue", "", 0), "has no range"),
+        (FeatureInput("queue", "", 25), "has no range"),
+        (FeatureInput("queue", 'a"b', 10), "params"),
+        (FeatureInput("occupancy", "", 10), "twice"),
+    ],
+)
+def test_malformed_features_are_refused(feature: FeatureInput, says: str) -> None:
+    forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(*_rows())
+    with pytest.raises(ForetailError, match=says) as caught:
+        from_sklearn(forest, [feature, TWO[1]])
+    assert "\n" not in str(caught.value)
+
+
+def _boosted(
+    operator: str, thresholds: list[float], base: float = 0.25, leaves: tuple[float, float] = (-1.5, 0.5), **meta: Any
+) -> treelite.Model:
+    """One stump per threshold: leaves[0] where x `operator` threshold, else leaves[1]."""
+    given = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, "dtype": "float32", **meta}
+    builder: Any = ModelBuilder(
+        threshold_type=given["dtype"],
+        leaf_output_type=given["dtype"],
+        metadata=Metadata(1, given["task_type"], given["average"], 1, [1], (1, 1)),
+        tree_annotation=TreeAnnotation(len(thresholds), [0] * len(thresholds), [0] * len(thresholds)),
+        postprocessor=PostProcessorFunc(given["link"]),
+        base_scores=[0.0],
+    )
+    for threshold in thresholds:
+        builder.start_tree()
+        builder.start_node(0)
+        builder.numerical_test(0, threshold, default_left=True, opname=operator, left_child_key=2, right_child_key=1)
+        builder.end_node()
+        for key, value in ((1, leaves[1]), (2, leaves[0])):
+            builder.start_node(key)
+            builder.leaf(value)
+            builder.end_node()
+        builder.end_tree()
+    model: treelite.Model = builder.commit()
+    model.get_header_accessor().set_field("base_scores", np.array([base]))  # the builder takes finite ones only
+    return model
+
+
+NARROW = [FeatureInput("a", "", 4)]
+
+
+@pytest.mark.parametrize("operator", ["<", "<="])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "threshold", [2.5, 3.0, 7.25, 2.9999998, 3.0000002, 0.0, -0.0, -1.0, 1e-30, 14.0, 15.0, 15.5, 16.0, 1e30, -1e30]
+)
+def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str, dtype: str, threshold: float) -> None:
+    model = _boosted(operator, [threshold, 5.0], dtype=dtype)
+    ensemble = from_treelite(model, NARROW)
+    x = np.arange(16)[:, np.newaxis]
+    margin = treelite.gtil.predict(model, x.astype(dtype), pred_margin=True).ravel()
+    assert np.array_equal(framework_sum(ensemble, x), margin)
+    assert np.array_equal(ensemble.exceeds(x), margin > 0)
+    assert ensemble.origin["arithmetic"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (_boosted(">", [2.5]), "other than x < t"),
+        (_boosted("<", [float("inf")]), "threshold that is not finite"),
+        (_boosted("<=", [float("nan")]), "threshold that is not finite"),
+        (_boosted("<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
+        (_boosted("<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
+        (_boosted("<=", [2.5], base=float("inf")), "base score that is not finite"),
+        (_boosted("<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
+        (_boosted("<", [2.5], task_type="kRegressor"), "not a binary classifier"),
+        (_boosted("<", [2.5], average=True), "not a binary classifier"),
+    ],
+)
+def test_treelite_models_of_another_kind_are_refused(model: treelite.Model, says: str) -> None:
+    with pytest.raises(ForetailError, match=says) as caught:
+        from_treelite(model, NARROW)
+    assert "\n" not in str(caught.value)
+
+
+MALFORMED = {
+    "a cycle": ("cleft", [0, -1, -1]),
+    "a shared child": ("cleft", [1, -1, -1]),
+    "a child that does not exist": ("cright", [7, -1, -1]),
+    "half an inner node": ("cright", [-1, -1, -1]),
+    "an undeclared feature": ("split_index", [3, -1, -1]),
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_malformed_trees_are_refused(fault: str) -> None:
+    model = _boosted("<", [2.5])
+    name, values = MALFORMED[fault]
+    model.get_tree_accessor(0).set_field(name, np.array(values, np.int32))
+    with pytest.raises(ForetailError, match="malformed tree"):
+        from_treelite(model, NARROW)
+
+
+def test_two_features_for_a_model_of_one_are_refused() -> None:
+    with pytest.raises(ForetailError, match="trained on 1 features, but 2"):
+        from_treelite(_boosted("<", [2.5]), [*NARROW, FeatureInput("b", "", 4)])
+
+
+def test_reading_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in CLASSIFIERS:
+            read(untrained(kind).fit(*_rows()), TWO)

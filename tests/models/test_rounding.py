@@ -1,0 +1,44 @@
+"""The framework's own rounding: where it decides otherwise than the exact sum, and how far it can be off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.rounding import arithmetic, framework_drops, framework_sum, rounding_bound
+from tests.forests import stump
+
+X = np.array([[0], [200]])
+
+
+def _three(values: tuple[float, float, float], dtype: str) -> Ensemble:
+    """Sum to these values, in order, at both inputs."""
+    return Ensemble(
+        (FeatureInput("a", "", 8),),
+        tuple(stump([value, value]) for value in values),
+        Fraction(0),
+        output="logit",
+        origin={"arithmetic": dtype},
+    )
+
+
+@pytest.mark.parametrize(("dtype", "tiny"), [("float64", 2.0**-60), ("float32", 2.0**-30)])
+def test_what_the_framework_rounds_away_is_within_the_bound(dtype: str, tiny: float) -> None:
+    lost, kept = _three((tiny, 1.0, -1.0), dtype), _three((1.0, -1.0, tiny), dtype)
+    assert framework_sum(lost, X).tolist() == [0.0, 0.0]
+    assert framework_sum(kept, X).tolist() == [tiny, tiny]
+    assert not framework_drops(lost, X).any()
+    assert framework_drops(kept, X).all()
+    for ensemble in (lost, kept):
+        assert ensemble.exceeds(X).all()
+        assert tiny <= rounding_bound(ensemble) < 2.0**20 * tiny
+
+
+def test_files_that_name_no_arithmetic_add_as_they_always_did() -> None:
+    boosted = replace(_three((1.0, 2.0, 3.0), ""), origin={})
+    assert arithmetic(boosted) == np.float32
+    assert arithmetic(replace(boosted, output="mean_probability")) == np.float64
