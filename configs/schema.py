@@ -237,9 +237,15 @@ class FeatureSelection:
 
 @dataclass
 class Predictor:
-    """A random forest, as in the paper; ``foretail.models.forest.RandomForest`` declares and checks the ranges."""
+    """What is trained; the class that it names declares and checks the ranges of its other settings."""
 
-    name: str = setting(MISSING, "kind of predictor", one_of=("random_forest",))
+    name: str = setting(MISSING, "kind of predictor", one_of=("random_forest", "mlp"))
+
+
+@dataclass
+class RandomForest(Predictor):
+    """A random forest, as in the paper: ``foretail.models.forest.RandomForest``."""
+
     trees: int = setting(4, "number of trees")
     depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
     min_leaf_rows: int = setting(1, "fewest training rows in a leaf")
@@ -248,6 +254,18 @@ class Predictor:
     bootstrap: bool = setting(True, "every tree sees its own draw of the rows")
     seed: int = setting(1, "same seed and rows, same forest")
     jobs: int = setting(1, "threads that train; without effect on the result")
+
+
+@dataclass
+class MultilayerPerceptron(Predictor):
+    """A neural network: ``foretail.models.neural.MultilayerPerceptron``."""
+
+    layers: int = setting(2, "hidden layers")
+    width: int = setting(64, "units of a hidden layer")
+    steps: int = setting(4000, "batches to learn from")
+    batch_rows: int = setting(1024, "rows of a batch, half of them drops")
+    learning_rate: float = setting(0.01, "of Adam at the start; it falls to 0 along a half cosine")
+    seed: int = setting(1, "same seed and rows, same network")
 
 
 @dataclass
@@ -402,6 +420,36 @@ class TrainConfig(Stage):
 
 
 @dataclass
+class Student:
+    """A random forest that imitates a network: its size is the budget."""
+
+    trees: int = setting(4, "number of trees", at_least=1, at_most=4096)
+    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree", at_least=1, at_most=32)
+    leaves: int | None = setting(None, "most leaves of all trees together; null: as many as depth allows", at_least=2)
+    seed: int = setting(1, "same seed, teacher and rows, same trees", at_least=0, at_most=2**32 - 1)
+
+
+@dataclass
+class DistillConfig(Stage):
+    """``foretail distill``: turn a trained network into trees for a switch, and tell what that costs."""
+
+    model: str = setting(MISSING, "the teacher: a train run folder with model.onnx, or that file")
+    student: Student = part(Student, "the trees")
+    scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    own_queues: bool = setting(
+        False, "show real features of LQD's own queues as the paper did, instead of a shadow Credence's"
+    )
+    datasets: list[str] = setting([], "dataset folders to use; empty = the scenario's runs, simulated when missing")
+    split: Split = part(Split, "rows to imitate the teacher on, to choose among students by, and to score both on")
+    operating_point: OperatingPoint = part(OperatingPoint, "where the student's decisions are to be the teacher's")
+    tracking: Tracking = part(Tracking, "MLflow")
+    jobs: int = setting(
+        1, "simulations at the same time, for datasets that are not in the store", at_least=1, at_most=1024
+    )
+
+
+@dataclass
 class ModelInput:
     """One input of a model that another framework trained, in the order of its columns."""
 
@@ -527,6 +575,7 @@ class DemoConfig(Stage):
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
+    "distill": DistillConfig,
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
     "demo": DemoConfig,
@@ -540,9 +589,10 @@ def register() -> None:
         store.store(name=f"base_{stage}", node=schema)
     for group, schema_of_group in (
         ("scenario", Scenario),
-        ("predictor", Predictor),
         ("features", FeatureSelection),
         ("split", Split),
         ("tracking", Tracking),
     ):
         store.store(group=group, name=f"base_{group}", node=schema_of_group)
+    for name, predictor in (("random_forest", RandomForest), ("mlp", MultilayerPerceptron)):
+        store.store(group="predictor", name=f"base_{name}", node=predictor)

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from foretail.configs.schema import (
     CollectConfig,
     DemoConfig,
+    DistillConfig,
     EvaluateConfig,
     Policy,
     Predictor,
@@ -44,7 +45,7 @@ def typed(node: DictConfig, schema: type[StageConfig]) -> StageConfig:
 def validate(config: Stage) -> None:
     """Check ranges and cross-field conditions of a stage's config."""
     _check_ranges(config, "")
-    if isinstance(config, (CollectConfig, TrainConfig, EvaluateConfig, DemoConfig)):
+    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, EvaluateConfig, DemoConfig)):
         validate_scenario(config.scenario)
         _check_policies("policy", config.policy)
     if isinstance(config, EvaluateConfig):
@@ -52,11 +53,13 @@ def validate(config: Stage) -> None:
         _check_sweep(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
-    if isinstance(config, (CollectConfig, TrainConfig)):
+    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig)):
         _check_labelling_policy("policy", config.policy)
     if isinstance(config, DemoConfig):
         _check_policies("collect_policy", config.collect_policy)
         _check_labelling_policy("collect_policy", config.collect_policy)
+        if config.predictor.name == "mlp":
+            raise ForetailError("the demo exports to C, which takes trees: use predictor=random_forest")
         if config.split.name != "by_run":
             raise ForetailError("the demo splits by run: use split=by_run, or the stage train for split=by_time")
         shared = sorted(set(config.seeds) & {seed for _, seeds in roles(config.split) for seed in seeds})
@@ -66,8 +69,9 @@ def validate(config: Stage) -> None:
         _check_distinct("seeds", config.seeds)
     if isinstance(config, (TrainConfig, DemoConfig)):
         training_columns(config.features.names, config.features.own_queues)
-        _check_split(config.split)
         _check_predictor(config.predictor)
+    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig)):
+        _check_split(config.split)
     if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
@@ -238,9 +242,9 @@ def _check_split(split: Split) -> None:
 
 
 def _check_predictor(predictor: Predictor) -> None:
-    from foretail.models.forest import RandomForest  # loads scikit-learn, which only training needs
+    from foretail.pipelines.predictors import predictor_class  # loads scikit-learn, which only training needs
 
-    for name, constraint in RandomForest.parameter_constraints.items():
+    for name, constraint in predictor_class(predictor.name).parameter_constraints.items():
         value = getattr(predictor, name)
         if not constraint.allows(value):
             raise ForetailError(f"predictor.{name} = {value} is out of range: it must be {constraint.describe()}")

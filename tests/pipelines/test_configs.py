@@ -15,9 +15,11 @@ from omegaconf import DictConfig
 from foretail.configs import schema
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, VIRTUAL_FEATURES
 from foretail.models.forest import RandomForest
+from foretail.models.neural import MultilayerPerceptron
+from foretail.models.predictor import DropPredictor
 from foretail.pipelines.validation import typed
 
-MANDATORY = {"export": ["model=x"], "evaluate": ["model=x"]}
+MANDATORY = {"export": ["model=x"], "evaluate": ["model=x"], "distill": ["model=x"]}
 
 
 def composed(stage: str, *overrides: str) -> DictConfig:
@@ -88,10 +90,16 @@ def test_feature_groups_name_the_catalog() -> None:
     assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES)
 
 
-def test_predictor_settings_are_the_forests_parameters() -> None:
-    settings = {field.name: field.default for field in dataclasses.fields(schema.Predictor)}
-    del settings["name"]
-    assert settings == RandomForest().parameters()
+@pytest.mark.parametrize(
+    ("settings", "predictor"),
+    [(schema.RandomForest, RandomForest), (schema.MultilayerPerceptron, MultilayerPerceptron)],
+)
+def test_predictor_settings_are_the_predictors_parameters(
+    settings: type[schema.Predictor], predictor: type[DropPredictor]
+) -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    del defaults["name"]
+    assert defaults == predictor().parameters()
 
 
 def test_websearch_has_the_mean_of_the_paper() -> None:
