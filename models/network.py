@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import FeatureInput
-from foretail.models.predictor import checked_features
+from foretail.models.predictor import DropPredictor, checked_features
 
 try:
     import onnx
@@ -31,7 +32,7 @@ except ImportError:
         "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
     ) from None
 
-__all__ = ["Layer", "Network"]
+__all__ = ["Layer", "Network", "NetworkPredictor"]
 
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16
@@ -220,6 +221,29 @@ class Network:
             return onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a dozen types without a base of their own
             raise ForetailError(f"onnxruntime refuses the network ({_first_words(error)}): train it again") from None
+
+
+class NetworkPredictor(DropPredictor):
+    """A drop predictor that is a network; subclasses also implement `_network`."""
+
+    def to_network(self, features: Sequence[FeatureInput]) -> Network:
+        """Return the trained network with probability threshold 0.5; ForetailError before `fit`.
+
+        Parameters
+        ----------
+        features : sequence of FeatureInput
+            The training columns in order.
+        """
+        self._require_fit()
+        if len(features) != self.features_in_:
+            raise ForetailError(
+                f"the predictor was trained on {self.features_in_} features, but {len(features)} are declared: "
+                f"declare the training columns in order"
+            )
+        return self._network(features)
+
+    @abstractmethod
+    def _network(self, features: Sequence[FeatureInput]) -> Network: ...
 
 
 def _first_words(error: Exception) -> str:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import FeatureInput
-from foretail.models.network import Layer, Network
-from foretail.models.predictor import DropPredictor, Parameter
+from foretail.models.network import Layer, Network, NetworkPredictor
+from foretail.models.predictor import Parameter
 
 try:
     import torch
@@ -27,7 +27,7 @@ __all__ = ["MultilayerPerceptron"]
 BATCH_ROWS = 1 << 16
 
 
-class MultilayerPerceptron(DropPredictor):
+class MultilayerPerceptron(NetworkPredictor):
     """Dense layers with rectifiers over the standardised features and their logarithms.
 
     Drops are rare, so every batch holds as many drops as other rows, drawn with replacement; the odds of the training
@@ -70,9 +70,9 @@ class MultilayerPerceptron(DropPredictor):
     def __init__(
         self,
         layers: int = 2,
-        width: int = 32,
-        steps: int = 2000,
-        batch_rows: int = 4096,
+        width: int = 64,
+        steps: int = 4000,
+        batch_rows: int = 1024,
         learning_rate: float = 0.01,
         seed: int = 1,
     ) -> None:
@@ -104,10 +104,10 @@ class MultilayerPerceptron(DropPredictor):
                 batch = torch.from_numpy((columns[rows] - self.mean_) / self.deviation_)
                 optimizer.zero_grad()
                 loss = loss_of(module(batch).squeeze(1), target)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
             with torch.no_grad():
-                module[-1].bias += math.log(len(drops) / len(others))  # type: ignore[operator]
+                list(module.parameters())[-1].add_(math.log(len(drops) / len(others)))
         self.module_ = module
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
@@ -118,20 +118,7 @@ class MultilayerPerceptron(DropPredictor):
                 found.append(torch.sigmoid(self.module_(torch.from_numpy(z))).squeeze(1).numpy())
         return np.concatenate(found).astype(np.float64)
 
-    def to_network(self, features: Sequence[FeatureInput]) -> Network:
-        """Return the trained network with probability threshold 0.5; ForetailError before `fit`.
-
-        Parameters
-        ----------
-        features : sequence of FeatureInput
-            The training columns in order.
-        """
-        self._require_fit()
-        if len(features) != self.features_in_:
-            raise ForetailError(
-                f"the predictor was trained on {self.features_in_} features, but {len(features)} are declared: "
-                f"declare the training columns in order"
-            )
+    def _network(self, features: Sequence[FeatureInput]) -> Network:
         dense = [part for part in self.module_ if isinstance(part, torch.nn.Linear)]
         layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in dense]
         return Network.of_layers(features, self.mean_, self.deviation_, layers)

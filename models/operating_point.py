@@ -18,10 +18,10 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble import Ensemble
-from foretail.models.metrics import Confusion, rank
+from foretail.models.metrics import Confusion, Ranking, rank
 from foretail.models.predictor import RAISE_CONGESTION
 
-__all__ = ["OperatingPoint", "choose_operating_point"]
+__all__ = ["OperatingPoint", "choose_network_threshold", "choose_operating_point"]
 
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
@@ -79,15 +79,11 @@ def choose_operating_point(
     keys = ensemble.exact_key(x)
     if region is not None:
         keys, labels = keys[np.asarray(region)], labels[np.asarray(region)]
-    if not labels.any():
-        raise ForetailError(
-            f"the {len(labels)} validation rows of the region hold no drop to choose a threshold by: {RAISE_CONGESTION}"
-        )
+    _require_drops(labels)
     first, place = distinct_rows(keys)
     sums = _integers(keys[first])
     ranking = rank(labels, place)
-    f1 = 2 * ranking.tp / (ranking.tp + ranking.fp + ranking.tp[-1])
-    best = len(f1) - 1 - int(np.argmax(f1[::-1]))
+    best = _highest_f1(ranking)
     chosen = int(ranking.score[best])
 
     high = int(sums[chosen])
@@ -100,14 +96,56 @@ def choose_operating_point(
         low = max((int(s) for s in attainable if s < high), default=high - (1 << ensemble.scale_bits))
     threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / (1 << ensemble.scale_bits)
 
-    tp, fp = int(ranking.tp[best]), int(ranking.fp[best])
-    positives, rows = int(ranking.tp[-1]), len(labels)
     return OperatingPoint(
         threshold,
         _probability(ensemble, threshold),
-        Confusion(tp, fp, rows - positives - fp, positives - tp),
+        _confusion(ranking, best, len(labels)),
         "cells" if over_cells else "rows",
     )
+
+
+def choose_network_threshold(
+    probability: npt.NDArray[np.float64], lqd_drop: npt.ArrayLike, region: npt.ArrayLike | None = None
+) -> OperatingPoint:
+    """Return the threshold on a network's probabilities with the highest F1 on validation rows; on ties the lowest.
+
+    It is the middle between two consecutive probabilities of the rows.
+
+    Parameters
+    ----------
+    probability : float64[rows]
+        Of the validation rows.
+    lqd_drop, region : bool array [rows]
+        As for :func:`choose_operating_point`, which also says what is raised.
+    """
+    labels = np.asarray(lqd_drop)
+    if region is not None:
+        probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
+    _require_drops(labels)
+    ranking = rank(labels, probability)
+    best = _highest_f1(ranking)
+    high = float(ranking.score[best])
+    low = float(ranking.score[best + 1]) if best + 1 < len(ranking.score) else 0.0
+    threshold = (low + high) / 2
+    return OperatingPoint(Fraction(threshold), threshold, _confusion(ranking, best, len(labels)), "rows")
+
+
+def _require_drops(labels: npt.NDArray[np.bool_]) -> None:
+    if not labels.any():
+        raise ForetailError(
+            f"the {len(labels)} validation rows of the region hold no drop to choose a threshold by: {RAISE_CONGESTION}"
+        )
+
+
+def _highest_f1(ranking: Ranking) -> int:
+    f1 = 2 * ranking.tp / (ranking.tp + ranking.fp + ranking.tp[-1])
+    return len(f1) - 1 - int(np.argmax(f1[::-1]))
+
+
+def _confusion(ranking: Ranking, best: int, rows: int) -> Confusion:
+    tp, fp = int(ranking.tp[best]), int(ranking.fp[best])
+    positives = int(ranking.tp[-1])
+    return Confusion(tp, fp, rows - positives - fp, positives - tp)
 
 
 def _integers(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

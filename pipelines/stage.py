@@ -18,7 +18,7 @@ from foretail.configs.schema import STAGES
 from foretail.pipelines.result import Table, show, write_result
 from foretail.pipelines.validation import StageConfig, typed
 
-VERSIONS_OF = ("foretail", "ns3", "numpy", "pyarrow", "scikit-learn", "treelite", "mlflow", "hydra-core")
+VERSIONS_OF = ("foretail", "ns3", "numpy", "pyarrow", "scikit-learn", "torch", "treelite", "mlflow", "hydra-core")
 
 
 class StageFailed(BaseException):

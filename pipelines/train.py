@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 import numpy as np
@@ -15,30 +16,35 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from foretail.configs.schema import Predictor, TrainConfig, register
+from foretail.configs.schema import DistillConfig, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
 from foretail.features.catalog import training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
 from foretail.models.metrics import Score, scores
-from foretail.models.operating_point import OperatingPoint, choose_operating_point
+from foretail.models.operating_point import OperatingPoint, choose_network_threshold, choose_operating_point
+from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, tracking_uri
 from foretail.pipelines.inputs import feature_inputs
-from foretail.pipelines.result import Table, write_result
+from foretail.pipelines.predictors import untrained
+from foretail.pipelines.result import Cell, Table, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
 from foretail.pipelines.validation import roles
 from foretail.sim_bridge.replay import ReplayScores, replay_scores
 
+if TYPE_CHECKING:  # it needs packages of its own
+    from foretail.models.network import Network
+
 register()
 
 MODEL = "model"
+NETWORK_FILE = "model.onnx"
 OUTCOME_FILE = "outcome.json"
 LABEL, ASKED = "lqd_drop", "shadow_asked"
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
@@ -61,29 +67,73 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Labelled:
+    """The rows of a split as a predictor sees them.
+
+    Attributes
+    ----------
+    split : what they were read from
+    inputs, columns : the predictor's inputs, and the columns of the datasets that they come from
+    rows : by side
+    ports : the most of any switch, N of the closed form
+    """
+
+    split: splits.Split
+    inputs: tuple[FeatureInput, ...]
+    columns: tuple[str, ...]
+    rows: Mapping[str, Rows]
+    ports: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model says of every row, and what that is worth.
+
+    Attributes
+    ----------
+    probability, predicted : by side, float64 [rows] and bool [rows]
+    scores : by side and region
+    replay : scores of the test runs, replayed; None when a side is no whole run
+    """
+
+    probability: Mapping[str, NDArray[np.float64]]
+    predicted: Mapping[str, NDArray[np.bool_]]
+    scores: Mapping[str, Mapping[str, Mapping[str, Score]]]
+    replay: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class TrainResult:
     """A trained model.
 
     Attributes
     ----------
-    ensemble : the model at its operating point; `export` gives it integer votes
+    model : at its operating point: an ensemble, to which `export` gives integer votes, or a network
     outcome : every figure of the training, JSON-like
     collected : datasets that came from the scenario
     reused : the model was in the store
     seconds : wall time of training and scoring, now or earlier
     """
 
-    ensemble: Ensemble
+    model: Ensemble | Network
     outcome: Mapping[str, Any]
     collected: tuple[CollectedRun, ...]
     reused: bool
     seconds: float
 
+    @property
+    def ensemble(self) -> Ensemble:
+        """The model, which has to be trees."""
+        if not isinstance(self.model, Ensemble):
+            raise ForetailError("a network is no sum of trees: turn it into one with foretail distill")
+        return self.model
+
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
+        kind = "ensemble" if isinstance(self.model, Ensemble) else "network"
         return {
             "collected": [asdict(run) for run in self.collected],
-            "ensemble_sha256": self.ensemble.sha256,
+            f"{kind}_sha256": self.model.sha256,
             "reused": self.reused,
             "train_seconds": self.seconds,
             **self.outcome,
@@ -95,67 +145,84 @@ class TrainResult:
 
     def score_table(self) -> Table:
         """Scores of every side, whole and asked."""
-        found = self.outcome["scores"]
-        replay, tracked = self.outcome["replay"], self.outcome["tracked"]
-        threshold = self.outcome["threshold_probability"]
         notes = [
-            f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds {threshold:.4f}"
+            f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
+            f"{self.outcome['threshold_probability']:.4f}",
+            *replay_and_run(self.outcome["replay"], self.outcome["tracked"]),
         ]
-        if replay is not None:
-            worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
-            notes.append(f"test runs replayed in bytes: {worth}")
-        if tracked is not None:
-            notes.append(f"MLflow run {tracked['run_id']} in {tracked['uri']}")
-        return Table(
-            "Scores" + (" (reused model)" if self.reused else ""),
-            ("side", "region", "rows", "drops", *(name.replace("_", " ") for name in SHOWN)),
-            tuple(
-                (
-                    side,
-                    region,
-                    named["rows"],
-                    named["true_positives"] + named["false_negatives"],
-                    *(named[name] for name in SHOWN),
-                )
-                for side in splits.SIDES
-                for region, named in found[side].items()
-            ),
-            tuple(notes),
-        )
+        title = "Scores" + (" (reused model)" if self.reused else "")
+        return Table(title, ("side", *SCORE_COLUMNS), tuple(score_rows(self.outcome["scores"])), tuple(notes))
+
+
+SCORE_COLUMNS = ("region", "rows", "drops", *(name.replace("_", " ") for name in SHOWN))
+
+
+def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Iterator[tuple[Cell, ...]]:
+    """One row of a table per side and region."""
+    for side in splits.SIDES:
+        for region, named in scores[side].items():
+            drops = int(named["true_positives"] or 0) + int(named["false_negatives"] or 0)
+            yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
+
+
+def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
+    """Notes on what the replay gave, and where MLflow has the run."""
+    if replay is not None:
+        worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
+        yield f"test runs replayed in bytes: {worth}"
+    if tracked is not None:
+        yield f"MLflow run {tracked['run_id']} in {tracked['uri']}"
 
 
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:
-    """Train on the configured datasets; ``ensemble.json`` goes to the run folder as well."""
+    """Train on the configured datasets; ``ensemble.json`` or ``model.onnx`` goes to the run folder as well."""
     store = Store(config.store_dir)
     result = train_model(config, store, Ns3(config.ns3_prefix))
     run_dir.mkdir(parents=True, exist_ok=True)
-    result.ensemble.save(run_dir / ENSEMBLE_FILE)
+    result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))
     return result
 
 
 def train_model(config: TrainConfig, store: Store, ns3: Ns3) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
-    collected: tuple[CollectedRun, ...] = ()
-    if config.datasets:
-        datasets = [Dataset.open(Path(path)) for path in config.datasets]
-    else:
-        ((_, policy),) = config.policy.items()
-        seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
-        collected = collect_runs(config.scenario, policy, seeds, store, ns3, config.jobs)
-        datasets = [Dataset.open(run.path) for run in collected]
-    split = split_datasets(config.split, datasets)
-    key = _key(config, split, store)
-    found = store.find(key)
-    if found is not None and not _is_tracked(_outcome(found)):
-        store.remove(found)  # its MLflow run is gone: train again, so that there is one
-    entry = store.get_or_build(key, lambda folder: _train_into(folder, config, split, store))
+    collected, split = find_split(config, store, ns3)
+    entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
+    network = entry.path / NETWORK_FILE
     return TrainResult(
-        ensemble=Ensemble.load(entry.path / ENSEMBLE_FILE),
-        outcome=_outcome(entry),
+        model=load_network(network) if network.is_file() else Ensemble.load(entry.path / ENSEMBLE_FILE),
+        outcome=read_outcome(entry),
         collected=collected,
         reused=entry.reused,
         seconds=entry.seconds,
     )
+
+
+def find_split(
+    config: TrainConfig | DistillConfig, store: Store, ns3: Ns3
+) -> tuple[tuple[CollectedRun, ...], splits.Split]:
+    """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
+    if config.datasets:
+        datasets = [Dataset.open(Path(path)) for path in config.datasets]
+        return (), split_datasets(config.split, datasets)
+    ((_, policy),) = config.policy.items()
+    seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
+    collected = collect_runs(config.scenario, policy, seeds, store, ns3, config.jobs)
+    return collected, split_datasets(config.split, [Dataset.open(run.path) for run in collected])
+
+
+def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
+    """The entry of a model, built again when its MLflow run is gone, so that there is one."""
+    found = store.find(key)
+    if found is not None and not _is_tracked(read_outcome(found)):
+        store.remove(found)
+    return store.get_or_build(key, build)
+
+
+def load_network(path: Path) -> Network:
+    """The network in a file; loads what runs it only now."""
+    from foretail.models.network import Network
+
+    return Network.load(path)
 
 
 def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.Split:
@@ -165,11 +232,41 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
     return splits.split_by_time(datasets, config.validation_fraction, config.test_fraction, config.gap_ns)
 
 
-def forest(predictor: Predictor) -> RandomForest:
-    """The untrained predictor of the settings."""
-    parameters = asdict(predictor)
-    del parameters["name"]
-    return RandomForest(**parameters)
+def read_labelled(split: splits.Split, names: Sequence[str], own_queues: bool, region: str) -> Labelled:
+    """The rows of a split for features of these names; `region` is where the operating point will be chosen."""
+    columns = training_columns(names, own_queues)
+    datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
+    inputs = feature_inputs(names, datasets)
+    rows = {side: read_rows(getattr(split, side), columns) for side in splits.SIDES}
+    if region == "asked" and rows["validation"].asked is None:
+        raise ForetailError(
+            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
+            "tell: set operating_point.region=whole"
+        )
+    ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
+    return Labelled(split, inputs, tuple(columns), rows, ports)
+
+
+def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
+    """Score a model on every side, and replay the test runs with it."""
+    rows = labelled.rows
+    probability = {side: model.probability(rows[side].x) for side in splits.SIDES}
+    predicted = {side: model.exceeds(rows[side].x) for side in splits.SIDES}
+    return Judged(
+        probability=probability,
+        predicted=predicted,
+        scores={
+            side: scores(
+                rows[side].lqd_drop,
+                predicted[side],
+                ports=labelled.ports,
+                score=probability[side],
+                asked=rows[side].asked,
+            )
+            for side in splits.SIDES
+        },
+        replay=_replayed(labelled.split.test, predicted["test"]),
+    )
 
 
 def read_rows(side: splits.Side, columns: Sequence[str]) -> Rows:
@@ -185,49 +282,43 @@ def read_rows(side: splits.Side, columns: Sequence[str]) -> Rows:
 
 
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
-    columns = training_columns(config.features.names, config.features.own_queues)
-    datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
-    inputs = feature_inputs(config.features.names, datasets)
-    rows = {side: read_rows(getattr(split, side), columns) for side in splits.SIDES}
-    if config.operating_point.region == "asked" and rows["validation"].asked is None:
-        raise ForetailError(
-            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
-            "tell: set operating_point.region=whole"
-        )
-    predictor = forest(config.predictor).fit(rows["train"].x, rows["train"].lqd_drop)
-    ensemble, point = _at_operating_point(predictor, inputs, rows["validation"], config.operating_point.region)
-    ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-    score = {side: ensemble.probability(rows[side].x) for side in splits.SIDES}
-    predicted = {side: ensemble.exceeds(rows[side].x) for side in splits.SIDES}
-    found: dict[str, dict[str, dict[str, Score]]] = {
-        side: scores(rows[side].lqd_drop, predicted[side], ports=ports, score=score[side], asked=rows[side].asked)
-        for side in splits.SIDES
-    }
+    region = config.operating_point.region
+    labelled = read_labelled(split, config.features.names, config.features.own_queues, region)
+    predictor = untrained(config.predictor).fit(labelled.rows["train"].x, labelled.rows["train"].lqd_drop)
+    model, point = _at_operating_point(predictor, labelled, region)
+    judged = judge(model, labelled)
+    model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
-        "features": [asdict(item) for item in inputs],
-        "columns": list(columns),
+        **describe(labelled),
         "parameters": predictor.parameters(),
-        "ports": ports,
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
-        "scores": found,
-        "replay": _replayed(split.test, predicted["test"]),
-        "datasets": _described(split),
+        "scores": judged.scores,
+        "replay": judged.replay,
         "tracked": None,
     }
     if config.tracking.enabled:
-        outcome["tracked"] = _tracked(config, store, split, rows, score, predicted, ensemble, predictor, outcome)
-    ensemble.save(folder / ENSEMBLE_FILE)
-    write_result(folder, outcome).rename(folder / OUTCOME_FILE)
+        estimator = getattr(predictor, "forest_", None)
+        outcome["tracked"] = track_model(config, store, labelled, judged, model, estimator)
+    write_outcome(folder, outcome)
 
 
 def _at_operating_point(
-    predictor: RandomForest, inputs: tuple[FeatureInput, ...], validation: Rows, region: str
-) -> tuple[Ensemble, OperatingPoint]:
-    ensemble = predictor.to_ensemble(inputs)
+    predictor: DropPredictor, labelled: Labelled, region: str
+) -> tuple[Ensemble | Network, OperatingPoint]:
+    validation = labelled.rows["validation"]
     chosen = validation.asked if region == "asked" else None
-    point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, chosen)
-    return ensemble.with_threshold(point.threshold), point
+    if isinstance(predictor, TreePredictor):
+        ensemble = predictor.to_ensemble(labelled.inputs)
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, chosen)
+        return ensemble.with_threshold(point.threshold), point
+    from foretail.models.network import NetworkPredictor  # needs packages of its own
+
+    if not isinstance(predictor, NetworkPredictor):
+        raise TypeError(f"a {type(predictor).__name__} is neither trees nor a network")
+    network = predictor.to_network(labelled.inputs)
+    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, chosen)
+    return network.with_threshold(point.probability), point
 
 
 def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
@@ -252,18 +343,16 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
     return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
 
 
-def _tracked(
-    config: TrainConfig,
+def track_model(
+    config: TrainConfig | DistillConfig,
     store: Store,
-    split: splits.Split,
-    rows: Mapping[str, Rows],
-    score: Mapping[str, NDArray[np.float64]],
-    predicted: Mapping[str, NDArray[np.bool_]],
-    ensemble: Ensemble,
-    predictor: RandomForest,
-    outcome: Mapping[str, Any],
+    labelled: Labelled,
+    judged: Judged,
+    model: Ensemble | Network,
+    estimator: object,
 ) -> dict[str, Any]:
-    tracking = config.tracking
+    """Log a judged model to MLflow; an ensemble is registered with the scikit-learn `estimator` that it comes from."""
+    tracking, split, test = config.tracking, labelled.split, labelled.rows["test"]
     tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
     for caveat in ("open_loop", "drops_visible"):  # of imported traces
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
@@ -276,22 +365,31 @@ def _tracked(
         run_name=tracking.run_name,
         tags=tags,
     ) as run:
-        for dataset in outcome["datasets"]:
+        for dataset in _described(split):
             _log_dataset(run, dataset)
         for side in splits.SIDES:
-            run.log_scores(side, outcome["scores"][side])
-        if outcome["replay"] is not None:
-            run.log_scores(
-                "test_replay", {"whole": {name: outcome["replay"][name] for name in ("eta", "recovered_loss")}}
-            )
-        for region, chosen in (("whole", slice(None)), ("asked", rows["test"].asked)):
+            run.log_scores(side, judged.scores[side])
+        if judged.replay is not None:
+            worth = {name: judged.replay[name] for name in ("eta", "recovered_loss")}
+            run.log_scores("test_replay", {"whole": worth})
+        for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
             if chosen is None:
                 continue
             run.log_figures(
-                "test", region, rows["test"].lqd_drop[chosen], predicted["test"][chosen], score["test"][chosen]
+                "test",
+                region,
+                test.lqd_drop[chosen],
+                judged.predicted["test"][chosen],
+                judged.probability["test"][chosen],
             )
-        run.log_ensemble(ensemble)
-        registered = run.log_model(predictor.forest_, ensemble.features, tracking.registered_model, tracking.alias)
+        registered = None
+        if isinstance(model, Ensemble):
+            run.log_ensemble(model)
+            registered = run.log_model(estimator, model.features, tracking.registered_model, tracking.alias)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(Path(folder) / NETWORK_FILE)
+                run.log_file(Path(folder) / NETWORK_FILE)
     return {
         "run_id": run.run_id,
         "experiment_id": run.experiment_id,
@@ -329,12 +427,33 @@ def _described(split: splits.Split) -> list[dict[str, Any]]:
     return described
 
 
+def describe(labelled: Labelled) -> dict[str, Any]:
+    """Inputs and datasets, for ``result.json``."""
+    return {
+        "features": [asdict(item) for item in labelled.inputs],
+        "columns": list(labelled.columns),
+        "ports": labelled.ports,
+        "datasets": _described(labelled.split),
+    }
+
+
 def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
-    parameters = forest(config.predictor).parameters()
-    del parameters["jobs"]
+    parameters = untrained(config.predictor).parameters()
+    parameters.pop("jobs", None)
+    depends_on = {
+        "features": asdict(config.features),
+        "predictor": {"name": config.predictor.name, **parameters},
+    }
+    return model_key(MODEL, config, split, store, depends_on)
+
+
+def model_key(
+    kind: str, config: TrainConfig | DistillConfig, split: splits.Split, store: Store, depends_on: Mapping[str, Any]
+) -> Key:
+    """The key of a model that also depends on the rows, the operating point, tracking and the code."""
     tracking = config.tracking
     return Key(
-        MODEL,
+        kind,
         {
             "sides": {
                 side: [
@@ -343,8 +462,6 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
                 ]
                 for side in splits.SIDES
             },
-            "features": asdict(config.features),
-            "predictor": {"name": config.predictor.name, **parameters},
             "operating_point": asdict(config.operating_point),
             "tracking": {
                 "uri": tracking_uri(tracking, store),
@@ -355,12 +472,19 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
             if tracking.enabled
             else None,
             "code": code_digest("features", "models", "export", "sim_bridge"),
-            "versions": {name: stage.versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
+            "versions": {name: stage.versions()[name] for name in ("numpy", "scikit-learn", "treelite", "torch")},
+            **depends_on,
         },
     )
 
 
-def _outcome(entry: Entry) -> dict[str, Any]:
+def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
+    """Write the figures of a model beside it, for :func:`read_outcome`."""
+    write_result(folder, outcome).rename(folder / OUTCOME_FILE)
+
+
+def read_outcome(entry: Entry) -> dict[str, Any]:
+    """The figures of a stored model."""
     document: dict[str, Any] = json.loads((entry.path / OUTCOME_FILE).read_text(encoding="utf-8"))
     return document
 
