@@ -170,8 +170,8 @@ def reference(program: Path, switch: DemoSwitch, arrivals: NDArray[np.void]) -> 
     sent = np.concatenate([settings, rates, np.stack(columns, axis=1).ravel()]).astype(np.int64)
     out = subprocess.run([str(program)], input=sent.tobytes(), capture_output=True, check=True).stdout
     values = np.frombuffer(out, np.int64)
-    sections = np.cumsum([1, 1, len(VIRTUAL_FEATURES), len(TOTALS)])
-    width = int(sections[-1]) + len(QUEUE) * len(rates)
+    sections = np.cumsum([1, 1, len(VIRTUAL_FEATURES), len(TOTALS.names or ())])
+    width = int(sections[-1]) + len(QUEUE.names or ()) * len(rates)
     rows = len(arrivals)
     kept, events, features, totals, queues = np.split(values[: rows * width].reshape(rows, width), sections, axis=1)
     rest, rings = values[rows * width :], []
@@ -179,7 +179,13 @@ def reference(program: Path, switch: DemoSwitch, arrivals: NDArray[np.void]) -> 
         rings.append(rest[1 : 1 + rest[0]])
         rest = rest[1 + rest[0] :]
     return Reference(
-        kept[:, 0], events[:, 0], features, totals, queues.reshape(rows, len(rates), len(QUEUE)), rings, rest == 1
+        kept[:, 0],
+        events[:, 0],
+        features,
+        totals,
+        queues.reshape(rows, len(rates), len(QUEUE.names or ())),
+        rings,
+        rest == 1,
     )
 
 
@@ -229,14 +235,14 @@ def reply(ports: int) -> np.dtype[np.void]:
 
 
 CASES = {
-    # Rates that are no divisors of 8 Gbit/s, a ninth of the packets larger than an eighth of the buffer.
+    # Rates that are no divisors of 8 Gbit/s; packets so large that the longest queue may hold the one being sent alone.
     "eight ports": (
         DemoSwitch(90_000, tuple(g * GBPS for g in (1, 10, 10, 25, 25, 40, 100, 3))),
-        [64, 64, 65, 300, 576, 1000, 1500, 1500, 9000],
+        [64, 64, 64, 65, 65, 300, 300, 576, 576, 1000, 1500, 1500, 1500, 9000, 40_000],
         1,
     ),
-    # Queues of equal length, departures and arrivals at the same time.
-    "ties": (DemoSwitch(30_000, (10 * GBPS,) * 4, wire_overhead_bytes=0, smallest_packet_bytes=1000), [1000], 800),
+    # Queues of equal length, departures and arrivals at the same time, queues one byte over their share.
+    "ties": (DemoSwitch(31_999, (10 * GBPS,) * 4, wire_overhead_bytes=0, smallest_packet_bytes=1000), [1000], 800),
     # Packets larger than the whole buffer.
     "one port": (DemoSwitch(20_000, (GBPS,), wire_overhead_bytes=20), [64, 1500, 9000, 30_000], 1),
 }
@@ -288,8 +294,23 @@ def test_10_000_packets_are_answered_as_the_headers_and_the_model_do(
     assert 0 < np.count_nonzero(answer["drop"]) < PACKETS
 
 
+@pytest.fixture(scope="module")
+def boosted() -> Ensemble:
+    """Votes of both signs, as boosted trees have them."""
+    values = [(-1.5, 0.5), (0.25, -0.75), (-2.0, 1.0)]
+    trees = tuple(stump(pair, cut=20, feature=i) for i, pair in enumerate(values))
+    return with_votes(Ensemble(inputs(), trees, Fraction(0), output="logit"))
+
+
+@pytest.fixture(scope="module")
+def boosted_program(boosted: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("boosted"), boosted, FOUR_PORTS)
+
+
 @needs_p4_tools
-def test_requests_that_make_no_sense_change_nothing(reference_program: Path, tmp_path: Path) -> None:
+def test_requests_that_make_no_sense_change_nothing(
+    reference_program: Path, boosted_program: Path, tmp_path: Path
+) -> None:
     arrivals = congested(FOUR_PORTS, [100, 1500], 1, seed=1)[:500]
     arrivals["report"] = 0
     expected = reference(reference_program, FOUR_PORTS, arrivals)
@@ -310,7 +331,7 @@ def test_requests_that_make_no_sense_change_nothing(reference_program: Path, tmp
         packets.append(FRAME + arrival.tobytes()[:-1])  # too short
         packets.append(FRAME + arrival.tobytes() + b"what else the packet holds")
         statuses.append(STATUSES.index("ANSWERED"))
-    with SimpleSwitch(build(tmp_path, trained(expected), FOUR_PORTS), tmp_path) as running:
+    with SimpleSwitch(boosted_program, tmp_path) as running:
         received = running.exchange(packets, replies=len(statuses))
     head = len(FRAME) + ARRIVAL.itemsize
     answers = np.frombuffer(b"".join(packet[head : head + ANSWER.itemsize] for packet in received), ANSWER)
@@ -323,3 +344,25 @@ def test_requests_that_make_no_sense_change_nothing(reference_program: Path, tmp
     assert {packet[head + ANSWER.itemsize :] for packet in np.array(received, object)[answered]} == {
         b"what else the packet holds"
     }
+
+
+@needs_p4_tools
+def test_tau_turns_while_the_switch_runs(
+    reference_program: Path, boosted: Ensemble, boosted_program: Path, tmp_path: Path
+) -> None:
+    arrivals = congested(FOUR_PORTS, [100, 1500], 1, seed=2)[:500]
+    arrivals["report"] = 0
+    expected = reference(reference_program, FOUR_PORTS, arrivals)
+    scores = boosted.score(expected.features)
+    assert scores.min() < 0 < scores.max()
+    head = len(FRAME) + ARRIVAL.itemsize
+    mask = (1 << plan(boosted, load_profile("v1model")).score_bits) - 1
+    with SimpleSwitch(boosted_program, tmp_path) as running:
+        for part, tau in zip(
+            np.array_split(np.arange(len(arrivals)), 3), np.quantile(scores, [0, 0.5, 1]).astype(int), strict=True
+        ):
+            running.command(f"table_set_default Switch.predictor.decide Switch.predictor.set_tau {tau & mask}")
+            received = running.exchange([FRAME + arrivals[i].tobytes() for i in part])
+            answers = np.frombuffer(b"".join(packet[head:] for packet in received), ANSWER)
+            assert np.array_equal(answers["score"], scores[part])
+            assert np.array_equal(answers["drop"], scores[part] > tau)
