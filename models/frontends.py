@@ -162,7 +162,7 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
         read = treelite.frontend.from_xgboost(model)
     except treelite.TreeliteError as error:
         raise ForetailError(
-            f"treelite cannot read the XGBoost model ({_first_line(error)}): train it with booster=gbtree"
+            f"treelite cannot read the XGBoost model ({_first_line(error)}): it is damaged, train or save it again"
         ) from None
     # treelite takes the logit of base_score in float64; a model without trees gives the float32 that XGBoost adds
     base_score = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
@@ -347,4 +347,5 @@ def import_xgboost() -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[0-9:]+\] \S+: ", "", line)  # treelite starts with the time and a line of its source

@@ -97,7 +97,7 @@ def load_model_file(path: Path, features: Sequence[FeatureInput] | None, allow_p
         )
     if not features:
         raise ForetailError(
-            f"{path} is a {kind}, which does not say the range of its inputs: declare its features with their bits"
+            f"{path} ({kind}) does not say the range of its inputs: declare its features in order with their bits"
         )
     return _read_apart(path, kind, features)
 
@@ -124,6 +124,15 @@ def format_of(content: bytes, source: str) -> Format:
 
 def read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
     """Read a file of another framework in this process, which a damaged file can end; see :func:`load_model_file`."""
+    try:
+        return _read_foreign(path, kind, features)
+    except (MemoryError, UnicodeDecodeError):  # sizes or names that are noise
+        raise _damaged(path, kind) from None
+    except ForetailError as error:
+        raise error if str(path) in str(error) else ForetailError(f"{path}: {error}") from None
+
+
+def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
     from foretail.models.frontends import from_treelite, from_xgboost
 
     content = path.read_bytes()
@@ -180,7 +189,7 @@ def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput]) -> E
         )
     except subprocess.TimeoutExpired:
         raise ForetailError(
-            f"reading {path} as a {kind} took more than {READ_SECONDS} s: the file is damaged, save the model again"
+            f"reading {path} ({kind}) took more than {READ_SECONDS} s: the file is damaged, save the model again"
         ) from None
     if answer.returncode < 0:
         raise ForetailError(
@@ -209,9 +218,7 @@ def _answer() -> None:
     try:
         answer = {"ensemble": read_foreign(path, kind, features).to_json()}
     except ForetailError as error:
-        answer = {"refused": str(error) if str(path) in str(error) else f"{path}: {error}"}
-    except (MemoryError, UnicodeDecodeError):  # sizes or names that are noise
-        answer = {"refused": str(_damaged(path, kind))}
+        answer = {"refused": str(error)}
     json.dump(answer, out)
 
 

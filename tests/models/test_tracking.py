@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import mlflow.xgboost
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from PIL import Image
+from sklearn.ensemble import RandomForestClassifier
 
 from foretail.features.errors import ForetailError
+from foretail.models import model_files
 from foretail.models.contract import synthetic_arrivals
+from foretail.models.frontends import from_sklearn, from_xgboost
 from foretail.models.metrics import Confusion, scores
 from foretail.models.tracking import RegisteredModel, TrackedRun, load_ensemble, track, tracking_uri
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
@@ -153,6 +160,84 @@ def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: s
 def test_addresses_without_a_model_are_refused(address: str, says: str, run: object, uri: str) -> None:
     with pytest.raises(ForetailError, match=says):
         load_ensemble(address, uri)
+
+
+@pytest.fixture(scope="module")
+def foreign(uri: str) -> tuple[str, dict[str, Any]]:
+    """A run of somebody else with models of three flavors and one of none: its id, and name -> classifier."""
+    x, y = synthetic_arrivals(rows=2000, seed=3)
+    boosted = xgboost.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(x, y)
+    forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(x, y)
+    trusted = ["sklearn.tree._tree.Tree"]
+    with warnings.catch_warnings(), track("drops", {}, uri=uri) as tracked:
+        warnings.simplefilter("ignore")  # MLflow's own, on what it cannot infer
+        mlflow.xgboost.log_model(boosted, name="boosted", pip_requirements=["xgboost"])
+        for name, form in (("forest", "skops"), ("pickled", "cloudpickle")):
+            mlflow.sklearn.log_model(
+                forest,
+                name=name,
+                serialization_format=form,
+                skops_trusted_types=trusted if form == "skops" else None,
+                pip_requirements=["scikit-learn"],
+            )
+        mlflow.log_text("flavors: {python_function: {loader_module: x}}\n", "none/MLmodel")
+        mlflow.log_text("flavors: {xgboost: {data: ../../secret}}\n", "outside/MLmodel")
+        mlflow.log_text("not a model", "nothing/file.txt")
+    return tracked.run_id, {"boosted": boosted, "forest": forest, "pickled": forest}
+
+
+@pytest.mark.parametrize("name", ["boosted", "forest", "pickled"])
+def test_models_of_others_are_read_from_their_flavor(
+    name: str, foreign: tuple[str, dict[str, Any]], uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "_read_apart", model_files.read_foreign)  # saves seconds
+    run_id, models = foreign
+    read = from_xgboost if name == "boosted" else from_sklearn
+    expected = read(models[name], PAPER_INPUTS)
+    for address in (f"runs:/{run_id}/{name}", _logged_model(uri, run_id, name)):
+        loaded = load_ensemble(address, uri, PAPER_INPUTS, allow_pickle=name == "pickled")
+        assert loaded.trees[0].value.tolist() == expected.trees[0].value.tolist()
+        assert replace(loaded, origin=expected.origin) == expected
+
+
+def _logged_model(uri: str, run_id: str, name: str) -> str:
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_run(run_id).info.experiment_id
+    found = client.search_logged_models([experiment], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'")
+    return f"models:/{found[0].model_id}"
+
+
+@pytest.mark.parametrize(
+    ("path", "features", "says"),
+    [
+        ("boosted", None, "does not say the range"),
+        ("pickled", PAPER_INPUTS, "is a pickle"),
+        ("none", PAPER_INPUTS, "has flavors python_function, but"),
+        ("outside", PAPER_INPUTS, "points outside its own folder"),
+        ("nothing", PAPER_INPUTS, "is no MLflow model"),
+        ("nothing/file.txt", PAPER_INPUTS, "no model file"),
+        ("absent", PAPER_INPUTS, "has no model"),
+    ],
+)
+def test_models_of_others_that_cannot_be_read_are_refused(
+    path: str, features: Any, says: str, foreign: tuple[str, dict[str, Any]], uri: str
+) -> None:
+    address = f"runs:/{foreign[0]}/{path}"
+    with pytest.raises(ForetailError, match=says) as caught:
+        load_ensemble(address, uri, features)
+    assert address in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_run_of_an_ensemble_stands_for_it(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    run_id = run[0].run_id
+    for address in (f"runs:/{run_id}", f"runs:/{run_id}/model", f"runs:/{run_id}/ensemble.json"):
+        assert load_ensemble(address, uri) == trained.ensemble
+    assert load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS) == trained.ensemble
+    with pytest.raises(ForetailError, match="its own features"):
+        load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS[::-1])
 
 
 def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,278 @@
+"""Model files of every format: recognised by content, read apart, and refused in one sentence where not right."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import skops.io
+import treelite
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.preprocessing import FunctionTransformer
+
+from foretail.features.errors import ForetailError
+from foretail.models import model_files
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.frontends import from_sklearn, from_treelite, from_xgboost
+from foretail.models.model_files import Format, format_of, load_model_file, read_foreign
+from tests.forests import CLASSIFIERS, untrained
+
+TWO = (FeatureInput("queue", "cell_bytes=256", 10), FeatureInput("occupancy", "cell_bytes=256", 10))
+SKLEARN = [kind for kind in CLASSIFIERS if not kind.startswith("xgboost")]
+BOOSTED = [kind for kind in CLASSIFIERS if kind.startswith("xgboost")]
+
+
+def _fitted(kind: str) -> Any:
+    random = np.random.default_rng(1)
+    x = random.integers(0, 1 << 10, (300, 2))
+    return untrained(kind).fit(x, x[:, 0] + random.integers(0, 400, 300) > 800)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    """One valid file of every format that is read apart."""
+    forest, booster = _fitted("random_forest"), _fitted("xgboost").get_booster()
+    return {
+        "checkpoint": treelite.sklearn.import_model(forest).serialize_bytes(),
+        "ubj": bytes(booster.save_raw("ubj")),
+        "json": bytes(booster.save_raw("json")),
+        "skops": skops.io.dumps(forest),
+    }
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read valid files in this process, as the one apart does, which takes seconds to start."""
+    monkeypatch.setattr(model_files, "_read_apart", read_foreign)
+
+
+def _without_file(ensemble: Ensemble) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(ensemble.to_json())
+    document["origin"].pop("file_sha256", None)
+    return document
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", BOOSTED)
+@pytest.mark.parametrize("form", ["json", "ubj"])
+def test_xgboost_files_hold_the_booster(kind: str, form: str, tmp_path: Path) -> None:
+    model = _fitted(kind)
+    model.save_model(tmp_path / f"model.{form}")
+    path = (tmp_path / f"model.{form}").rename(tmp_path / "model")  # the name says nothing
+    assert _without_file(load_model_file(path, TWO)) == _without_file(from_xgboost(model, TWO))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", SKLEARN)
+def test_skops_files_hold_the_estimator(kind: str, tmp_path: Path) -> None:
+    model = _fitted(kind)
+    skops.io.dump(model, tmp_path / "model")
+    assert _without_file(load_model_file(tmp_path / "model", TWO)) == _without_file(from_sklearn(model, TWO))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("compress", [0, 3, ("gzip", 3), ("bz2", 3), ("xz", 3), ("lzma", 3)])
+def test_pickles_are_opened_when_allowed_and_only_then(compress: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    for model, read in ((_fitted("extra_trees"), from_sklearn), (_fitted("xgboost"), from_xgboost)):
+        joblib.dump(model, path, compress=compress)  # noqa: TID251  # what users bring
+        with pytest.raises(ForetailError, match=r"is a pickle.*export\.allow_pickle=true"):
+            load_model_file(path, TWO)
+        assert _without_file(load_model_file(path, TWO, allow_pickle=True)) == _without_file(read(model, TWO))
+
+
+def test_a_checkpoint_is_read_in_a_process_of_its_own(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.bin"
+    path.write_bytes(files["checkpoint"])
+    model = treelite.Model.deserialize_bytes(files["checkpoint"])
+    assert _without_file(load_model_file(path, TWO)) == _without_file(from_treelite(model, TWO))
+
+
+def test_an_ensemble_brings_its_features(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    ensemble = from_sklearn(_fitted("random_forest"), TWO)
+    ensemble.save(path)
+    assert load_model_file(path, None) == load_model_file(path, list(TWO)) == ensemble
+    with pytest.raises(ForetailError, match="its own features"):
+        load_model_file(path, TWO[::-1])
+
+
+RUNS_CODE = {
+    "that crashes": (b"\x80\x04cos\nkill\n(cos\ngetpid\n)RK\x0btR.", "ends its reader.*SIGSEGV"),
+    "that fills the memory": (
+        b"\x80\x04cbuiltins\nbytearray\n\x8a\x05" + (1 << 36).to_bytes(5, "little") + b"\x85R.",
+        "cannot be unpickled .MemoryError",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", RUNS_CODE)
+def test_a_file_that_takes_its_reader_down_leaves_us_alive(fault: str, tmp_path: Path) -> None:
+    content, says = RUNS_CODE[fault]
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(ForetailError, match=says) as caught:
+        load_model_file(tmp_path / "model", TWO, allow_pickle=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_read_forever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "READ_SECONDS", 3)
+    (tmp_path / "model").write_bytes(b"\x80\x04ctime\nsleep\nM\x58\x02\x85R.")
+    with pytest.raises(ForetailError, match="took more than 3 s"):
+        load_model_file(tmp_path / "model", TWO, allow_pickle=True)
+
+
+# Reads every file of a folder in a fork of its own and prints how that ended: 0 read, 1 refused, 2 a bug, or a signal.
+DAMAGED = """
+import os, signal, sys
+from pathlib import Path
+from foretail.features.errors import ForetailError
+from foretail.models import frontends
+from foretail.models.ensemble import FeatureInput
+from foretail.models.model_files import Format, format_of, read_foreign
+import skops.io, xgboost
+two = [FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10)]
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        signal.alarm(1)
+        code = 2
+        try:
+            kind = format_of(path.read_bytes(), str(path))
+            if kind not in (Format.ENSEMBLE, Format.PICKLE):
+                read_foreign(path, kind, two)
+            code = 0
+        except ForetailError as error:
+            code = 1 if "\\n" not in str(error) else 2
+        finally:
+            os._exit(code)
+    print(path.name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    for name, content in files.items():
+        for i in range(8):
+            cut = int(random.integers(0, len(content)))
+            (tmp_path / f"{name}.cut.{i}").write_bytes(content[:cut])
+            noise = bytearray(content)
+            noise[cut : cut + 4] = random.bytes(4)
+            (tmp_path / f"{name}.noise.{i}").write_bytes(noise)
+        (tmp_path / f"{name}.head").write_bytes(content[:12] + random.bytes(1000))
+    answer = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", DAMAGED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    ends = dict(line.rsplit(" ", 1) for line in answer.stdout.splitlines())
+    assert len(ends) == 17 * len(files)
+    assert [name for name, end in ends.items() if end == "2"] == []
+    assert [name for name, end in ends.items() if ".cut." in name and end == "0"] == []
+
+
+BROKEN = {
+    "nothing": (b"", "no model file"),
+    "noise": (b"\x9f" * 200, "no model file"),
+    "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "no model file"),
+    "a list": (b"[1, 2, 3]", "no model file"),
+    "truncated JSON": (b'{"learner": {"attributes"', "is no JSON"),
+    "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
+    "deep JSON": (b'{"learner":' * 100_000, "is no JSON"),
+    "an ensemble of another version": (b'{"schema": "foretail.ensemble", "version": 9}', "version 9"),
+    "an XGBoost model without trees": (b'{"learner": {}}', "no valid XGBoost JSON model"),
+    "half a ZIP file": (b"PK\x03\x04" + b"\0" * 40, "no valid skops file"),
+}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("fault", BROKEN)
+def test_other_files_are_refused(fault: str, tmp_path: Path) -> None:
+    content, says = BROKEN[fault]
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(ForetailError, match=says) as caught:
+        load_model_file(tmp_path / "model", TWO)
+    assert str(tmp_path / "model") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ForetailError, match="cannot be read"):
+            load_model_file(path, TWO)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "ubj", "json", "skops"])
+@pytest.mark.parametrize("features", [None, ()])
+def test_the_range_of_the_inputs_must_be_given(name: str, features: Any, files: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(files[name])
+    with pytest.raises(ForetailError, match="does not say the range of its inputs"):
+        load_model_file(tmp_path / "model", features)
+
+
+@pytest.mark.usefixtures("here")
+def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.skops"
+    skops.io.dump(RandomForestRegressor(2).fit([[0, 0], [1, 1]], [0.0, 1.0]), path)
+    with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is no classifier"):
+        load_model_file(path, TWO)
+
+
+@pytest.mark.usefixtures("here")
+def test_skops_files_with_other_types_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    skops.io.dump(FunctionTransformer(func=subprocess.run), path)
+    with pytest.raises(ForetailError, match=r"not trusted \(subprocess\.run\)"):
+        load_model_file(path, TWO)
+
+
+@pytest.mark.usefixtures("here")
+def test_zip_files_of_others_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        archive.writestr("data.pkl", b"")
+    with pytest.raises(ForetailError, match="none of skops"):
+        load_model_file(tmp_path / "model", TWO)
+
+
+@pytest.mark.usefixtures("here")
+def test_models_of_another_scikit_learn_are_refused(tmp_path: Path) -> None:
+    model = _fitted("decision_tree")
+    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(model))) as source, zipfile.ZipFile(tmp_path / "m", "w") as target:
+        for item in source.namelist():
+            text = source.read(item)
+            if item == "schema.json":
+                assert b"_sklearn_version" in text
+                text = text.replace(b'1.9.1\\"', b'1.7.0\\"')
+            target.writestr(item, text)
+    with pytest.raises(ForetailError, match=r"saved by scikit-learn 1\.7\.0"):
+        load_model_file(tmp_path / "m", TWO)
+
+
+def test_formats_are_known_by_their_content(files: dict[str, bytes]) -> None:
+    expected = {
+        "checkpoint": Format.TREELITE,
+        "ubj": Format.XGBOOST_UBJ,
+        "json": Format.XGBOOST_JSON,
+        "skops": Format.SKOPS,
+    }
+    assert {name: format_of(content, name) for name, content in files.items()} == expected
+    assert format_of(b" \n" + files["json"], "spaces") is Format.XGBOOST_JSON
+
+
+def test_importing_the_door_imports_no_framework() -> None:
+    code = "import foretail.models.model_files, sys; print({'sklearn', 'xgboost', 'treelite'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_trusted_types_are_needed(files: dict[str, bytes]) -> None:
+    needed = set(skops.io.get_untrusted_types(data=files["skops"]))
+    needed |= set(skops.io.get_untrusted_types(data=skops.io.dumps(_fitted("histogram_boosting"))))
+    assert needed == set(model_files.SKOPS_TYPES)
