@@ -26,6 +26,7 @@ import jinja2
 import numpy as np
 
 from foretail.export.folder import check_name
+from foretail.export.p4.encoding import score_bits
 from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble
@@ -160,19 +161,14 @@ class _Link:
         raise ForetailError(f"a rate of {bps} bit/s has no exact reciprocal in 64 bits: use a whole number of Mbit/s")
 
 
-def render_demo(
-    ensemble: Ensemble, switch: DemoSwitch, score_bits: int, name: str = "drop_predictor"
-) -> dict[str, str]:
+def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predictor") -> dict[str, str]:
     """Return the demo program around the predictor in ``<name>.p4``.
 
     Parameters
     ----------
     ensemble : Ensemble
-        The predictor's: of virtual features only, with one cell size and one average.
+        The predictor's, with votes: of virtual features only, with one cell size and one average.
     switch : DemoSwitch
-    score_bits : int
-        Width W of the score of the predictor, ``control DropPredictor(in bit<24> f_<feature>..., out int<W> score,
-        out bit<1> drop)`` with one input per feature of the ensemble, in its order; 2 to 64.
     name : str
         As of the predictor's export.
 
@@ -184,10 +180,12 @@ def render_demo(
     Raises
     ------
     ForetailError
-        On a feature that the program cannot compute, features of different arithmetic, or values that do not fit.
+        On a feature that the program cannot compute, features of different arithmetic, values that do not fit, or an
+        ensemble without votes.
     """
     check_name(name)
-    _between("score_bits", score_bits, 2, 64)
+    if ensemble.default_tau is None:
+        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
     cell_bytes, average_shift = _arithmetic(ensemble)
     cells = switch.buffer_bytes // cell_bytes
     ports = len(switch.port_rates_bps)
@@ -205,7 +203,7 @@ def render_demo(
         .render(
             sha256=ensemble.sha256,
             predictor_file=f"{name}.p4",
-            score_bits=score_bits,
+            score_bits=score_bits(ensemble),
             arguments=[f"(bit<{VALUE_BITS}>)hdr.answer.{f.name}" for f in ensemble.features],
             ports=ports,
             capacity=switch.buffer_bytes,
