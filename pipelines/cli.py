@@ -24,6 +24,10 @@ STAGE_EXAMPLES = {
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
+    "distill": (
+        "turn a neural network into trees of a given size",
+        "foretail distill model=outputs/train/RUN student.trees=4",
+    ),
     "evaluate": (
         "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",

@@ -165,6 +165,13 @@ def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Itera
             yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
 
 
+def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
+    """What MLflow keeps of a replay, under a name; empty without one."""
+    if judged.replay is None:
+        return {}
+    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss")}}}
+
+
 def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
     """Notes on what the replay gave, and where MLflow has the run."""
     if replay is not None:
@@ -350,8 +357,12 @@ def track_model(
     judged: Judged,
     model: Ensemble | Network,
     estimator: object,
+    more_scores: Mapping[str, Mapping[str, Mapping[str, Score]]] | None = None,
 ) -> dict[str, Any]:
-    """Log a judged model to MLflow; an ensemble is registered with the scikit-learn `estimator` that it comes from."""
+    """Log a judged model to MLflow; an ensemble is registered with the scikit-learn `estimator` that it comes from.
+
+    Scores are logged by name and region; `more_scores` beside those of the sides.
+    """
     tracking, split, test = config.tracking, labelled.split, labelled.rows["test"]
     tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
     for caveat in ("open_loop", "drops_visible"):  # of imported traces
@@ -367,11 +378,8 @@ def track_model(
     ) as run:
         for dataset in _described(split):
             _log_dataset(run, dataset)
-        for side in splits.SIDES:
-            run.log_scores(side, judged.scores[side])
-        if judged.replay is not None:
-            worth = {name: judged.replay[name] for name in ("eta", "recovered_loss")}
-            run.log_scores("test_replay", {"whole": worth})
+        for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
+            run.log_scores(name, found)
         for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
             if chosen is None:
                 continue

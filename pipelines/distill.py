@@ -1,0 +1,223 @@
+"""``foretail distill``: turn a trained network into trees of a given size, and tell what that costs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from foretail.configs.schema import DistillConfig, register
+from foretail.features import splits
+from foretail.features.errors import ForetailError
+from foretail.models.distillation import Budget, distil
+from foretail.models.ensemble import Ensemble
+from foretail.models.metrics import Confusion
+from foretail.models.network import Network
+from foretail.pipelines import cli, stage
+from foretail.pipelines.collect import CollectedRun, dataset_table
+from foretail.pipelines.export import ENSEMBLE_FILE
+from foretail.pipelines.result import Cell, Table
+from foretail.pipelines.simulation import Ns3
+from foretail.pipelines.store import Store
+from foretail.pipelines.train import (
+    NETWORK_FILE,
+    SCORE_COLUMNS,
+    Judged,
+    Labelled,
+    describe,
+    find_split,
+    judge,
+    model_key,
+    read_labelled,
+    read_outcome,
+    replay_and_run,
+    replay_scores_of,
+    score_rows,
+    track_model,
+    tracked_entry,
+    write_outcome,
+)
+
+register()
+
+STUDENT = "student"
+REPLAY_SHOWN = ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
+
+
+@dataclass(frozen=True)
+class DistillResult:
+    """A student and its teacher.
+
+    Attributes
+    ----------
+    ensemble : the student; `export` gives it integer votes
+    outcome : every figure of both, JSON-like
+    collected : datasets that came from the scenario
+    reused : the student was in the store
+    seconds : wall time of distilling and scoring, now or earlier
+    """
+
+    ensemble: Ensemble
+    outcome: Mapping[str, Any]
+    collected: tuple[CollectedRun, ...]
+    reused: bool
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "collected": [asdict(run) for run in self.collected],
+            "ensemble_sha256": self.ensemble.sha256,
+            "reused": self.reused,
+            "distill_seconds": self.seconds,
+            **self.outcome,
+        }
+
+    def tables(self) -> list[Table]:
+        """Datasets, scores of both on the test side, agreement, and what both are worth in replay."""
+        both = {who: self.outcome[who] for who in ("teacher", "student")}
+        rows: list[tuple[Cell, ...]] = [
+            (who, *cells[1:]) for who in both for cells in score_rows(both[who]["scores"]) if cells[0] == "test"
+        ]
+        student = self.outcome["student"]
+        size = f"{student['trees']} trees, {student['leaves']} leaves, trained on the teacher's {student['answers']}"
+        scores = Table(
+            "Test scores" + (" (reused student)" if self.reused else ""),
+            ("model", *SCORE_COLUMNS),
+            tuple(rows),
+            (f"student: {size}",),
+        )
+        agreement = Table(
+            "Student against teacher",
+            ("side", "region", "rows", "teacher drops", "student drops", "same decision", "F1 of drops"),
+            tuple(
+                (side, region, *(named[name] for name in AGREEMENT))
+                for side, regions in self.outcome["agreement"].items()
+                for region, named in regions.items()
+            ),
+            tuple(replay_and_run(None, self.outcome["tracked"])),
+        )
+        replays = {who: both[who]["replay"] for who in both}
+        worth = [
+            Table(
+                "Test runs replayed in bytes",
+                ("model", *(name.replace("_", " ") for name in REPLAY_SHOWN)),
+                tuple((who, *(replay[name] for name in REPLAY_SHOWN)) for who, replay in replays.items()),
+            )
+        ]
+        known = worth if all(replays.values()) else []
+        return [*([dataset_table(self.collected)] if self.collected else []), scores, *known, agreement]
+
+
+AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
+
+
+def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
+    """Distil ``config.model``; ``ensemble.json`` goes to the run folder as well."""
+    teacher = load_teacher(config.model)
+    store = Store(config.store_dir)
+    collected, split = find_split(config, store, Ns3(config.ns3_prefix))
+    depends_on = {
+        "teacher": teacher.sha256,
+        "student": asdict(config.student),
+        "own_queues": config.own_queues,
+    }
+    entry = tracked_entry(
+        store,
+        model_key(STUDENT, config, split, store, depends_on),
+        lambda folder: _distill_into(folder, config, teacher, split, store),
+    )
+    ensemble = Ensemble.load(entry.path / ENSEMBLE_FILE)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    ensemble.save(run_dir / ENSEMBLE_FILE)
+    return DistillResult(ensemble, read_outcome(entry), collected, entry.reused, entry.seconds)
+
+
+def load_teacher(model: str) -> Network:
+    """The network of a train run's folder, or of a file."""
+    path = Path(model)
+    if path.is_dir():
+        path = path / NETWORK_FILE
+    if not path.is_file():
+        raise ForetailError(f"there is no network {path}: give the folder of a run of foretail train predictor=mlp")
+    return Network.load(path)
+
+
+def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: splits.Split, store: Store) -> None:
+    region = config.operating_point.region
+    labelled = read_labelled(split, [item.name for item in teacher.features], config.own_queues, region)
+    if labelled.inputs != teacher.features:
+        raise ForetailError(
+            f"the network {config.model} reads features of another arithmetic than the datasets hold: "
+            f"distil on datasets of the cell_bytes and average_shift that it was trained on"
+        )
+    rows, settings = labelled.rows, config.student
+    best, *others = distil(
+        teacher.probability,
+        teacher.threshold,
+        teacher.features,
+        rows["train"].x,
+        rows["validation"].x,
+        Budget(settings.trees, settings.depth, settings.leaves),
+        region=rows["validation"].asked if region == "asked" else None,
+        seed=settings.seed,
+    )
+    judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}
+    outcome: dict[str, Any] = {
+        **describe(labelled),
+        "teacher": {
+            "network_sha256": teacher.sha256,
+            "threshold_probability": teacher.threshold,
+            **_figures(judged["teacher"]),
+        },
+        "student": {
+            "answers": best.answers,
+            "trees": len(best.ensemble.trees),
+            "leaves": sum(len(tree.leaves) for tree in best.ensemble.trees),
+            "threshold": str(best.ensemble.threshold),
+            "threshold_probability": best.probability_threshold,
+            **_figures(judged["student"]),
+        },
+        "validation_f1_against_teacher": {student.answers: student.validation.f1 for student in (best, *others)},
+        "agreement": {side: _agreement(labelled, judged["teacher"], judged["student"], side) for side in splits.SIDES},
+        "tracked": None,
+    }
+    if config.tracking.enabled:
+        more = {"teacher_test": judged["teacher"].scores["test"], "agreement_test": outcome["agreement"]["test"]}
+        more |= replay_scores_of("teacher_test_replay", judged["teacher"])
+        outcome["tracked"] = track_model(
+            config, store, labelled, judged["student"], best.ensemble, best.forest, more_scores=more
+        )
+    best.ensemble.save(folder / ENSEMBLE_FILE)
+    write_outcome(folder, outcome)
+
+
+def _figures(judged: Judged) -> dict[str, Any]:
+    return {"scores": judged.scores, "replay": judged.replay}
+
+
+def _agreement(labelled: Labelled, teacher: Judged, student: Judged, side: str) -> dict[str, dict[str, Any]]:
+    """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
+    taught, learned, asked = teacher.predicted[side], student.predicted[side], labelled.rows[side].asked
+    regions = {"whole": slice(None)} | ({} if asked is None else {"asked": asked})
+    found = {}
+    for region, chosen in regions.items():
+        confusion = Confusion.count(taught[chosen], learned[chosen])
+        drops = (confusion.tp + confusion.fn, confusion.tp + confusion.fp)
+        found[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
+    return found
+
+
+@hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="distill")
+def main(cfg: DictConfig) -> None:
+    """Compose the settings and run the stage."""
+    stage.run(cfg, DistillConfig, distill)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["distill", *sys.argv[1:]]))

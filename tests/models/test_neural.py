@@ -1,0 +1,186 @@
+"""The multilayer perceptron and the ONNX graph that it is saved as."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from foretail.features.errors import ForetailError
+from foretail.models.contract import check_predictor, synthetic_arrivals
+from foretail.models.metrics import rank
+from foretail.models.network import Network
+from foretail.models.neural import MultilayerPerceptron
+from foretail.models.operating_point import choose_network_threshold
+from tests.forests import PAPER_INPUTS
+
+X, Y = synthetic_arrivals(rows=20_000, seed=3)
+UNSEEN, THEIR_LABELS = synthetic_arrivals(rows=20_000, seed=4)
+BEYOND = np.concatenate([UNSEEN, np.zeros((1, 4), np.int32), np.full((1, 4), (1 << 24) - 1, np.int32)])
+
+
+@pytest.fixture(scope="module")
+def trained() -> MultilayerPerceptron:
+    return MultilayerPerceptron(width=16, steps=500).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def network(trained: MultilayerPerceptron) -> Network:
+    return trained.to_network(PAPER_INPUTS)
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [MultilayerPerceptron(steps=20), MultilayerPerceptron(layers=1, width=1, steps=1, batch_rows=3, seed=5)],
+)
+def test_it_keeps_the_contract(predictor: MultilayerPerceptron) -> None:
+    check_predictor(predictor)
+
+
+def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron) -> None:
+    probability = trained.probability(UNSEEN)
+    precision = rank(THEIR_LABELS, probability).average_precision
+    assert THEIR_LABELS.mean() < 0.03
+    assert precision is not None
+    assert precision > 0.5  # chance: the share of drops
+    assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
+
+
+def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.manual_seed(99)
+        before = torch.random.get_rng_state()
+        again = MultilayerPerceptron(width=16, steps=500).fit(X, Y)
+        assert torch.equal(torch.random.get_rng_state(), before)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert again.to_network(PAPER_INPUTS).content == trained.to_network(PAPER_INPUTS).content
+    other = MultilayerPerceptron(width=16, steps=500, seed=2).fit(X, Y)
+    assert other.to_network(PAPER_INPUTS).content != trained.to_network(PAPER_INPUTS).content
+
+
+def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network: Network) -> None:
+    found, expected = network.probability(BEYOND), trained.probability(BEYOND)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    batches = np.concatenate([network.probability(part) for part in np.array_split(BEYOND, 3)])
+    np.testing.assert_allclose(batches, found, rtol=1e-5, atol=1e-7)
+
+
+def test_a_network_survives_its_file(network: Network, tmp_path: Path) -> None:
+    moved = network.with_threshold(0.125)
+    moved.save(tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    again = Network.load(tmp_path / "model.onnx")
+    assert (again.features, again.threshold, again.sha256) == (PAPER_INPUTS, 0.125, moved.sha256)
+    assert again.sha256 != network.sha256
+    assert np.array_equal(again.exceeds(UNSEEN), network.probability(UNSEEN) > 0.125)
+    onnx.checker.check_model(again.content, full_check=True)
+
+
+def test_the_threshold_has_the_highest_f1_of_all(network: Network) -> None:
+    probability = network.probability(UNSEEN)
+    point = choose_network_threshold(probability, THEIR_LABELS)
+    predicted = probability > point.probability
+    assert int((predicted & THEIR_LABELS).sum()) == point.confusion.tp
+    assert int((predicted & ~THEIR_LABELS).sum()) == point.confusion.fp
+    assert point.confusion.rows == len(UNSEEN)
+    best = point.confusion.f1
+    assert best is not None
+    for other in np.quantile(probability, np.linspace(0, 1, 200)):
+        claimed = probability > other
+        assert 2 * (claimed & THEIR_LABELS).sum() <= best * (claimed.sum() + THEIR_LABELS.sum()) + 1e-9
+    region = np.arange(len(UNSEEN)) % 2 == 0
+    half = choose_network_threshold(probability, THEIR_LABELS, region)
+    assert half.confusion.rows == region.sum()
+    with pytest.raises(ForetailError, match="hold no drop"):
+        choose_network_threshold(probability, np.zeros_like(THEIR_LABELS))
+    everything = choose_network_threshold(np.full(3, 0.5), np.ones(3, np.bool_))
+    assert everything.probability < 0.5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"layers": 0}, r"predictor\.layers"),
+        ({"width": 1.5}, r"predictor\.width"),
+        ({"steps": 0}, r"predictor\.steps"),
+        ({"batch_rows": 1}, r"predictor\.batch_rows"),
+        ({"learning_rate": 0}, r"predictor\.learning_rate is 0"),
+        ({"seed": -1}, r"predictor\.seed"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        MultilayerPerceptron(**parameters).fit(X, Y)
+
+
+def test_other_inputs_are_refused(trained: MultilayerPerceptron, network: Network) -> None:
+    with pytest.raises(ForetailError, match="not trained"):
+        MultilayerPerceptron().to_network(PAPER_INPUTS)
+    with pytest.raises(ForetailError, match="4 features, but 3"):
+        trained.to_network(PAPER_INPUTS[:3])
+    with pytest.raises(ForetailError, match="needs 4 feature columns, but got 3"):
+        network.probability(X[:, :3])
+    with pytest.raises(ForetailError, match="integers"):
+        network.probability(X.astype(float))
+    with pytest.raises(ForetailError, match="outside"):
+        network.probability(-1 - X)
+
+
+def _without(network: Network, key: str, value: str | None) -> bytes:
+    model = onnx.load_from_string(network.content)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == key)
+    if value is None:
+        model.metadata_props.remove(entry)
+    else:
+        entry.value = value
+    return bytes(model.SerializeToString())
+
+
+def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
+    wrong_output = onnx.load_from_string(network.content)
+    wrong_output.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    files = [
+        b"",
+        b"junk",
+        _without(network, "foretail.features", None),
+        _without(network, "foretail.features", "[]"),
+        _without(network, "foretail.features", '[{"name": "queue"}]'),
+        _without(network, "foretail.threshold", "nan"),
+        _without(network, "foretail.threshold", "1.5"),
+        wrong_output.SerializeToString(),
+    ]
+    for content in files:
+        (tmp_path / "model.onnx").write_bytes(content)
+        with pytest.raises(ForetailError, match=r"model\.onnx is no network of Foretail"):
+            Network.load(tmp_path / "model.onnx")
+    with pytest.raises(ForetailError, match="cannot be read"):
+        Network.load(tmp_path / "missing.onnx")
+    broken = onnx.load_from_string(network.content)
+    broken.graph.node[0].op_type = "NoSuchOperator"
+    with pytest.raises(ForetailError, match="onnxruntime refuses the network"):
+        Network.from_bytes(broken.SerializeToString()).probability(X)
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "names"),
+    [
+        ("torch", "foretail.models.neural", "the package torch"),
+        ("onnxruntime", "foretail.models.network", "onnx and onnxruntime"),
+    ],
+)
+def test_a_missing_package_is_named(package: str, module: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ForetailError, match=names + r".*pip install 'foretail\[nn\]'"):
+        importlib.import_module(module)
