@@ -8,28 +8,37 @@ point of each. Where they cannot, every leaf box of every tree is compared with 
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
-import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.build import PredictorLibrary, compile_library, predictor_abi
 from foretail.features.errors import ForetailError
 from foretail.models.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.cells import Cells, distinct_rows
 from foretail.models.ensemble import Ensemble, FeatureInput, dyadic_text, keys_exceed
+from foretail.models.rounding import framework_drops, framework_sum, rounding_bound
 
-__all__ = ["MAX_CELLS", "Certificate", "ProofError", "ReadBack", "Relation", "prove", "prove_c", "relate"]
+__all__ = [
+    "MAX_CELLS",
+    "Certificate",
+    "Lowered",
+    "PassReport",
+    "ProofError",
+    "ReadBack",
+    "Relation",
+    "Run",
+    "prove",
+    "relate",
+    "relate_by_boxes",
+]
 
 IntArray = npt.NDArray[np.int64]
 Run = Callable[[IntArray], IntArray]
@@ -39,22 +48,6 @@ MAX_CELLS = 2 * 10**7
 
 MAX_LISTED = 10
 _SAMPLES = 100_000
-
-_EACH_ROW = """
-#include <stddef.h>
-#include <stdint.h>
-void each_row(int64_t (*score)(const int64_t *), const int64_t *x, size_t rows, size_t width, int64_t *out) {
-  for (size_t row = 0; row < rows; ++row) out[row] = score(x + row * width);
-}
-"""
-
-# The only ways in which the generated text may touch its inputs: whole conditions, and handing the pointer on.
-_COMPARISON = re.compile(r"\bif \(x\[(0|[1-9]\d*)\] (<=|>=|==|!=|<|>) (-?(?:0|[1-9]\d*))\) \{")
-_PASSING = re.compile(
-    r"const int64_t \*x\b|\(void\)x;|(?<=\w)\(x\)|\(x \+ row \* \w+_FEATURES\)|\bint64_t \*out\b"
-    r"|const char \*const \w+\[\]|const foretail_predictor_info_t \*\w+"
-)
-_STRAY = re.compile(r"\bx\b|\*|//|\\\n|\?\?")
 
 
 class ProofError(ForetailError):
@@ -80,6 +73,41 @@ class ReadBack:
 
 
 @dataclass(frozen=True)
+class PassReport:
+    """What one pass did: its name, and the leaves of the ensemble before and after it."""
+
+    name: str
+    leaves_before: int
+    leaves_after: int
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model on its way out.
+
+    Attributes
+    ----------
+    model : Ensemble
+        As given.
+    simple : Ensemble
+        After the passes: tree by tree the same function, which they have proven.
+    ensemble : Ensemble
+        With integer votes: what targets emit.
+    passes : tuple of PassReport
+    """
+
+    model: Ensemble
+    simple: Ensemble
+    ensemble: Ensemble
+    passes: tuple[PassReport, ...] = ()
+
+    @classmethod
+    def of(cls, voted: Lowered | Ensemble) -> Lowered:
+        """Return an ensemble that has votes as one that no pass has touched."""
+        return voted if isinstance(voted, Lowered) else cls(voted, voted, voted)
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was proven, and about which files.
 
@@ -96,25 +124,29 @@ class Certificate:
         Intervals of every input; their product is `cells`.
     boxes : int or None
         Boxes of the text, with ``boxes``.
+    votes_by : {'cells', 'boxes'}
+        How scores were compared with the exact sums of the model, in the same two ways.
     order : bool
         Score strictly monotone in the exact sum over all inputs: the proof holds for any tau.
     taus : list of int or None
         The only taus it holds for; None with `order` and with `rounding`.
     rounding : str or None
-        With ``boxes`` and votes that are not exact, a dyadic rational: any tau decides as its threshold on the exact
-        sum does, for every input whose exact sum is farther from it than this. Never more than the rounding of the
-        framework's own sum.
+        With votes that were compared by boxes and are not exact, a dyadic rational: any tau decides as its threshold on
+        the exact sum does, for every input whose exact sum is farther from it than this. Never more than the rounding
+        of the framework's own sum.
     default_tau : int
     threshold : str
         The threshold on the exact sum that `default_tau` stands for, as in the ensemble file.
     vote_bits : int
     float_decides_otherwise : int or None
-        Cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None with
-        ``boxes``, which does not enumerate them.
+        Cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None when votes
+        were compared by boxes, which does not enumerate them.
     float_within_rounding : int or None
         Cells so close to the threshold that some order of rounding could decide otherwise.
     float_inputs : list of list of int
         Inputs of the first ten such cells.
+    passes : list of dict
+        What the passes did, in order: name, leaves_before, leaves_after.
     model_sha256 : str
         The ensemble that was given.
     ir_sha256 : str
@@ -130,6 +162,7 @@ class Certificate:
     cells: int
     points_per_feature: dict[str, int]
     boxes: int | None
+    votes_by: Literal["cells", "boxes"]
     order: bool
     taus: list[int] | None
     rounding: str | None
@@ -139,6 +172,7 @@ class Certificate:
     float_decides_otherwise: int | None
     float_within_rounding: int | None
     float_inputs: list[list[int]]
+    passes: list[dict[str, str | int]]
     model_sha256: str
     ir_sha256: str
     outputs: dict[str, str]
@@ -224,71 +258,22 @@ def relate_by_boxes(model: Ensemble, voted: Ensemble) -> Relation:
     return Relation(exact_votes, default, Fraction(0) if default else max(above, below))
 
 
-def rounding_of_framework(model: Ensemble) -> Fraction:
-    """Return a bound on the error of the framework's own sum, in units of the exact sum."""
-    unit = 2.0**-53 if model.output == "mean_probability" else 2.0**-24  # boosting frameworks add in float32
-    largest = abs(model.base) + sum(float(np.abs(tree.value).max()) for tree in model.trees) + abs(model.threshold)
-    return Fraction(2 * (len(model.trees) + 2) * unit * float(largest))
-
-
-def comparisons(text: str, inputs: int) -> dict[int, set[int]]:
-    """Read back every constant that C text compares an input with.
-
-    Parameters
-    ----------
-    text : str
-        C source in which inputs are elements of ``x``, used in comparisons with decimal constants only.
-    inputs : int
-        Number of inputs.
-
-    Returns
-    -------
-    dict
-        Input index -> values b such that the outcome may change between b and b + 1.
-
-    Raises
-    ------
-    ProofError
-        When the text reaches an input in any other way, so that its cells are unknown.
-    """
-    code = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
-    code = re.sub(r'"[^"\n]*"', '""', code)
-    boundaries: dict[int, set[int]] = defaultdict(set)
-    for index, operator, constant in _COMPARISON.findall(code):
-        if int(index) >= inputs:
-            raise ProofError(
-                f"the exported C reads x[{index}], but the model has {inputs} inputs: report this as a bug"
-            )
-        value = int(constant)
-        if operator in ("<=", ">", "==", "!="):
-            boundaries[int(index)].add(value)
-        if operator in ("<", ">=", "==", "!="):
-            boundaries[int(index)].add(value - 1)
-    rest = _PASSING.sub(" ", _COMPARISON.sub(" ", code))
-    stray = _STRAY.search(rest)
-    if stray:
-        around = " ".join(rest[max(0, stray.start() - 30) : stray.end() + 30].split())
-        raise ProofError(f"the exported C uses its inputs outside plain comparisons ({around!r}): report this as a bug")
-    return dict(boundaries)
-
-
 def prove(
-    ensemble: Ensemble,
+    lowered: Lowered | Ensemble,
     *,
     target: str,
     outputs: Mapping[str, bytes],
     read: Mapping[str, ReadBack],
     runs: Mapping[str, Run],
     tool: str,
-    model: Ensemble | None = None,
     max_cells: int = MAX_CELLS,
 ) -> Certificate:
     """Prove an emitted artefact equal to the ensemble on all inputs, and the ensemble to the model it came from.
 
     Parameters
     ----------
-    ensemble : Ensemble
-        What was emitted, with votes.
+    lowered : Lowered or Ensemble
+        What was emitted, with votes, and what it came from.
     target : str
         Name of the target.
     outputs : mapping of str to bytes
@@ -299,8 +284,6 @@ def prove(
         Name of an entry point -> function from int64[rows, inputs] to int64[rows] that runs the artefact.
     tool : str
         What built or ran it.
-    model : Ensemble, optional
-        What was given, before passes and votes; the ensemble itself when left out.
     max_cells : int
         Above so many cells the proof is by boxes.
 
@@ -311,55 +294,58 @@ def prove(
     ForetailError
         When neither method applies.
     """
-    given = model or ensemble
-    boundaries: dict[int, set[int]] = defaultdict(set)
-    for text in read.values():
-        for index, values in text.boundaries.items():
-            boundaries[index] |= values
-    for index in range(len(ensemble.features)):
-        boundaries[index].update(int(c) for tree in given.trees for c in tree.cut[tree.feature == index])
-    cells = Cells.of(ensemble, boundaries)
+    lowered = Lowered.of(lowered)
+    ensemble, simple = lowered.ensemble, lowered.simple
+    cells = Cells.of(ensemble, _boundaries(read))
     by_cells = cells.count <= max_cells
-    boxes, otherwise, close = None, None, None
-    listed: list[list[int]] = []
+    boxes = None
     if by_cells:
-        otherwise = close = 0
         for points in cells.batches():
             _compare(ensemble, runs, points, target)
-            differs, near = _float_decisions(given, points)
-            otherwise, close = otherwise + int(differs.sum()), close + int(near.sum())
-            listed += points[near][: MAX_LISTED - len(listed)].tolist()
-        relation = relate(given, ensemble, cells)
     else:
         boxes = sum(_compare_boxes(ensemble, name, text, target) for name, text in read.items())
         _compare(ensemble, runs, cells.sample(_SAMPLES, np.random.default_rng(0)), target)  # beside the proof
-        relation = relate_by_boxes(given, ensemble)
+    grid = Cells.of(simple)  # it has the cuts of the emitted ensemble, which came from it
+    votes_by_cells = grid.count <= max_cells
+    relation = relate(simple, ensemble, grid) if votes_by_cells else relate_by_boxes(simple, ensemble)
     tau = _default_tau(ensemble)
-    if not relation.default and (by_cells or relation.rounding > rounding_of_framework(given)):
+    if not relation.default and (votes_by_cells or relation.rounding > rounding_bound(simple)):
         raise ProofError(
-            f"score > {tau} is not exact sum > {given.threshold} on every cell: "
+            f"score > {tau} is not exact sum > {simple.threshold} on every cell: "
             f"nothing is exported, run the vote pass on the ensemble again"
         )
+    floats = _floats(simple, grid) if votes_by_cells else (None, None, [])
     return Certificate(
         target=target,
         method="cells" if by_cells else "boxes",
         cells=cells.count,
         points_per_feature={f.name: len(a) for f, a in zip(ensemble.features, cells.axes, strict=True)},
         boxes=boxes,
+        votes_by="cells" if votes_by_cells else "boxes",
         order=relation.order,
         taus=[tau] if not relation.order and relation.default else None,
         rounding=None if relation.default else dyadic_text(relation.rounding),
         default_tau=tau,
-        threshold=dyadic_text(given.threshold),
+        threshold=dyadic_text(simple.threshold),
         vote_bits=ensemble.vote_bits or 0,
-        float_decides_otherwise=otherwise,
-        float_within_rounding=close,
-        float_inputs=listed,
-        model_sha256=given.sha256,
+        float_decides_otherwise=floats[0],
+        float_within_rounding=floats[1],
+        float_inputs=floats[2],
+        passes=[asdict(report) for report in lowered.passes],
+        model_sha256=lowered.model.sha256,
         ir_sha256=ensemble.sha256,
         outputs={name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()},
         tool=tool,
     )
+
+
+def _boundaries(read: Mapping[str, ReadBack]) -> dict[int, set[int]]:
+    """Return the boundaries of all texts together."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for text in read.values():
+        for index, values in text.boundaries.items():
+            found[index] |= values
+    return found
 
 
 def _compare(ensemble: Ensemble, runs: Mapping[str, Run], points: IntArray, target: str) -> None:
@@ -404,80 +390,19 @@ def _input(features: tuple[FeatureInput, ...], point: IntArray) -> str:
     return ", ".join(f"{feature.name}={value}" for feature, value in zip(features, point.tolist(), strict=True))
 
 
-def prove_c(ensemble: Ensemble, texts: Mapping[str, str], library: Path, model: Ensemble | None = None) -> Certificate:
-    """Compile the exported C to `library`, prove it equal to the ensemble on all inputs, and return the certificate.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-        With votes.
-    texts : mapping of str to str
-        File name -> text; the one that ends in ``.c`` is compiled, the others can be included by it.
-    library : Path
-        Where the proven binary is left, named as the caller wants it.
-
-    Raises
-    ------
-    ProofError
-        With the input at which the two differ; `library` is then worthless.
-    ForetailError
-        Without a compiler.
-    """
-    own_text = "\n".join(texts.values()).replace(predictor_abi(), "")
-    boundaries = comparisons(own_text, len(ensemble.features))
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in {**texts, "each_row.c": _EACH_ROW}.items():
-            (Path(folder) / name).write_text(text, encoding="ascii")
-        source = next(name for name in texts if name.endswith(".c"))
-        compiler = compile_library(Path(folder) / source, library)
-        compile_library(Path(folder) / "each_row.c", Path(folder) / "each_row.so")
-        each_row = ctypes.CDLL(str(Path(folder) / "each_row.so")).each_row
-    predictor = PredictorLibrary(library)
-    _check_info(ensemble, predictor)
-    return prove(
-        ensemble,
-        target="c",
-        outputs={**{name: text.encode() for name, text in texts.items()}, library.name: library.read_bytes()},
-        read={"text": ReadBack(boundaries)},
-        runs={"score_batch": predictor.score, "score": lambda points: _one_by_one(each_row, predictor, points)},
-        tool=compiler,
-        model=model,
-    )
-
-
 def _default_tau(ensemble: Ensemble) -> int:
     if ensemble.default_tau is None:
         raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
     return ensemble.default_tau
 
 
-def _check_info(ensemble: Ensemble, predictor: PredictorLibrary) -> None:
-    stated = (predictor.features, predictor.default_tau, predictor.ir_sha256)
-    if stated != (tuple((f.name, f.params) for f in ensemble.features), ensemble.default_tau, ensemble.sha256):
-        raise ProofError(
-            "the exported library states other features, tau or ensemble: nothing is exported, report this"
-        )
-
-
-def _one_by_one(each_row: Any, predictor: PredictorLibrary, points: IntArray) -> IntArray:
-    out = np.empty(len(points), np.int64)
-    pointer = ctypes.POINTER(ctypes.c_int64)
-    each_row.argtypes = (ctypes.c_void_p, pointer, ctypes.c_size_t, ctypes.c_size_t, pointer)
-    each_row.restype = None
-    rows = np.ascontiguousarray(points)
-    each_row(predictor.score_address, rows.ctypes.data_as(pointer), *rows.shape, out.ctypes.data_as(pointer))
-    return out
-
-
-def _float_decisions(ensemble: Ensemble, points: IntArray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return, per point, whether float64 decides otherwise, and whether some order of rounding could."""
-    total, threshold = ensemble.float_sum(points), float(ensemble.threshold)
-    count = len(ensemble.trees)
-    if ensemble.output == "mean_probability":
-        float_drop, unit = total / count > float(ensemble.threshold / count), 2.0**-53
-    else:
-        float_drop, unit = total > threshold, 2.0**-24  # boosting frameworks add in float32
-    largest = abs(ensemble.base) + sum(float(np.abs(tree.value).max()) for tree in ensemble.trees) + abs(threshold)
-    differs = float_drop != keys_exceed(ensemble.exact_key(points), ensemble.key_of(ensemble.threshold))
-    near = np.abs(total - threshold) <= 2 * (count + 2) * unit * largest
-    return differs, near
+def _floats(model: Ensemble, cells: Cells) -> tuple[int, int, list[list[int]]]:
+    """Return the cells where the framework decides otherwise, those where some order of rounding could, and a few."""
+    otherwise, close, listed = 0, 0, list[list[int]]()
+    for points in cells.batches():
+        drops = keys_exceed(model.exact_key(points), model.key_of(model.threshold))
+        otherwise += int((framework_drops(model, points) != drops).sum())
+        near = np.abs(framework_sum(model, points) - float(model.threshold)) <= rounding_bound(model)
+        close += int(near.sum())
+        listed += points[near][: MAX_LISTED - len(listed)].tolist()
+    return otherwise, close, listed

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import MAX_CELLS, Certificate, ProofError, ReadBack, prove
+from foretail.export.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, ReadBack, prove
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.passes import lower
 from foretail.features.errors import ForetailError
@@ -96,7 +96,7 @@ class OnnxPredictor:
 
 
 def export_onnx(
-    ensemble: Ensemble,
+    ensemble: Ensemble | Lowered,
     out_dir: Path,
     name: str = "drop_predictor",
     any_tau: bool = True,
@@ -106,8 +106,8 @@ def export_onnx(
 
     Parameters
     ----------
-    ensemble : Ensemble
-        With or without votes; without, :func:`lower` makes it small and gives it some.
+    ensemble : Ensemble or Lowered
+        See :func:`lower`.
     out_dir : Path
         Created, or replaced when it holds an earlier export.
     name : str
@@ -124,10 +124,10 @@ def export_onnx(
     """
     check_name(name)
     check_folder(out_dir)
-    voted = ensemble if ensemble.vote_bits is not None else lower(ensemble, any_tau, max_cells)[0]
-    content = render_onnx(voted, name)
-    certificate = prove_onnx(voted, content, f"{name}.onnx", ensemble, max_cells)
-    write_export(out_dir, {f"{name}.onnx": content}, certificate, voted)
+    lowered = lower(ensemble, any_tau, max_cells)
+    content = render_onnx(lowered.ensemble, name)
+    certificate = prove_onnx(lowered, content, f"{name}.onnx", max_cells)
+    write_export(out_dir, {f"{name}.onnx": content}, certificate, lowered.ensemble)
     return OnnxExport(model=out_dir / f"{name}.onnx", certificate=out_dir / CERTIFICATE, ir=out_dir / ENSEMBLE)
 
 
@@ -197,24 +197,21 @@ def read_onnx(content: bytes, features: Sequence[FeatureInput]) -> ReadBack:
 
 
 def prove_onnx(
-    ensemble: Ensemble,
+    lowered: Lowered | Ensemble,
     content: bytes,
     file: str = "drop_predictor.onnx",
-    model: Ensemble | None = None,
     max_cells: int = MAX_CELLS,
 ) -> Certificate:
     """Prove a graph equal to the ensemble on all inputs, running it in onnxruntime, and return the certificate.
 
     Parameters
     ----------
-    ensemble : Ensemble
+    lowered : Lowered or Ensemble
         With votes.
     content : bytes
         The graph.
     file : str
         Its name in the certificate.
-    model : Ensemble, optional
-        What was given, before passes and votes.
     max_cells : int
         Above so many cells the proof is by boxes.
 
@@ -223,6 +220,8 @@ def prove_onnx(
     ProofError
         With the input at which the two differ, or what the file has that it should not have.
     """
+    lowered = Lowered.of(lowered)
+    ensemble = lowered.ensemble
     read = read_onnx(content, ensemble.features)
     checker.check_model(content, full_check=True)
     predictor = OnnxPredictor(content)
@@ -238,13 +237,12 @@ def prove_onnx(
         return score
 
     return prove(
-        ensemble,
+        lowered,
         target="onnx",
         outputs={file: content},
         read={"TreeEnsembleRegressor": read},
         runs={"onnxruntime": score},
         tool=f"onnxruntime {onnxruntime.__version__}",
-        model=model,
         max_cells=max_cells,
     )
 

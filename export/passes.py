@@ -7,20 +7,19 @@ pass, with the boxes of the leaves, and refuses to go on when a pass changed any
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import MAX_CELLS, ProofError
+from foretail.export.equivalence import MAX_CELLS, Lowered, PassReport, ProofError
 from foretail.export.votes import with_votes
 from foretail.models.boxes import difference, leaf_boxes
 from foretail.models.ensemble import Ensemble, Tree
 
 __all__ = [
     "PASSES",
-    "PassReport",
     "drop_redundant_thresholds",
     "lower",
     "merge_equal_subtrees",
@@ -36,15 +35,6 @@ Node = Leaf | tuple[int, int, "Node", "Node"]
 """A leaf, or (input, cut, left, right)."""
 
 Box = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class PassReport:
-    """What one pass did: its name, and the leaves of the ensemble before and after it."""
-
-    name: str
-    leaves_before: int
-    leaves_after: int
 
 
 def prune_dead_branches(ensemble: Ensemble) -> Ensemble:
@@ -139,19 +129,21 @@ def simplify(ensemble: Ensemble) -> tuple[Ensemble, tuple[PassReport, ...]]:
     return ensemble, tuple(reports)
 
 
-def lower(model: Ensemble, any_tau: bool = True, max_cells: int = MAX_CELLS) -> tuple[Ensemble, tuple[PassReport, ...]]:
-    """Return what the targets emit, an ensemble with votes that decides as `model` does, and what the passes did.
+def lower(model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_CELLS) -> Lowered:
+    """Return what the targets emit: an ensemble with votes that decides as `model` does.
 
     Parameters
     ----------
-    model : Ensemble
-        As trained.
+    model : Ensemble or Lowered
+        As trained; an ensemble that has votes is taken as it is.
     any_tau, max_cells
         See :func:`with_votes`.
     """
+    if isinstance(model, Lowered) or model.vote_bits is not None:
+        return Lowered.of(model)
     simple, before = simplify(model)
-    voted, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells)))
-    return voted, before + after
+    ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells)))
+    return Lowered(model, simple, ensemble, before + after)
 
 
 def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) -> Ensemble:

@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import MAX_CELLS, relate, rounding_of_framework
+from foretail.export.equivalence import MAX_CELLS, relate
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells, distinct_sums
 from foretail.models.ensemble import Ensemble, keys_exceed, votes_of
+from foretail.models.rounding import rounding_bound
 
 __all__ = ["with_votes"]
 
@@ -75,7 +76,7 @@ def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CE
 def _without_cells(ensemble: Ensemble, any_tau: bool) -> Ensemble:
     values = [v for tree in ensemble.trees for v in tree.value.tolist()]
     exact = max(1, *(Fraction(v).denominator.bit_length() - 1 for v in values))
-    allowed, trees = rounding_of_framework(ensemble), len(ensemble.trees)
+    allowed, trees = rounding_bound(ensemble), len(ensemble.trees)
     widths = range(1, ensemble.max_vote_bits + 1)
     bits = next((w for w in widths if Fraction(trees + 2, 2 << w) <= allowed), ensemble.max_vote_bits)
     if exact <= ensemble.max_vote_bits and (any_tau or exact < bits):

@@ -33,7 +33,7 @@ def trained() -> Trained:
 
 @pytest.fixture(scope="module")
 def lowered(trained: Trained) -> Ensemble:
-    return lower(trained.ensemble)[0]
+    return lower(trained.ensemble).ensemble
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,14 @@ def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ense
 @given(forests())
 def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
     for method, max_cells in (("cells", 10**8), ("boxes", 0)):
-        voted, _ = lower(trained.ensemble, max_cells=max_cells)
+        lowered = lower(trained.ensemble, max_cells=max_cells)
+        voted = lowered.ensemble
         content = render_onnx(voted)
         parts = read_onnx(content, voted.features).parts
         assert parts is not None
         for tree, part in zip(voted.trees, parts, strict=True):
             assert difference(leaf_boxes(tree, voted.features), part) is None
-        assert prove_onnx(voted, content, model=trained.ensemble, max_cells=max_cells).method == method
+        assert prove_onnx(lowered, content, max_cells=max_cells).method == method
         score, drop = OnnxPredictor(content).run(trained.rows)
         assert np.array_equal(score, voted.score(trained.rows))
         assert np.array_equal(drop, trained.ensemble.exceeds(trained.rows))
@@ -120,7 +121,7 @@ def test_votes_that_fill_64_bits_are_refused() -> None:
 def test_a_tree_without_a_test_is_a_constant() -> None:
     base = stumps([0.0, 1.0])
     leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.75]))
-    voted, _ = lower(replace(base, trees=(leaf, *base.trees)))
+    voted = lower(replace(base, trees=(leaf, *base.trees))).ensemble
     prove_onnx(voted, render_onnx(voted))
 
 
@@ -271,7 +272,7 @@ def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: 
     ],
 )
 def test_a_change_in_the_digits_is_caught(change: Change) -> None:
-    ensemble, _ = lower(wide(40, 5).with_threshold(Fraction(0)), max_cells=0)
+    ensemble = lower(wide(40, 5).with_threshold(Fraction(0)), max_cells=0).ensemble
     content = render_onnx(ensemble)
     prove_onnx(ensemble, content, max_cells=0)
     with pytest.raises(ProofError):
@@ -322,7 +323,7 @@ def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Pa
     with pytest.raises(ForetailError, match="lower-case"):
         export_onnx(trained.ensemble, tmp_path / "out", "../escape")
     with pytest.raises(ForetailError, match="lower-case"):
-        render_onnx(lower(trained.ensemble)[0], 'a"b')
+        render_onnx(lower(trained.ensemble).ensemble, 'a"b')
     with pytest.raises(ForetailError, match="no integer votes"):
         render_onnx(trained.ensemble)
     (tmp_path / "mine").write_text("precious")

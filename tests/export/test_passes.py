@@ -50,7 +50,7 @@ def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
 @settings(max_examples=20, deadline=None)
 @given(forests())
 def test_what_is_emitted_decides_as_the_model_on_every_cell(trained: Trained) -> None:
-    voted, _ = lower(trained.ensemble)
+    voted = lower(trained.ensemble).ensemble
     boundaries = {
         i: {int(c) for tree in trained.ensemble.trees for c in tree.cut[tree.feature == i]}
         for i in range(len(voted.features))
@@ -77,11 +77,12 @@ def test_a_test_whose_other_side_knows_the_answer_is_dropped() -> None:
 
 def test_leaves_with_equal_votes_are_merged() -> None:
     model = _ensemble(_tree((0, 5, 1, 2), 0.25, (1, 7, 3, 4), 1.0, 1.0 + 2.0**-40))
-    emitted, reports = lower(model, any_tau=False)
+    lowered = lower(model, any_tau=False)
+    emitted, reports = lowered.ensemble, lowered.passes
     assert emitted.vote_bits == 1
     assert [r.leaves_after for r in reports] == [3] * len(passes.PASSES) + [3, 2, 2]
     assert reports[0].leaves_before == 3
-    assert sum(len(t.leaves) for t in lower(model)[0].trees) == 3  # any tau must tell the two apart
+    assert sum(len(t.leaves) for t in lower(model).ensemble.trees) == 3  # any tau must tell the two apart
 
 
 def test_a_pass_that_changes_the_function_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from foretail.export import with_votes
-from foretail.export.equivalence import Relation, relate, relate_by_boxes, rounding_of_framework
+from foretail.export.equivalence import Relation, relate, relate_by_boxes
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
 from foretail.models.ensemble import Ensemble, votes_of
+from foretail.models.rounding import rounding_bound
 from tests.forests import Trained, forests, paper_forest, stumps
 
 
@@ -106,7 +107,7 @@ def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework(
     voted = with_votes(trained.ensemble, max_cells=1000)
     relation = relate_by_boxes(trained.ensemble, voted)
     assert not relation.order
-    assert 0 < relation.rounding <= rounding_of_framework(trained.ensemble)
+    assert 0 < relation.rounding <= rounding_bound(trained.ensemble)
     assert voted.default_tau is not None
     sums = np.array([Fraction(int(s), 1 << voted.scale_bits) for s in voted.exact_sum(trained.rows)])
     clear = np.abs(sums - trained.ensemble.threshold) > relation.rounding
