@@ -15,6 +15,7 @@ How each framework adds up, and so where its rounding can decide otherwise than 
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,9 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
         raise ForetailError(f"the {kind} has categorical features: train it on integer features only")
     if isinstance(model, DecisionTreeClassifier):
         model = _forest_of_one(model)
+    elif hasattr(model, "estimators_"):
+        model = copy.copy(model)
+        model.n_estimators = len(model.estimators_)  # treelite would read beyond those that early stopping left
     try:
         read = treelite.sklearn.import_model(model)
     except (treelite.TreeliteError, NotImplementedError) as error:

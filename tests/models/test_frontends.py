@@ -111,6 +111,28 @@ def test_an_early_stopped_classifier_is_read_as_it_predicts_and_its_booster_is_r
         from_xgboost(model.get_booster(), TWO)
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("gradient_boosting", {"n_iter_no_change": 2}),
+        ("histogram_boosting", {"early_stopping": True, "n_iter_no_change": 2}),
+    ],
+)
+def test_boosting_that_stopped_early_is_read_as_far_as_it_went(kind: str, settings: dict[str, Any]) -> None:
+    x, y = _rows(600)
+    model = untrained(kind, trees=200, **settings).fit(x, y)
+    ensemble = from_sklearn(model, TWO)
+    assert 1 < len(ensemble.trees) < 200
+    assert np.array_equal(framework_sum(ensemble, x), model.decision_function(x))
+
+
+def test_a_parameter_that_was_set_after_fit_does_not_count() -> None:
+    forest = untrained("random_forest", trees=4).fit(*_rows())
+    ensemble = from_sklearn(forest, TWO)
+    assert from_sklearn(forest.set_params(n_estimators=100), TWO) == ensemble
+    assert forest.n_estimators == 100
+
+
 def test_names_that_the_model_knows_are_compared() -> None:
     x, y = _rows()
     table = pd.DataFrame(x, columns=["queue", "occupancy"])
