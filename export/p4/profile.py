@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]  # what omegaconf reads with
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -91,7 +92,7 @@ def load_profile(profile: str) -> Profile:
         if not isinstance(found, dict) or set(found) != {field.name for field in fields(Profile)}:
             raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))
         merged = OmegaConf.merge(OmegaConf.structured(Profile), found)
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split("\n")[0].split())
         raise ForetailError(f"the P4 profile {profile!r} is not valid ({reason}): start from v1model.yaml") from None
     values = OmegaConf.to_container(merged)

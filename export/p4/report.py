@@ -39,8 +39,8 @@ def report_text(ensemble: Ensemble, plan: Plan) -> str:
     """Return the report as a table to print."""
     chosen = plan.chosen
     lines = [f"P4 tables on {plan.profile.name} ({plan.profile.note})", plan.reason, ""]
-    heading = ("table", "key", "rows", "expanded", "key bits", "data bits", "TCAM bits", "SRAM bits")
-    rows = [
+    heading: tuple[str, ...] = ("table", "key", "rows", "expanded", "key bits", "data bits", "TCAM bits", "SRAM bits")
+    rows: list[tuple[Any, ...]] = [
         (t.name, t.kind, t.rows, t.expanded_rows, t.key_bits, t.data_bits, t.tcam_bits, t.sram_bits)
         for t in chosen.tables
     ]

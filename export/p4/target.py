@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from foretail.export.equivalence import Certificate, ProofError, prove
+from foretail.export.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, prove
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.p4.cost import Plan, plan
+from foretail.export.p4.interpreter import score
 from foretail.export.p4.profile import load_profile
-from foretail.export.p4.reader import Program, read_p4
+from foretail.export.p4.readback import read_back
+from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.report import report_json, report_text, shrink
+from foretail.export.p4.syntax import Program
+from foretail.export.passes import lower
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble
 
@@ -54,7 +60,7 @@ class P4Export:
 
 
 def export_p4(
-    ensemble: Ensemble,
+    model: Ensemble | Lowered,
     out_dir: Path,
     name: str = "drop_predictor",
     *,
@@ -62,14 +68,15 @@ def export_p4(
     decision: str = "auto",
     entries: Entries = "const",
     profile: str = "v1model",
-    model: Ensemble | None = None,
+    any_tau: bool = True,
+    max_cells: int = MAX_CELLS,
 ) -> P4Export:
-    """Plan, write and prove the P4 predictor of an ensemble; nothing is written when it does not fit or prove.
+    """Plan, write and prove the P4 predictor of a model; nothing is written when it does not fit or prove.
 
     Parameters
     ----------
-    ensemble : Ensemble
-        What is emitted, with votes.
+    ensemble : Ensemble or Lowered
+        See :func:`lower`.
     out_dir : Path
         Created, or replaced when it holds an earlier export.
     name : str
@@ -82,8 +89,8 @@ def export_p4(
         In the program, or in files for the control plane.
     profile : str
         ``v1model``, ``rmt``, or the path of a YAML file.
-    model : Ensemble, optional
-        As trained, before passes and votes; the proof then covers these as well.
+    any_tau, max_cells
+        See :func:`lower`.
 
     Raises
     ------
@@ -96,6 +103,8 @@ def export_p4(
     check_folder(out_dir)
     if entries not in ("const", "runtime"):
         raise ForetailError(f"the P4 entries are {entries!r}: choose const or runtime")
+    lowered = lower(model, any_tau, max_cells)
+    ensemble = lowered.ensemble
     chosen = plan(ensemble, load_profile(profile), encoding, decision)
     if chosen.chosen.faults:
         raise ForetailError(
@@ -103,7 +112,7 @@ def export_p4(
             f"{'; '.join(shrink(ensemble, chosen))}"
         )
     texts = render_p4(ensemble, chosen, name, entries)
-    certificate = prove_p4(ensemble, texts, name, model)
+    certificate = prove_p4(lowered, texts, name, max_cells)
     report = report_json(ensemble, chosen)
     files = {file: text.encode("ascii") for file, text in {**texts, REPORT: report}.items()}
     write_export(out_dir, files, certificate, ensemble)
@@ -121,21 +130,21 @@ def export_p4(
     )
 
 
-def prove_p4(ensemble: Ensemble, texts: dict[str, str], name: str, model: Ensemble | None = None) -> Certificate:
-    """Read the rendered texts back and prove them equal to the ensemble on all inputs.
+def prove_p4(lowered: Lowered, texts: Mapping[str, str], name: str, max_cells: int = MAX_CELLS) -> Certificate:
+    """Read the rendered texts back and prove them equal to what was lowered, on all inputs.
 
     The program ``<name>_main.p4`` around the control is not part of the proof.
     """
     program = read_p4(texts[f"{name}.p4"], texts.get(f"{name}.commands.txt"), texts.get(f"{name}.entries.txtpb"))
-    _check_interface(ensemble, program)
+    _check_interface(lowered.ensemble, program)
     return prove(
-        ensemble,
+        lowered,
         target="p4",
         outputs={file: text.encode("ascii") for file, text in texts.items()},
-        read={"tables": program.read_back(len(ensemble.trees))},
-        runs={"interpreted": program.score},
-        tool="interpreter of the emitted P4 subset, foretail.export.p4.reader",
-        model=model,
+        read={"tables": read_back(program, len(lowered.ensemble.trees))},
+        runs={"interpreted": partial(score, program)},
+        tool="interpreter of the emitted P4 subset, foretail.export.p4.interpreter",
+        max_cells=max_cells,
     )
 
 

@@ -1,0 +1,182 @@
+"""Syntax of the P4 subset that Foretail emits and reads back: one control, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from foretail.export.equivalence import ProofError
+
+__all__ = [
+    "INPUT_BITS",
+    "Action",
+    "Apply",
+    "Assign",
+    "Cast",
+    "Choose",
+    "Entry",
+    "Expression",
+    "Number",
+    "Operation",
+    "Program",
+    "Slice",
+    "Statement",
+    "Table",
+    "Type",
+    "names_in",
+    "refuse",
+]
+
+INPUT_BITS = 24
+
+
+@dataclass(frozen=True)
+class Type:
+    """``bit<width>`` or ``int<width>``."""
+
+    signed: bool
+    width: int
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of `width` bits, as its bit pattern."""
+
+    width: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Bits ``high`` down to ``low`` of a variable; a whole variable has None for both."""
+
+    name: str
+    high: int | None = None
+    low: int | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``++``, ``&`` or ``+`` of two or more operands."""
+
+    sign: str
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """An operand as another type."""
+
+    to: Type
+    operand: Expression
+
+
+Expression = Number | Slice | Operation | Cast
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``name = value;``"""
+
+    name: str
+    value: Expression
+
+
+@dataclass(frozen=True)
+class Apply:
+    """``table.apply();``"""
+
+    table: str
+
+
+@dataclass(frozen=True)
+class Choose:
+    """``if (left > right) { yes } else { no }``, both of the same variable."""
+
+    left: str
+    right: Number | Slice
+    yes: Assign
+    no: Assign
+
+
+Statement = Assign | Apply | Choose
+
+
+@dataclass(frozen=True)
+class Action:
+    """Parameters, all bit strings, and assignments."""
+
+    parameters: tuple[tuple[str, int], ...]
+    body: tuple[Assign, ...]
+    id: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row: ``[first, second]`` of a range key, else ``key & second == first``."""
+
+    first: int
+    second: int
+    data: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with the one action it calls; without key, its default alone."""
+
+    key: str | None
+    kind: str
+    action: str
+    default: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    id: int | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The control, as read from its text.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+        Parameters of direction in, 24 bits each.
+    types : mapping of str to Type
+        Of inputs, outputs and local variables.
+    actions, tables : mapping of str to Action, Table
+    statements : tuple of Statement
+        Of the apply block.
+    """
+
+    inputs: tuple[str, ...]
+    types: Mapping[str, Type]
+    actions: Mapping[str, Action]
+    tables: Mapping[str, Table]
+    statements: tuple[Statement, ...]
+
+    @property
+    def default_tau(self) -> int:
+        """The initial parameter of table ``decide``."""
+        table = self.tables["decide"]
+        value, width = table.default[0], self.actions[table.action].parameters[0][1]
+        return value - (1 << width) if value >> (width - 1) else value
+
+
+def names_in(statement: Statement | Expression) -> set[str]:
+    """Return the variables that occur in a statement or expression."""
+    if isinstance(statement, Slice):
+        return {statement.name}
+    if isinstance(statement, Cast):
+        return names_in(statement.operand)
+    if isinstance(statement, Operation):
+        return set().union(*(names_in(operand) for operand in statement.operands))
+    if isinstance(statement, Assign):
+        return {statement.name} | names_in(statement.value)
+    if isinstance(statement, Choose):
+        return {statement.left} | names_in(statement.right) | names_in(statement.yes) | names_in(statement.no)
+    return set()
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise ProofError: the text is outside the subset."""
+    raise ProofError(f"the exported P4 cannot be read back ({reason}): nothing is exported, report this as a bug")

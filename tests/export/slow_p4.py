@@ -1,0 +1,97 @@
+"""P4 as one would read it: one input at a time, statement by statement, for the comparison with the fast reader."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A number of P4; `|` is concatenation, `cast ** number` a cast."""
+
+    value: int  # bit pattern
+    width: int
+    signed: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.value - (1 << self.width) if self.signed and self.value >> (self.width - 1) else self.value
+
+    def __getitem__(self, bounds: slice) -> Bits:
+        width = bounds.start - bounds.stop + 1
+        return Bits(self.value >> bounds.stop & ((1 << width) - 1), width)
+
+    def __or__(self, other: Bits) -> Bits:
+        return Bits(self.value << other.width | other.value, self.width + other.width)
+
+    def __and__(self, other: Bits) -> Bits:
+        return Bits(self.value & other.value, self.width)
+
+    def __add__(self, other: Bits) -> Bits:
+        return Bits((self.value + other.value) & ((1 << self.width) - 1), self.width, self.signed)
+
+
+@dataclass(frozen=True)
+class Cast:
+    signed: bool
+    width: int
+
+    def __pow__(self, other: Bits) -> Bits:
+        return Bits(other.number & ((1 << self.width) - 1), self.width, self.signed)
+
+
+def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
+    """Return score and decision of the control in `text`, entries in the program, on one input."""
+    code = re.sub(r"//[^\n]*", "", text)
+    actions = {
+        name: ([p.split()[1] for p in parameters.split(", ")], re.findall(r"(\w+) = (.*?);", body))
+        for name, parameters, body in re.findall(r"action (\w+)\((.*?)\) \{(.*?)\}", code, re.DOTALL)
+    }
+    tables = {}
+    for name, body in re.findall(r"table (\w+) \{(.*?)\n    \}", code, re.DOTALL):
+        key = re.search(r"key = \{ (\w+) : (\w+); \}", body)
+        default = re.search(r"default_action = (\w+)\((.*?)\);", body)
+        assert default
+        entries = [
+            (re.split(r" &&& | \.\. ", match), action, data.split(", "))
+            for match, action, data in re.findall(r"^ {12}(.*?) : (\w+)\((.*?)\);", body, re.MULTILINE)
+        ]
+        tables[name] = (key.groups() if key else None, (default[1], default[2].split(", ")), entries)
+    values = {name: Bits(value, 24) for name, value in inputs.items()}
+
+    def value_of(expression: str, scope: dict[str, Bits]) -> Bits:
+        python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
+        python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
+        found = eval(python.replace("++", "|"), {"Bits": Bits, "Cast": Cast, **scope})
+        assert isinstance(found, Bits)
+        return found
+
+    def apply(name: str) -> None:
+        key, (action, data), entries = tables[name]
+        longest = -1
+        for match, then, arguments in entries:
+            assert key is not None
+            value, (first, *second) = values[key[0]].value, (value_of(m, {}).value for m in match)
+            if key[1] == "range":
+                hit = first <= value <= second[0]
+            else:
+                hit = value & second[0] == first if second else value == first
+            length = second[0] if key[1] == "lpm" else 0
+            if hit and length > longest:
+                action, data, longest = then, arguments, length
+        names, body = actions[action]
+        scope = {**values, **{n: value_of(d, {}) for n, d in zip(names, data, strict=True)}}
+        for target, expression in body:
+            values[target] = value_of(expression, scope)
+
+    for line in code.split("apply {", 1)[1].splitlines():
+        choice = re.match(r"\s*if \((\w+) > (.*?)\) \{ (\w+) = (.*?); \} else \{ \w+ = (.*?); \}", line)
+        if choice:
+            left, right, target, yes, no = choice.groups()
+            values[target] = value_of(yes if values[left].number > value_of(right, values).number else no, values)
+        elif found := re.match(r"\s*(\w+)\.apply\(\);", line):
+            apply(found[1])
+        elif found := re.match(r"\s*(\w+) = (.*);", line):
+            values[found[1]] = value_of(found[2], values)
+    return values["score"].number, bool(values["drop"].value)

@@ -1,0 +1,544 @@
+"""The P4 target: what is written is proven, what is changed is caught, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from foretail.export import ProofError
+from foretail.export.equivalence import Lowered, ReadBack, prove
+from foretail.export.p4 import P4Export, export_p4
+from foretail.export.p4.cost import plan
+from foretail.export.p4.encoding import DECISIONS, score_bits
+from foretail.export.p4.interpreter import score
+from foretail.export.p4.prefixes import KINDS
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.readback import read_back
+from foretail.export.p4.reader import read_p4
+from foretail.export.p4.render import render_p4
+from foretail.export.p4.target import prove_p4
+from foretail.export.passes import lower
+from foretail.features.errors import ForetailError
+from foretail.models.cells import Cells
+from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
+from tests.export.slow_p4 import run_slowly
+from tests.forests import Trained, forests, paper_forest, stump, stumps
+
+ENTRIES = ("const", "runtime")
+FILES = {"drop_predictor.p4", "drop_predictor_main.p4", "report.json", "certificate.json", "ensemble.json"}
+RUNTIME_FILES = {"drop_predictor.commands.txt", "drop_predictor.entries.txtpb"}
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return paper_forest()
+
+
+@pytest.fixture(scope="module")
+def lowered(trained: Trained) -> Ensemble:
+    return lower(trained.ensemble).ensemble
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> P4Export:
+    folder = tmp_path_factory.mktemp("p4") / "out"
+    return export_p4(trained.ensemble, folder, entries="runtime", profile="rmt")
+
+
+def small_ensemble() -> Ensemble:
+    """Two trees over two inputs of 3 bits, negative votes among them: all 64 inputs can be tried."""
+    deep = Tree(
+        feature=np.array([0, 1, -1, -1, 1, -1, 0, -1, -1], np.int32),
+        cut=np.array([3, 4, 0, 0, 1, 0, 5, 0, 0]),
+        left=np.array([1, 2, -1, -1, 5, -1, 7, -1, -1], np.int32),
+        right=np.array([4, 3, -1, -1, 6, -1, 8, -1, -1], np.int32),
+        value=np.array([0, 0, 0.25, 1.5, 0, -0.75, 0, 0.25, 2.0]),
+    )
+    features = tuple(FeatureInput(name, "", 3) for name in ("queue", "table"))
+    ensemble = Ensemble(features, (deep, stump([-0.5, 0.75], cut=2, feature=1)), Fraction(1, 2), output="logit")
+    return lower(ensemble).ensemble
+
+
+def everything(ensemble: Ensemble) -> NDArray[np.int64]:
+    return np.array(list(product(*(range(1 << f.bits) for f in ensemble.features))), np.int64)
+
+
+def texts_of(
+    ensemble: Ensemble, encoding: str = "auto", decision: str = "auto", entries: str = "const"
+) -> dict[str, str]:
+    chosen = plan(ensemble, load_profile("v1model"), encoding, decision)
+    return render_p4(ensemble, chosen, "p", entries)  # type: ignore[arg-type]
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trained=forests(),
+    decision=st.sampled_from(DECISIONS),
+    encoding=st.sampled_from(("auto", *KINDS)),
+    entries=st.sampled_from(ENTRIES),
+)
+def test_what_is_generated_from_any_forest_is_proven(
+    trained: Trained, decision: str, encoding: str, entries: str
+) -> None:
+    found = lower(trained.ensemble)
+    ensemble = found.ensemble
+    if encoding == "exact" and any(tree.cut.max() >= 1 << 12 for tree in ensemble.trees):
+        encoding = "auto"  # a row per value is too many
+    texts = texts_of(ensemble, encoding, decision, entries)
+    certificate = prove_p4(found, texts, "p")
+    assert certificate.method == "cells"
+    assert certificate.cells == Cells.of(ensemble).count, "the text adds no boundary"
+    program = read_p4(texts["p.p4"], texts.get("p.commands.txt"), texts.get("p.entries.txtpb"))
+    assert np.array_equal(score(program, trained.rows), ensemble.score(trained.rows))
+    if decision != "product":
+        read = read_back(program, len(ensemble.trees))
+        assert by_boxes(ensemble, read).method == "boxes"
+
+
+def by_boxes(ensemble: Ensemble, read: ReadBack):  # type: ignore[no-untyped-def]
+    return prove(ensemble, target="p4", outputs={}, read={"tables": read}, runs={}, tool="", max_cells=0)
+
+
+@pytest.mark.parametrize("profile", ["v1model", "rmt"])
+@pytest.mark.parametrize("decision", DECISIONS)
+@pytest.mark.parametrize("encoding", KINDS)
+def test_the_text_means_the_model_read_one_input_at_a_time(decision: str, encoding: str, profile: str) -> None:
+    ensemble = small_ensemble()
+    chosen = plan(ensemble, load_profile(profile), encoding, decision)
+    text = render_p4(ensemble, chosen, "p")["p.p4"]
+    for x, expected in zip(everything(ensemble), ensemble.score(everything(ensemble)).tolist(), strict=True):
+        found = run_slowly(text, {"f_queue": int(x[0]), "f_table": int(x[1])})
+        assert found == (expected, expected > (ensemble.default_tau or 0))
+
+
+def test_inputs_above_the_declared_range_count_as_the_largest(lowered: Ensemble) -> None:
+    narrow = small_ensemble()
+    program = read_p4(texts_of(narrow)["p.p4"])
+    largest = np.array([[7, 7], [7, 3], [3, 7]])
+    beyond = np.where(largest == 7, (1 << 24) - 1, largest)
+    assert np.array_equal(score(program, beyond), narrow.score(largest))
+
+
+def test_an_export_is_complete_and_consistent(exported: P4Export, lowered: Ensemble, trained: Trained) -> None:
+    folder = exported.control.parent
+    assert {path.name for path in folder.iterdir()} == FILES | RUNTIME_FILES
+    certificate = json.loads(exported.certificate.read_text())
+    assert (certificate["target"], certificate["method"]) == ("p4", "cells")
+    assert certificate["ir_sha256"] == lowered.sha256 == Ensemble.load(exported.ir).sha256
+    assert certificate["model_sha256"] == trained.ensemble.sha256
+    assert set(certificate["outputs"]) == {"drop_predictor.p4", "drop_predictor_main.p4"} | RUNTIME_FILES
+    for name, digest in certificate["outputs"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    for path in folder.iterdir():
+        assert path.suffix not in (".p4",) or path.read_text().startswith("// SPDX-License-Identifier: MIT-0\n")
+        assert str(Path.cwd()) not in path.read_text()
+
+
+def test_the_report_counts_what_is_in_the_text(exported: P4Export, lowered: Ensemble) -> None:
+    report = json.loads(exported.report.read_text())
+    assert exported.commands is not None
+    assert exported.updates is not None
+    rows = {table["name"]: table["rows"] for table in report["tables"]}
+    commands = [line.split()[1] for line in exported.commands.read_text().splitlines()]
+    assert {name: commands.count(name) for name in rows} == rows
+    assert len(exported.updates.read_text().splitlines()) == len(commands) == report["chosen"]["rows"]
+    const = render_p4(lowered, exported.plan, "p")["p.p4"]
+    assert len(re.findall(r"^ {12}\S.* : \w+\(", const, re.MULTILINE)) == len(commands)
+    for table in report["tables"]:
+        if table["kind"] in ("lpm", "ternary"):
+            assert table["tcam_bits"] == table["rows"] * table["key_bits"]
+            assert table["sram_bits"] == table["rows"] * table["data_bits"]
+        elif table["kind"] == "exact":
+            assert (table["tcam_bits"], table["sram_bits"]) == (
+                0,
+                table["rows"] * (table["key_bits"] + table["data_bits"]),
+            )
+    for total in ("rows", "tcam_bits", "sram_bits"):
+        assert report["chosen"][total] == sum(table[total] for table in report["tables"])
+    assert report["chosen"]["longest_chain"] == 3
+    assert report["chosen"]["fits"]
+    assert report["reason"] in exported.text
+    assert f"{report['chosen']['tcam_bits']:,}" in exported.text
+
+
+def test_the_same_ensemble_gives_the_same_text(lowered: Ensemble) -> None:
+    again = Ensemble.from_json(lowered.to_json())
+    for entries in ENTRIES:
+        assert texts_of(lowered, entries=entries) == texts_of(again, entries=entries)
+
+
+def test_tables_are_total_and_have_no_wildcard_ranges(lowered: Ensemble) -> None:
+    for encoding, decision in product(KINDS, DECISIONS):
+        text = texts_of(lowered, encoding, decision)["p.p4"] if encoding != "exact" else ""
+        assert text.count("table ") - text.count("of table ") == text.count("default_action = ")
+        assert "_ " not in re.sub(r"\w+_\w*", "", text), "don't care is miscompiled on ranges"
+
+
+# -- what is planned ---------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
+    for profile in (load_profile("v1model"), load_profile("rmt")):
+        chosen = plan(lowered, profile)
+        assert not chosen.chosen.faults
+        assert chosen.chosen.cost == min(c.cost for c in chosen.considered if not c.faults)
+        assert {c.encoding.decision for c in chosen.considered} >= {"leaf_rows", "bitvector"}
+        for encoding, decision in product(("auto", "range", "lpm"), DECISIONS):
+            assert plan(lowered, profile, encoding, decision).chosen.cost >= chosen.chosen.cost
+
+
+def test_a_product_is_chosen_where_it_is_smaller() -> None:
+    # Two trees that ask the same: their sum has as many boxes as either.
+    twice = lower(stumps([0.0, 1.0])).ensemble
+    both = replace(twice, trees=twice.trees * 2, default_tau=2 * (twice.default_tau or 0))
+    assert plan(both, load_profile("v1model"), decision="leaf_rows").chosen.total("rows") == 3
+    assert plan(both, load_profile("v1model")).chosen.total("rows") == 2
+    assert plan(both, load_profile("v1model")).chosen.encoding.decision == "product"
+
+
+def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> None:
+    roomy = replace(load_profile("v1model"), tcam_blocks=1)
+    first = plan(lowered, roomy)
+    chosen = plan(lowered, replace(roomy, stages=first.chosen.stages - 1))
+    assert (first.chosen.decode, chosen.chosen.decode) == ("leaf_rows", "bitvector (exact)")
+    assert chosen.chosen.stages < first.chosen.stages
+    assert chosen.chosen.cost > first.chosen.cost
+    assert "does not" in chosen.reason
+
+
+def test_cuts_that_two_trees_share_are_one_bit() -> None:
+    tree = stump([0.0, 1.0], cut=10)
+    other = stump([0.0, 0.5], cut=10)
+    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (tree, other), Fraction(1, 2))).ensemble
+    chosen = plan(ensemble, load_profile("v1model"), decision="leaf_rows").chosen
+    assert chosen.encoding.codes[0].words == ((0, 1),)
+
+
+def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
+    inner = Tree(
+        feature=np.array([0, -1, 0, -1, -1]),
+        cut=np.array([10, 0, 20, 0, 0]),
+        left=np.array([1, -1, 3, -1, -1]),
+        right=np.array([2, -1, 4, -1, -1]),
+        value=np.array([0, 0, 0, 1.0, 0]),
+    )
+    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (inner,), Fraction(1, 2))).ensemble
+    chosen = plan(ensemble, load_profile("v1model"), "range").chosen
+    assert chosen.encoding.codes[0].words == ((0, 1),)
+    assert chosen.total("rows") == 2
+
+
+def test_the_score_is_as_wide_as_it_has_to_be() -> None:
+    ensemble = small_ensemble()
+    bits = score_bits(ensemble)
+    sums = ensemble.score(everything(ensemble))
+    assert bits % 8 == 0
+    assert -(1 << (bits - 1)) < sums.min() <= sums.max() < 1 << (bits - 1)
+    assert bits == 8
+    assert score_bits(lower(stumps([0.0, 300.0], threshold=Fraction(1))).ensemble) == 16
+
+
+def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
+    base = stumps([0.0, 1.0])
+    leaf = base.trees[0]
+    single = type(leaf)(leaf.feature[1:2], leaf.cut[1:2], leaf.left[1:2], leaf.right[1:2], np.array([0.75]))
+    ensemble = lower(Ensemble(base.features, (single, single), base.threshold)).ensemble
+    found = export_p4(ensemble, tmp_path / "out")
+    assert found.plan.chosen.total("rows") == 0
+    assert (
+        score(read_p4(found.control.read_text()), np.array([[0], [255]])).tolist() == ensemble.score([[0]]).tolist() * 2
+    )
+
+
+def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
+    trained = paper_forest(trees=24, depth=6)
+    ensemble = lower(trained.ensemble).ensemble
+    assert Cells.of(ensemble).count > 2 * 10**7
+    for decision in ("leaf_rows", "bitvector"):
+        found = export_p4(trained.ensemble, tmp_path / decision, decision=decision)
+        assert json.loads(found.certificate.read_text())["method"] == "boxes"
+    with pytest.raises(ForetailError, match="too many cells to be proven"):
+        export_p4(ensemble, tmp_path / "product", decision="product")
+
+
+# -- what is changed ---------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"(?<![\w.])(\d+w)?(0x[0-9a-f]+|\d+)\b")
+
+
+def mutations(text: str) -> list[str]:
+    """Every number changed by one, up and down; every line dropped; every two neighbouring lines swapped."""
+    start = text.index("control DropPredictor")
+    found = []
+    for match in NUMBER.finditer(text, start):
+        base = 16 if match[2].startswith("0x") else 10
+        for step in (1, -1):
+            value = int(match[2], base) + step
+            if value >= 0:
+                number = f"{value:#x}" if base == 16 else str(value)
+                found.append(text[: match.start(2)] + number + text[match.end(2) :])
+    lines = text.splitlines(keepends=True)
+    first = text[:start].count("\n")
+    for i in range(first, len(lines) - 1):
+        found.append("".join([*lines[:i], *lines[i + 1 :]]))
+        found.append("".join([*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]]))
+    return [changed for changed in found if changed != text]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "decision"),
+    [
+        ("range", "leaf_rows"),
+        ("lpm", "bitvector"),
+        ("ternary", "product"),
+        ("exact", "leaf_rows"),
+        ("auto", "bitvector"),
+    ],
+)
+def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, decision: str) -> None:
+    ensemble = small_ensemble()
+    texts = texts_of(ensemble, encoding, decision)
+    inputs = everything(ensemble)
+    expected = ensemble.score(inputs)
+    harmless = 0
+    changed_texts = mutations(texts["p.p4"])
+    for changed in changed_texts:
+        try:
+            prove_p4(Lowered.of(ensemble), {**texts, "p.p4": changed}, "p")
+        except ProofError:
+            continue
+        harmless += 1  # proven equal: then it must be, read one input at a time
+        for x, score_there in zip(inputs, expected.tolist(), strict=True):
+            found = run_slowly(changed, {"f_queue": int(x[0]), "f_table": int(x[1])})
+            assert found == (score_there, score_there > (ensemble.default_tau or 0)), changed
+    assert 0 < harmless < len(changed_texts) / 3
+
+
+@pytest.mark.parametrize("decision", ["leaf_rows", "bitvector"])
+def test_every_change_of_the_text_is_caught_by_boxes_too(decision: str) -> None:
+    ensemble = small_ensemble()
+    texts, inputs = texts_of(ensemble, "lpm", decision), everything(ensemble)
+    caught = 0
+    for changed in mutations(texts["p.p4"]):
+        try:
+            program = read_p4(changed)
+        except ProofError:
+            continue
+        found = score_or_nothing(changed, inputs)
+        differs = found is None or not np.array_equal(found, ensemble.score(inputs))
+        try:
+            by_boxes(ensemble, read_back(program, len(ensemble.trees)))
+        except ProofError:
+            caught += 1
+            continue
+        assert not differs
+    assert caught > 20
+
+
+def score_or_nothing(text: str, x: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The scores of a text, or None where it is refused."""
+    try:
+        program = read_p4(text)
+        read_back(program, 2)
+        return score(program, x)
+    except ProofError:
+        return None
+
+
+def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
+    ensemble = small_ensemble()
+    texts = texts_of(ensemble, "range", "leaf_rows", "runtime")
+    const = texts_of(ensemble, "range", "leaf_rows")["p.p4"]
+    rows = texts["p.commands.txt"].splitlines(keepends=True)
+    for i in range(len(rows)):
+        for kept in (rows[:i] + rows[i + 1 :], [*rows[:i], rows[i].replace("0x", "0x1"), *rows[i + 1 :]]):
+            with pytest.raises(ProofError):
+                prove_p4(Lowered.of(ensemble), {**texts, "p.commands.txt": "".join(kept)}, "p")
+    updates = texts["p.entries.txtpb"]
+    for match in re.finditer(r"\\x[0-9a-f]{2}|prefix_len: \d+|priority: \d+|_id: \d+", updates):
+        changed = match[0][:-1] + ("0" if match[0][-1] != "0" else "1")
+        with pytest.raises(ProofError):
+            prove_p4(
+                ensemble, {**texts, "p.entries.txtpb": updates[: match.start()] + changed + updates[match.end() :]}, "p"
+            )
+    assert (
+        prove_p4(Lowered.of(ensemble), texts, "p").order == prove_p4(Lowered.of(ensemble), {"p.p4": const}, "p").order
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("in bit<24> f_queue", "inout bit<24> f_queue"),
+        ("score = v_0", "score = 8w0 ++ v_0"),
+        ("apply {\n", "apply {\n        exit;\n"),
+        ("const default_action = set_queue", "// const default_action = set_queue"),
+        ("default_action = set_tau", "default_action = set_queue"),
+        ("t_queue.apply();", "t_queue.apply(); t_queue.apply();"),
+        ("#ifndef P_P4", "#ifndef score"),
+        ("#endif", "#endif\ncontrol More() { apply { } }"),
+        ("if (score > tau)", "if (tau > score)"),
+        (": lpm;", ": optional;"),
+        ("f_queue[7:0]", "f_queue[8:1]"),
+        ("#define P_P4", "#define P_P4 1"),
+    ],
+)
+def test_other_p4_is_refused(old: str, new: str) -> None:
+    text = texts_of(small_ensemble(), "lpm", "leaf_rows")["p.p4"]
+    assert old in text
+    assert score_or_nothing(text.replace(old, new, 1), everything(small_ensemble())) is None
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def refused(tmp_path: Path, match: str, ensemble: Ensemble | None = None, **settings: str) -> None:
+    with pytest.raises(ForetailError, match=match) as caught:
+        export_p4(ensemble or small_ensemble(), tmp_path / "out", **settings)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None:
+    refused(tmp_path, "'a-b' cannot prefix names", name="a-b")
+    refused(tmp_path, "encoding is 'best': choose auto, range", encoding="best")
+    refused(tmp_path, "decision is 'best': choose auto, leaf_rows", decision="best")
+    refused(tmp_path, "entries are 'none': choose const or runtime", entries="none")
+    refused(tmp_path, "no P4 profile 'tofino9': choose rmt or v1model", profile="tofino9")
+    with pytest.raises(ForetailError, match="no integer votes"):
+        plan(stumps([0.0, 1.0]), load_profile("rmt"))
+
+
+def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
+    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    own = tmp_path / "own.yaml"
+    for old, new, match in (
+        ("stages: 32", "stages: many", "is not valid"),
+        ("stages: 32", "stages: 0", "stages of the P4 profile rmt is 0"),
+        ("stages: 32\n", "", "its fields are not"),
+        ("word_bits: 32", "word_bits: 128", "not between 8 and 64"),
+        ("row_cost: 0.0", "row_cost: -1.0", "row_cost of the P4 profile rmt"),
+        ("row_cost: 0.0", "row_cost: [", "is not valid"),
+    ):
+        assert old in text
+        own.write_text(text.replace(old, new))
+        refused(tmp_path, match, profile=str(own))
+    own.write_text(text)
+    assert load_profile(str(own)) == load_profile("rmt")
+
+
+def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: Ensemble) -> None:
+    own = tmp_path / "small.yaml"
+    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    own.write_text(text.replace("stages: 32", "stages: 3").replace("largest_key_bits: 640", "largest_key_bits: 11"))
+    refused(tmp_path, r"too large for the P4 profile rmt \(it needs \d stages of 3", lowered, profile=str(own))
+    refused(tmp_path, r"feature queue takes \d+% of all bits at cell_bytes=256", lowered, profile=str(own))
+    found = plan(lowered, load_profile(str(own)))
+    assert found.chosen.faults
+    assert found.reason.startswith("nothing fits")
+
+
+def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:
+    base = small_ensemble()
+    features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "w0"), strict=True))
+    found = export_p4(replace(base, features=features), tmp_path / "out")
+    assert "in bit<24> f_apply" in found.control.read_text()
+
+
+@pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])
+def test_params_cannot_inject_text(params: str) -> None:
+    base = small_ensemble()
+    object.__setattr__(base.features[0], "params", params)  # past the ensemble's own door
+    with pytest.raises(ForetailError, match="cannot be written into P4"):
+        texts_of(base)
+
+
+@pytest.mark.parametrize("name", ["a b", "a;", "1a", "", "a" * 70])
+def test_names_cannot_inject_text(name: str) -> None:
+    base = small_ensemble()
+    object.__setattr__(base.features[0], "name", name)
+    with pytest.raises(ForetailError, match="cannot be written into P4"):
+        texts_of(base)
+
+
+def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from foretail.export.p4 import target
+
+    honest = target.render_p4
+
+    def off_by_one(*args):  # type: ignore[no-untyped-def]
+        texts = honest(*args)
+        return {name: text.replace("> 24w5)", "> 24w4)") for name, text in texts.items()}
+
+    monkeypatch.setattr(target, "render_p4", off_by_one)
+    refused(tmp_path, "queue=5")
+
+
+# -- what runs ---------------------------------------------------------------------------------------------------------
+
+
+@needs_p4_tools
+@pytest.mark.parametrize(
+    ("encoding", "decision", "entries"),
+    [
+        ("auto", "auto", "const"),
+        ("lpm", "leaf_rows", "const"),
+        ("lpm", "bitvector", "runtime"),
+        ("ternary", "product", "runtime"),
+        ("range", "bitvector", "const"),
+    ],
+)
+def test_bmv2_answers_packets_as_the_model(
+    encoding: str, decision: str, entries: str, trained: Trained, lowered: Ensemble, tmp_path: Path
+) -> None:
+    found = export_p4(
+        trained.ensemble,
+        tmp_path / "out",
+        encoding=encoding,
+        decision=decision,
+        entries=entries,  # type: ignore[arg-type]
+    )
+    cells = Cells.of(lowered)
+    rows = cells.points(np.random.default_rng(1).integers(0, cells.count, 2000))
+    rows = np.concatenate([rows, trained.rows[-1000:]])
+    packets = [b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows]
+    expected = lowered.score(rows)
+    compiled = compile_p4(found.program)
+    with SimpleSwitch(compiled, tmp_path) as switch:
+        if found.commands is not None:
+            switch.command(*found.commands.read_text().splitlines())
+        for tau in (lowered.default_tau or 0, int(np.median(expected))):
+            switch.command(f"table_set_default decide set_tau {tau:#x}")
+            replies = switch.exchange(packets)
+            assert [reply[:12] for reply in replies] == packets
+            scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
+            assert scores == expected.tolist()
+            assert [reply[-1] for reply in replies] == (expected > tau).astype(int).tolist()
+
+
+@needs_p4_tools
+def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
+    ensemble = small_ensemble()
+    found = export_p4(ensemble, tmp_path / "out")
+    rows = everything(ensemble)
+    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
+        replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
+    scores = [int.from_bytes(reply[6:-1], "big", signed=True) for reply in replies]
+    assert min(scores) < 0
+    assert scores == ensemble.score(rows).tolist()
+    assert [reply[-1] for reply in replies] == (ensemble.score(rows) > (ensemble.default_tau or 0)).astype(int).tolist()

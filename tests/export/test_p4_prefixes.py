@@ -1,0 +1,116 @@
+"""Rows for one key: every kind is the same function, and prefixes are as few as can be."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretail.export.p4.prefixes import KINDS, Intervals, Kind, Rows, range_prefixes, rows_of
+
+
+@st.composite
+def interval_maps(draw: st.DrawFn, max_bits: int = 8, max_labels: int = 5) -> Intervals[int]:
+    bits = draw(st.integers(1, max_bits))
+    top = (1 << bits) - 1
+    uppers = [*sorted(draw(st.sets(st.integers(0, top - 1), max_size=12))), top]
+    labels = draw(st.lists(st.integers(0, max_labels - 1), min_size=len(uppers), max_size=len(uppers)))
+    return Intervals.of(bits, uppers, labels)
+
+
+def table(rows: Rows[int], kind: Kind, bits: int) -> list[int]:
+    """The label of every key, read row by row."""
+    found = []
+    for key in range(1 << bits):
+        hits = [
+            row
+            for row in rows.rows
+            if (row.first <= key <= row.second if kind == "range" else key & row.second == row.first)
+        ]
+        if kind == "lpm":
+            hits.sort(key=lambda row: -row.second)
+        found.append(hits[0].label if hits else rows.default)
+    return found
+
+
+def meaning(intervals: Intervals[int]) -> list[int]:
+    return [label for low, high, label in intervals.bounds() for _ in range(low, high + 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(intervals=interval_maps())
+@settings(max_examples=60, deadline=None)
+def test_every_kind_of_rows_is_the_same_function(kind: Kind, intervals: Intervals[int]) -> None:
+    rows = rows_of(intervals, kind, (1 << intervals.bits) - 1)
+    assert rows is not None
+    assert table(rows, kind, intervals.bits) == meaning(intervals)
+    masks = [row.second for row in rows.rows]
+    assert kind != "lpm" or masks == sorted(masks, reverse=True), "the longest prefix comes first"
+
+
+@given(intervals=interval_maps())
+@settings(deadline=None)
+def test_ternary_rows_are_at_most_as_many_as_prefixes(intervals: Intervals[int]) -> None:
+    top = (1 << intervals.bits) - 1
+    ternary, lpm = rows_of(intervals, "ternary", top), rows_of(intervals, "lpm", top)
+    assert ternary is not None
+    assert lpm is not None
+    assert len(ternary.rows) <= len(lpm.rows)
+
+
+def test_rows_of_one_label_and_one_different_bit_become_one() -> None:
+    intervals = Intervals.of(3, (0, 1, 3, 4, 5, 7), "abcabc")  # 00* and 10* differ in their first bit
+    ternary, lpm = rows_of(intervals, "ternary", 7), rows_of(intervals, "lpm", 7)
+    assert ternary is not None
+    assert lpm is not None
+    assert len(ternary.rows) < len(lpm.rows)
+
+
+def fewest_prefixes(wanted: list[int], bits: int) -> int:
+    """Rows of the smallest prefix table beside a free default, by trying all."""
+    labels = sorted(set(wanted))
+    prefixes = [(low, size) for size in (1 << b for b in range(bits)) for low in range(0, 1 << bits, size)]
+    for count in range(len(prefixes) + 1):
+        for chosen in combinations(sorted(prefixes, key=lambda p: -p[1]), count):
+            for given_labels in product(labels, repeat=count + 1):
+                keys = [given_labels[0]] * (1 << bits)
+                for (low, size), label in zip(chosen, given_labels[1:], strict=True):  # larger ones first
+                    keys[low : low + size] = [label] * size
+                if keys == wanted:
+                    return count
+    raise AssertionError("exact rows would do")
+
+
+@given(intervals=interval_maps(max_bits=3, max_labels=3))
+@settings(max_examples=40, deadline=None)
+def test_prefixes_are_as_few_as_can_be(intervals: Intervals[int]) -> None:
+    rows = rows_of(intervals, "lpm", (1 << intervals.bits) - 1)
+    assert rows is not None
+    assert len(rows.rows) == fewest_prefixes(meaning(intervals), intervals.bits)
+
+
+@given(st.integers(1, 16).flatmap(lambda b: st.tuples(st.just(b), *[st.integers(0, (1 << b) - 1)] * 2)))
+def test_a_range_is_made_of_disjoint_prefixes_in_order(drawn: tuple[int, int, int]) -> None:
+    bits, low, high = drawn[0], min(drawn[1:]), max(drawn[1:])
+    at = low
+    for value, mask in range_prefixes(low, high, bits):
+        size = ((1 << bits) - 1 ^ mask) + 1
+        assert (value, value % size, size & (size - 1)) == (at, 0, 0)
+        at += size
+    assert at == high + 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count"), [(0, 15, 1), (1, 14, 6), (1, 15, 4), (0, 14, 4), (5, 5, 1), (8, 15, 1)]
+)
+def test_ranges_expand_to_the_known_numbers_of_prefixes(low: int, high: int, count: int) -> None:
+    assert len(range_prefixes(low, high, 4)) == count
+
+
+def test_an_exact_table_of_too_many_rows_is_none() -> None:
+    assert rows_of(Intervals.of(24, (1 << 23, (1 << 24) - 1), (0, 1)), "exact", (1 << 24) - 1) is None
+    few = rows_of(Intervals.of(24, (1 << 23, (1 << 24) - 1), (0, 1)), "exact", (1 << 23) + 1)
+    assert few is not None
+    assert len(few.rows) == 1
