@@ -93,7 +93,7 @@ def load_model_file(path: Path, features: Sequence[FeatureInput] | None, allow_p
     if kind is Format.PICKLE and not allow_pickle:
         raise ForetailError(
             f"{path} is a pickle, which can run any code when it is opened: save the model with skops, or set "
-            f"export.allow_pickle=true if you trust whoever made the file"
+            f"allow_pickle=true if you trust whoever made the file"
         )
     if not features:
         raise ForetailError(
@@ -259,7 +259,7 @@ def _unpickled(path: Path) -> object:
     import joblib
 
     try:
-        # The single place where Foretail unpickles: the user has said so with export.allow_pickle.
+        # The single place where Foretail unpickles: the user has said so with allow_pickle.
         loaded: object = joblib.load(path)  # noqa: TID251
     except Warning:
         raise
