@@ -1,0 +1,298 @@
+"""Reading C back: what the exporter writes is read, and any change of it is caught, by the reader or by the proof."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretail.export import ProofError, c_text, with_votes
+from foretail.export import c as c_target
+from foretail.export.c import _stated, prove_c, render_c
+from foretail.export.c_reader import read_c
+from foretail.export.c_text import Batch, Single
+from foretail.models.boxes import difference, leaf_boxes, overlap
+from foretail.models.ensemble import Ensemble
+from tests.forests import Trained, forests, paper_forest, stump, stumps
+
+FORMS: list[tuple[Single, Batch]] = [("branches", "rows"), ("bitvector", "rows"), ("bitvector", "lanes")]
+
+
+@pytest.fixture(scope="module")
+def voted() -> Ensemble:
+    return with_votes(paper_forest(trees=2, depth=3).ensemble)
+
+
+@settings(max_examples=3, deadline=None)
+@given(trained=forests(), form=st.sampled_from(FORMS))
+def test_what_is_generated_from_any_forest_is_proven(
+    trained: Trained, form: tuple[Single, Batch], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for max_cells in (10**7, 0):
+        ensemble = with_votes(trained.ensemble, max_cells=max_cells)
+        texts = render_c(ensemble, shape=form[0], batch=form[1])
+        certificate = prove_c(ensemble, texts, tmp_path_factory.mktemp("proof") / "p.so", max_cells=max_cells)
+        assert certificate.ir_sha256 == ensemble.sha256
+        assert certificate.method == ("cells" if max_cells else "boxes")
+
+
+@settings(max_examples=30, deadline=None)
+@given(trained=forests(max_trees=20, max_depth=8, max_features=6))
+def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
+    ensemble = with_votes(trained.ensemble, any_tau=False, max_cells=0)
+    for form in ("branches", "bitvector"):
+        text = render_c(ensemble, shape=form, batch="lanes")["drop_predictor.h"]  # type: ignore[arg-type]
+        read = read_c(_stated(ensemble, "drop_predictor", text), text)
+        assert set(read) == {"trees", *(["bitvectors"] if form == "bitvector" else [])}
+        for back in read.values():
+            assert back.parts is not None
+            assert len(back.parts) == len(ensemble.trees)
+            for tree, part in zip(ensemble.trees, back.parts, strict=True):
+                assert difference(leaf_boxes(tree, ensemble.features), part) is None
+
+
+def test_places_where_inputs_saturate_are_boundaries(voted: Ensemble) -> None:
+    text = render_c(voted)["drop_predictor.h"]
+    for back in read_c(_stated(voted, "drop_predictor", text), text).values():
+        for feature, boundaries in back.boundaries.items():
+            cuts = {int(c) for tree in voted.trees for c in tree.cut[tree.feature == feature]}
+            assert boundaries == cuts | {32765}
+
+
+MUTATIONS: dict[str, Callable[[str], str]] = {
+    "a cut one higher": lambda t: _shift(t, r"NODE\(\d+, (\d+),", 1),
+    "a cut one lower": lambda t: _shift(t, r"NODE\(\d+, (\d+),", -1),
+    "a cut at the top of the range": lambda t: re.sub(r"(NODE\(\d+), \d+,", r"\1, 16777214,", t, count=1),
+    "another feature": lambda t: re.sub(r"NODE\(2, ", "NODE(3, ", t, count=1),
+    "a feature that does not exist": lambda t: re.sub(r"NODE\(\d, ", "NODE(4, ", t, count=1),
+    "a leaf one higher": lambda t: _shift(t, r"LEAF\(\d+, (-?\d+)\)", 1),
+    "a leaf of the other sign": lambda t: re.sub(r"(LEAF\(\d+), ([1-9]\d*)\)", r"\1, -\2)", t, count=1),
+    "another number of a leaf": lambda t: _shift(t, r"LEAF\((\d+), -?\d+\)", 1),
+    "a cut in hexadecimal": lambda t: re.sub(r"(NODE\(\d+), \d+,", r"\1, 0x10,", t, count=1),
+    "a cut that is a sum": lambda t: re.sub(r"(NODE\(\d+, \d+),", r"\1 + 1,", t, count=1),
+    "a cut that is an input": lambda t: re.sub(r"(NODE\(\d+), \d+,", r"\1, x[1],", t, count=1),
+    "a leaf that is an input": lambda t: re.sub(r"(LEAF\(\d+), -?\d+\)", r"\1, x[0])", t, count=1),
+    "another number of trees": lambda t: t.replace("_TREES 2", "_TREES 3"),
+    "another tau": lambda t: _shift(t, r"DEFAULT_TAU INT64_C\((-?\d+)\)", 1),
+    "another hash": lambda t: re.sub(r'SHA256 "\w', 'SHA256 "z', t),
+    "another form": lambda t: t.replace("One prediction: bi", "One prediction: bb").replace(
+        "One prediction: branches", "One prediction: bitvector"
+    ),
+    "an input in arithmetic": lambda t: t.replace("int64_t score = 0;", "int64_t score = x[0] - x[0];"),
+    "a single wrong input": lambda t: t.replace("return score;", "if (x[0] == 9999999) return 1;\n  return score;"),
+    "the wrong half of the rows": lambda t: t.replace("out[row] =", "out[rows - 1 - row] ="),
+    "a row forgotten": lambda t: t.replace("for (; row < rows;", "for (; row + 1 < rows;"),
+    "a wrong decision": lambda t: t.replace("> tau", ">= tau"),
+    "a macro redefined": lambda t: t.replace("\n#endif\n", "\n#define INT64_C(c) 0\n#endif\n", 1),
+}
+BRANCHES: dict[str, Callable[[str], str]] = {
+    "a strict comparison": lambda t: t.replace("x[f] <= (c)", "x[f] < (c)"),
+    "sides swapped": lambda t: t.replace("{ low } else { high }", "{ high } else { low }"),
+    "a tree forgotten": lambda t: re.sub(r"  score \+= \w+_tree_1\(x\);\n", "", t),
+    "a tree counted twice": lambda t: re.sub(r"(  score \+= \w+_tree_1\(x\);\n)", r"\1\1", t),
+}
+BITVECTOR: dict[str, Callable[[str], str]] = {
+    "a bound one higher": lambda t: _shift(t, r"bounds_\d\[\d+\] = \{\s*(\d+)", 1),
+    "a bound at the top": lambda t: re.sub(r"(bounds_\d\[\d+\] = \{\s*)\d+", r"\g<1>32767", t, count=1),
+    "bounds out of order": lambda t: re.sub(r"(bounds_\d\[\d+\] = \{\s*)(\d+), (\d+)", r"\1\3, \2", t, count=1),
+    "a bit more": lambda t: _mask(t, lambda word: word | word << 1),
+    "a bit less": lambda t: _mask(t, lambda word: word & (word - 1)),
+    "a vote one higher": lambda t: _shift(t, r"votes\[\d+\]\[64\] = \{\s*\{(-?\d+)", 1),
+    "a field too short": lambda t: re.sub(
+        r"left & UINT64_C\((\w+)\)", lambda m: m[0].replace(m[1], f"{int(m[1], 16) >> 1:#018x}"), t, count=1
+    ),
+    "another comparison": lambda t: t.replace("bounds[i] <= x", "bounds[i] < x"),
+    "another lane": lambda t: t.replace("_LANE(quad_0, 1)", "_LANE(quad_0, 0)"),
+}
+
+
+def _shift(text: str, pattern: str, by: int) -> str:
+    found = re.search(pattern, text)
+    assert found
+    return text[: found.start(1)] + str(int(found[1]) + by) + text[found.end(1) :]
+
+
+def _mask(text: str, change: Callable[[int], int]) -> str:
+    start = text.index("uint64_t masks_")
+    return text[:start] + re.sub(
+        r"UINT64_C\((0x\w+)\)", lambda m: f"UINT64_C({change(int(m[1], 16)) % 2**64:#x})", text[start:], count=1
+    )
+
+
+CASES = [
+    *(("branches", "rows", name) for name in {**MUTATIONS, **BRANCHES}),
+    *(("bitvector", "rows", name) for name in BITVECTOR),
+    *(("bitvector", "lanes", name) for name in MUTATIONS),
+]
+
+
+def differs(ensemble: Ensemble, header: str) -> bool:
+    """Return whether a header cannot be read, or reads as something else than the ensemble."""
+    try:
+        read = read_c(_stated(ensemble, "drop_predictor", header), header)
+    except ProofError:
+        return True
+    return any(
+        overlap(part) is not None or difference(leaf_boxes(tree, ensemble.features), part) is not None
+        for back in read.values()
+        for tree, part in zip(ensemble.trees, back.parts or (), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("shape", "batch", "mutation"), CASES)
+def test_a_changed_header_is_caught_by_reading_it(shape: Single, batch: Batch, mutation: str, voted: Ensemble) -> None:
+    header = render_c(voted, shape=shape, batch=batch)["drop_predictor.h"]
+    changed = {**MUTATIONS, **BRANCHES, **BITVECTOR}[mutation](header)
+    assert changed != header
+    assert not differs(voted, header)
+    assert differs(voted, changed)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "mutation"),
+    [
+        ("branches", "rows", "a cut one higher"),
+        ("branches", "rows", "a leaf of the other sign"),
+        ("bitvector", "rows", "a bound one higher"),
+        ("bitvector", "rows", "a bit less"),
+        ("bitvector", "rows", "a vote one higher"),
+        ("bitvector", "lanes", "a cut one lower"),
+        ("bitvector", "lanes", "a leaf one higher"),
+    ],
+)
+def test_a_changed_header_is_caught_by_running_it(
+    shape: Single, batch: Batch, mutation: str, voted: Ensemble, tmp_path: Path
+) -> None:
+    texts = render_c(voted, shape=shape, batch=batch)
+    changed = {**MUTATIONS, **BITVECTOR}[mutation](texts["drop_predictor.h"])
+    with pytest.raises(ProofError, match=r"gives|self-test"):
+        prove_c(voted, {**texts, "drop_predictor.h": changed}, tmp_path / "p.so")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("drop_predictor_score_batch(x, rows, out)", "drop_predictor_score_batch(x, rows - 1, out)"),
+        ("{ return drop_predictor_score(x); }", "{ return drop_predictor_score(x) / 2; }"),
+        ('"queue"', '"queues"'),
+        ('"cell_bytes=256"', '"cell_bytes=128"'),
+        ('#include "drop_predictor.h"', '#define int64_t int\n#include "drop_predictor.h"'),
+    ],
+)
+def test_a_changed_library_source_is_caught(old: str, new: str, voted: Ensemble, tmp_path: Path) -> None:
+    texts = render_c(voted, batch="rows")
+    assert old in texts["drop_predictor.c"]
+    changed = texts["drop_predictor.c"].replace(old, new, 1)
+    with pytest.raises(ProofError):
+        prove_c(voted, {**texts, "drop_predictor.c": changed}, tmp_path / "p.so")
+
+
+def test_a_changed_self_test_is_caught(voted: Ensemble, tmp_path: Path) -> None:
+    texts = render_c(voted, batch="rows")
+    changed = _shift(texts["drop_predictor_selftest.c"], r"scores\[ROWS\] = \{\s*INT64_C\((-?\d+)\)", 1)
+    with pytest.raises(ProofError, match="self-test of the exported C fails"):
+        prove_c(voted, {**texts, "drop_predictor_selftest.c": changed}, tmp_path / "p.so")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObject, voted: Ensemble) -> None:
+    header = render_c(voted)["drop_predictor.h"]
+    numbers = list(re.finditer(r"(?<=NODE\(\d, )\d+|(?<=LEAF\(\d, )\d+|\b\d+(?=, )|(?<=INT64_C\(0x)[0-9a-f]+", header))
+    chosen = data.draw(st.sampled_from(numbers))
+    base = 16 if header[chosen.start() - 1] == "x" else 10
+    value = data.draw(st.integers(0, 1 << 24).filter(lambda v: v != int(chosen[0], base)))
+    assert differs(voted, header[: chosen.start()] + f"{value:{'x' if base == 16 else 'd'}}" + header[chosen.end() :])
+
+
+@pytest.mark.parametrize(
+    ("template", "old", "new"),
+    [
+        ("predictor.h.j2", "x[f] <= (c)", "x[f] < (c)"),
+        ("predictor.h.j2", "out[row] = {{ n }}_score(", "out[row] = 1 + {{ n }}_score("),
+        ("bitvectors.h.j2", "bounds[i] <= x", "bounds[i] < x"),
+        ("bitvectors.h.j2", "packs_epi16(first, last)", "packs_epi16(last, last)"),
+        ("bitvectors.h.j2", "(lane) * 0x55", "(lane) * 0x54"),
+        ("lanes.h.j2", "(low, high, _mm256_cmpgt", "(high, low, _mm256_cmpgt"),
+        ("lanes.h.j2", "set1_epi{{ lane_bits }}(c)), low, high)", "set1_epi{{ lane_bits }}(c - 1)), low, high)"),
+    ],
+)
+def test_an_exporter_that_writes_wrong_code_is_caught(
+    template: str, old: str, new: str, voted: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = c_text._environment()
+
+    def wrong(name: str) -> str:
+        assert honest.loader is not None
+        text = honest.loader.get_source(honest, name)[0]
+        if name == template:
+            assert old in text
+            return text.replace(old, new)
+        return text
+
+    environment = honest.overlay(loader=jinja2.FunctionLoader(wrong), cache_size=0)
+    monkeypatch.setattr(c_text, "_environment", lambda: environment)
+    single: Single = "branches" if "x[f]" in old else "bitvector"
+    texts = render_c(voted, shape=single, batch="lanes" if template == "lanes.h.j2" else "rows")
+    with pytest.raises(ProofError, match=r"gives|self-test"):
+        prove_c(voted, texts, tmp_path / "p.so")
+
+
+def test_a_vector_form_that_this_cpu_does_not_choose_is_run_too(
+    voted: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: list[str] = []
+    honest = c_target.compile_library
+
+    def recorded(source: Path, library: Path, *options: str) -> str:
+        widths.extend(options)
+        return honest(source, library, *options)
+
+    monkeypatch.setattr(c_target, "compile_library", recorded)
+    prove_c(voted, render_c(voted), tmp_path / "p.so")
+    assert widths == [f"-DDROP_PREDICTOR_VECTOR={width}" for width in (0, *c_target.vector_widths())]
+
+
+def test_the_message_names_the_offending_input(tmp_path: Path) -> None:
+    voted = with_votes(stumps([0.0, 1.0]))
+    texts = render_c(voted, shape="branches", batch="rows")
+    changed = texts["drop_predictor.h"].replace("NODE(0, 10,", "NODE(0, 11,")
+    with pytest.raises(ProofError, match="at f0=11:"):
+        prove_c(voted, {**texts, "drop_predictor.h": changed}, tmp_path / "p.so", max_cells=0)
+
+
+def test_trees_of_many_leaves_and_many_trees_of_few_share_words(tmp_path: Path) -> None:
+    base = stumps([0.0, 1.0], bits=10)
+    one = stump([0.25, 0.5])
+    deep = one
+    for cut in range(100):  # 102 leaves: two words
+        size = len(deep.feature)
+        deep = replace(
+            deep,
+            feature=np.append([0], deep.feature),
+            cut=np.append([400 + 5 * cut], deep.cut),
+            left=np.append([1], np.where(deep.left < 0, -1, deep.left + 1)),
+            right=np.append([size + 1], np.where(deep.right < 0, -1, deep.right + 1)),
+            value=np.append([0.0], deep.value),
+        )
+        deep = replace(
+            deep,
+            feature=np.append(deep.feature, -1),
+            cut=np.append(deep.cut, 0),
+            left=np.append(deep.left, -1),
+            right=np.append(deep.right, -1),
+            value=np.append(deep.value, (cut + 1) / 128),
+        )
+    for trees in ((deep, one), (one,) * 33, (one,) * 65):
+        for max_cells in (10**7, 0):
+            ensemble = with_votes(Ensemble(base.features, trees, base.threshold), max_cells=max_cells)
+            texts = render_c(ensemble, shape="bitvector")
+            certificate = prove_c(ensemble, texts, tmp_path / "p.so", max_cells=max_cells)
+            assert certificate.boxes in (None, 2 * sum(len(tree.leaves) for tree in trees))
