@@ -90,7 +90,8 @@ def _names(schema: Any, path: str) -> Iterator[str]:
     for name, field in schema.__dataclass_fields__.items():
         yield f"{path}{name}"
         if dataclasses.is_dataclass(field.default_factory):
-            yield from _names(field.default_factory, f"{path}{name}.")
+            for kind in (field.default_factory, *field.default_factory.__subclasses__()):
+                yield from _names(kind, f"{path}{name}.")
 
 
 def _remove_empty(folder: Path) -> None:
