@@ -497,9 +497,9 @@ class ExportConfig(Stage):
     target: str = setting("c", "language of the export", one_of=("c", "p4", "onnx"))
     name: str = setting("drop_predictor", "prefix of files and of the names in the code")
     out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
-    inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: those of `features`")
-    features: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
-    dataset: str | None = setting(None, "dataset whose manifest describes `features`, and whose rows tune the C code")
+    inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: `columns`")
+    columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
+    dataset: str | None = setting(None, "dataset whose manifest describes `columns`, and whose rows tune the C code")
     allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
     any_tau: bool = setting(
         True, "votes that keep the order of all sums, so that tau can be turned; false: narrower ones, for one tau"

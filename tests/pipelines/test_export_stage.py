@@ -1,0 +1,138 @@
+"""The export stage: other frameworks' models in, every target out, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import treelite
+import xgboost
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
+
+from foretail.configs.schema import ExportConfig
+from foretail.features.errors import ForetailError
+from foretail.models.contract import synthetic_arrivals
+from foretail.models.ensemble import Ensemble
+from foretail.pipelines.export import ExportResult, export
+from foretail.pipelines.validation import typed
+from tests.forests import paper_forest
+from tests.pipelines.test_configs import composed
+
+COLUMNS = ("queue", "queue_average", "occupancy", "occupancy_average")
+INPUTS = f"inputs=[{','.join(f'{{name: {name}, bits: 13}}' for name in COLUMNS)}]"
+
+
+def exported(folder: Path, *overrides: str) -> ExportResult:
+    config = typed(
+        composed("export", f"out={folder / 'out'}", f"store_dir={folder / 'store'}", "tracking=off", *overrides),
+        ExportConfig,
+    )
+    return export(config, folder / "run")
+
+
+@pytest.fixture(scope="module")
+def arrivals() -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    return synthetic_arrivals(rows=5000, seed=3)
+
+
+@pytest.fixture(scope="module")
+def boosted(arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]]) -> xgboost.Booster:
+    data = xgboost.DMatrix(*arrivals, feature_names=list(COLUMNS))
+    return xgboost.train({"objective": "binary:logistic", "max_depth": 3, "seed": 1}, data, num_boost_round=3)
+
+
+@pytest.mark.parametrize("target", ["c", "p4", "onnx"])
+def test_a_model_of_xgboost_goes_to_every_target(target: str, boosted: xgboost.Booster, tmp_path: Path) -> None:
+    boosted.save_model(tmp_path / "model.ubj")
+    result = exported(tmp_path, f"model={tmp_path / 'model.ubj'}", INPUTS, f"target={target}", "name=drops")
+    document = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert document["target"] == target
+    assert document["ir_sha256"] == Ensemble.load(tmp_path / "out" / "ensemble.json").sha256
+    assert set(document["outputs"]) <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"c": "drops.so", "p4": "drops.p4", "onnx": "drops.onnx"}[target] in document["outputs"]
+    assert len(document["passes"]) > 0
+    assert result.tables()[0].title == f"{ {'c': 'C', 'p4': 'P4', 'onnx': 'ONNX'}[target] } predictor"
+    assert (result.document()["report"] is not None) == (target == "p4")
+
+
+def test_a_file_of_xgboost_is_the_booster(
+    boosted: xgboost.Booster, arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]], tmp_path: Path
+) -> None:
+    boosted.save_model(tmp_path / "model.json")
+    exported(tmp_path, f"model={tmp_path / 'model.json'}", INPUTS)
+    emitted = Ensemble.load(tmp_path / "out" / "ensemble.json")
+    margin = boosted.predict(xgboost.DMatrix(arrivals[0], feature_names=list(COLUMNS)), output_margin=True)
+    assert emitted.default_tau is not None
+    drops = emitted.score(arrivals[0]) > emitted.default_tau
+    assert 0 < drops.sum() < len(drops)
+    np.testing.assert_array_equal(drops, margin > 0)
+
+
+def test_forms_are_measured_only_with_rows(tmp_path: Path) -> None:
+    paper_forest().ensemble.save(tmp_path / "ensemble.json")
+    with pytest.raises(ForetailError, match=r"c\.tune=true needs rows to measure on"):
+        exported(tmp_path, f"model={tmp_path}", "c.tune=true")
+    with pytest.raises(ForetailError, match=r"c\.tune=true is for target=c"):
+        exported(tmp_path, f"model={tmp_path}", "c.tune=true", "target=p4", "dataset=here")
+
+
+def test_a_larger_model_is_proven_by_boxes(tmp_path: Path) -> None:
+    paper_forest().ensemble.save(tmp_path / "ensemble.json")
+    result = exported(tmp_path, f"model={tmp_path}", "max_cells=100")
+    certificate = result.predictor.certificate
+    assert (certificate.method, certificate.votes_by) == ("boxes", "boxes")
+    assert certificate.boxes is not None
+    assert certificate.boxes >= result.predictor.leaves
+    assert "boxes" in str(result.tables()[0].rows)
+
+
+REFUSED = {
+    "no range": ([], "does not say the range of its inputs"),
+    "another order": (
+        [f"inputs=[{','.join(f'{{name: {name}, bits: 13}}' for name in reversed(COLUMNS))}]"],
+        "occupancy_average",
+    ),
+    "one feature too few": (["inputs=[{name: queue, bits: 13}]"], "features"),
+    "a name that is no identifier": ([INPUTS.replace("name: queue,", "name: 'queue;drop',")], "queue;drop"),
+    "inputs and columns": ([INPUTS, "columns=[queue]"], "both inputs and columns"),
+    "columns without a dataset": (["columns=[queue]"], "set dataset=FOLDER"),
+    "a name that prefixes no code": ([INPUTS, "name='a b'"], "cannot prefix names"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("target", ["c", "p4", "onnx"])
+def test_what_does_not_describe_the_model_is_refused(
+    case: str, target: str, boosted: xgboost.Booster, tmp_path: Path
+) -> None:
+    overrides, complaint = REFUSED[case]
+    boosted.save_model(tmp_path / "model.json")
+    with pytest.raises(ForetailError) as refusal:
+        exported(tmp_path, f"model={tmp_path / 'model.json'}", f"target={target}", *overrides)
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert {path.name for path in tmp_path.iterdir()} <= {"model.json", "store"}
+
+
+def test_a_model_too_large_for_the_switch_is_refused(tmp_path: Path) -> None:
+    paper_forest(trees=40, depth=8).ensemble.save(tmp_path / "ensemble.json")
+    with pytest.raises(ForetailError, match="too large for the P4 profile rmt") as refusal:
+        exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.profile=rmt")
+    assert "\n" not in str(refusal.value)
+    assert {path.name for path in tmp_path.iterdir()} <= {"ensemble.json", "store"}
+
+
+def test_regressors_and_more_classes_are_refused(
+    arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]], tmp_path: Path
+) -> None:
+    x, y = arrivals
+    three = np.where(y, 2, x[:, 0] % 2)
+    for model in (ExtraTreesRegressor(2, max_depth=2).fit(x, y), RandomForestClassifier(2, max_depth=2).fit(x, three)):
+        treelite.sklearn.import_model(model).serialize(tmp_path / "model.tl")
+        with pytest.raises(ForetailError) as refusal:
+            exported(tmp_path, f"model={tmp_path / 'model.tl'}", INPUTS)
+        assert "not a binary classifier" in str(refusal.value)
+        assert not (tmp_path / "out").exists()
