@@ -123,7 +123,7 @@ def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
     store = Store(config.store_dir)
     collected, split = find_split(config, store, Ns3(config.ns3_prefix))
     depends_on = {
-        "teacher": teacher.sha256,
+        "teacher": [teacher.sha256, stage.versions()["onnxruntime"]],
         "student": asdict(config.student),
         "own_queues": config.own_queues,
     }

@@ -451,6 +451,9 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
     depends_on = {
         "features": asdict(config.features),
         "predictor": {"name": config.predictor.name, **parameters},
+        "network": [stage.versions()[name] for name in ("torch", "onnxruntime")]
+        if config.predictor.name == "mlp"
+        else None,
     }
     return model_key(MODEL, config, split, store, depends_on)
 
@@ -480,7 +483,7 @@ def model_key(
             if tracking.enabled
             else None,
             "code": code_digest("features", "models", "export", "sim_bridge"),
-            "versions": {name: stage.versions()[name] for name in ("numpy", "scikit-learn", "treelite", "torch")},
+            "versions": {name: stage.versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
             **depends_on,
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.network import Network
 from foretail.pipelines.distill import DistillResult, distill
-from foretail.pipelines.export import load_model
+from foretail.pipelines.export import export, load_model
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import Rows, TrainResult, read_rows, split_datasets, train
 from foretail.pipelines.validation import typed
@@ -150,9 +151,18 @@ def test_the_command_distils_and_exports(folder: Path, distilled: DistillResult,
     document: dict[str, Any] = json.loads(result.read_text())
     assert document["ensemble_sha256"] == distilled.ensemble.sha256
     assert document["teacher"]["scores"] == distilled.outcome["teacher"]["scores"]
-    done = foretail(tmp_path, "export", f"model={result.parent}", f"out={tmp_path / 'c'}")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "c" / "certificate.json").is_file()
+    given = composed("export", f"model={result.parent}", f"out={tmp_path / 'onnx'}", "target=onnx")
+    export(typed(given, schema.ExportConfig), tmp_path)
+    assert {path.name for path in (tmp_path / "onnx").iterdir()} >= {"drop_predictor.onnx", "certificate.json"}
+
+
+@pytest.mark.parametrize(("package", "module"), [("torch", "neural"), ("onnx", "network")])
+def test_a_missing_package_is_named_at_the_door(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("neural", module):
+        monkeypatch.delitem(sys.modules, f"foretail.models.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ForetailError, match=r"pip install 'foretail\[nn\]'"):
+        typed(composed("train", "predictor=mlp"), schema.TrainConfig)
 
 
 def test_what_cannot_be_distilled_is_refused(
