@@ -18,7 +18,18 @@ from foretail.configs.schema import STAGES
 from foretail.pipelines.result import Table, show, write_result
 from foretail.pipelines.validation import StageConfig, typed
 
-VERSIONS_OF = ("foretail", "ns3", "numpy", "pyarrow", "scikit-learn", "torch", "treelite", "mlflow", "hydra-core")
+VERSIONS_OF = (
+    "foretail",
+    "ns3",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "treelite",
+    "torch",
+    "onnxruntime",
+    "mlflow",
+    "hydra-core",
+)
 
 
 class StageFailed(BaseException):
@@ -89,8 +100,9 @@ def setting_names() -> Iterator[str]:
 def _names(schema: Any, path: str) -> Iterator[str]:
     for name, field in schema.__dataclass_fields__.items():
         yield f"{path}{name}"
-        if dataclasses.is_dataclass(field.default_factory):
-            for kind in (field.default_factory, *field.default_factory.__subclasses__()):
+        part = field.default_factory
+        if isinstance(part, type) and dataclasses.is_dataclass(part):
+            for kind in (part, *part.__subclasses__()):
                 yield from _names(kind, f"{path}{name}.")
 
 
