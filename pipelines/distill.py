@@ -90,7 +90,7 @@ class DistillResult:
             "Test scores" + (" (reused student)" if self.reused else ""),
             ("model", *SCORE_COLUMNS),
             tuple(rows),
-            (f"student: {size}",),
+            (f"student: {size}", f"given up against the teacher: {_losses(self.outcome['loss'])}"),
         )
         agreement = Table(
             "Student against teacher",
@@ -114,6 +114,8 @@ class DistillResult:
         return [*([dataset_table(self.collected)] if self.collected else []), scores, *known, agreement]
 
 
+LOST = ("precision", "recall", "f1", "average_precision")
+LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
 AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
 
 
@@ -185,10 +187,15 @@ def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: 
         },
         "validation_f1_against_teacher": {student.answers: student.validation.f1 for student in (best, *others)},
         "agreement": {side: _agreement(labelled, judged["teacher"], judged["student"], side) for side in splits.SIDES},
+        "loss": _loss(judged["teacher"], judged["student"]),
         "tracked": None,
     }
     if config.tracking.enabled:
-        more = {"teacher_test": judged["teacher"].scores["test"], "agreement_test": outcome["agreement"]["test"]}
+        more = {
+            "teacher_test": judged["teacher"].scores["test"],
+            "agreement_test": outcome["agreement"]["test"],
+            "loss_test": outcome["loss"],
+        }
         more |= replay_scores_of("teacher_test_replay", judged["teacher"])
         outcome["tracked"] = track_model(
             config, store, labelled, judged["student"], best.ensemble, best.forest, more_scores=more
@@ -199,6 +206,32 @@ def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: 
 
 def _figures(judged: Judged) -> dict[str, Any]:
     return {"scores": judged.scores, "replay": judged.replay}
+
+
+def _loss(teacher: Judged, student: Judged) -> dict[str, dict[str, float | None]]:
+    """Scores of the teacher less those of the student on the test side: by region, and of the replay."""
+    lost = {
+        region: {name: _less(named[name], student.scores["test"][region][name]) for name in LOST}
+        for region, named in teacher.scores["test"].items()
+    }
+    if teacher.replay is not None and student.replay is not None:
+        lost["replay"] = {name: _less(teacher.replay[name], student.replay[name]) for name in LOST_IN_REPLAY}
+    return lost
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _losses(loss: Mapping[str, Mapping[str, float | None]]) -> str:
+    return "; ".join(
+        f"{place} " + ", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in named.items())
+        for place, named in loss.items()
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _agreement(labelled: Labelled, teacher: Judged, student: Judged, side: str) -> dict[str, dict[str, Any]]:

@@ -105,6 +105,12 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
     assert (agreement["teacher_drops"], agreement["student_drops"]) == (taught.sum(), learned.sum())
     assert agreement["f1"] > 0.5
     assert outcome["student"]["scores"]["test"]["whole"]["true_positives"] == (learned & test.lqd_drop).sum()
+    for region in ("whole", "asked"):
+        teacher, student = (outcome[who]["scores"]["test"][region]["f1"] for who in ("teacher", "student"))
+        assert outcome["loss"][region]["f1"] == teacher - student
+    lost = outcome["teacher"]["replay"]["inverse_eta"] - outcome["student"]["replay"]["inverse_eta"]
+    assert outcome["loss"]["replay"]["inverse_eta"] == lost
+    assert f"1/eta {lost:.4g}" in " ".join(distilled.tables()[1].notes).replace("inverse eta", "1/eta")
     replayed = replay_scores(selection[0].dataset, learned)
     assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd_bytes
     assert outcome["student"]["replay"]["eta"] == replayed.eta
