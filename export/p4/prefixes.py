@@ -78,14 +78,14 @@ def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label
     kind : {'range', 'lpm', 'ternary', 'exact'}
         ``lpm`` has as few prefixes as any prefix table can have; ``ternary`` has at most as many rows.
     largest : int
-        Keys above never occur, which matters to ``exact`` only.
+        Keys above never occur: they may get any label.
     """
     if kind == "range":
         return _ranges(intervals)
     if kind == "lpm":
-        return _minimal_prefixes(intervals)
+        return _minimal_prefixes(intervals, largest)
     if kind == "ternary":
-        return _ternary(intervals)
+        return _ternary(intervals, largest)
     return _exact(intervals, largest)
 
 
@@ -130,11 +130,14 @@ class _Node(Generic[Label]):
     halves: tuple[_Node[Label], _Node[Label]] | None
 
 
-def _minimal_prefixes(intervals: Intervals[Label]) -> Rows[Label]:
+def _minimal_prefixes(intervals: Intervals[Label], largest: int) -> Rows[Label]:
     """Optimal Routing Table Constructor (Draves, King, Venkatachary, Zill, INFOCOM 1999); the root is the default."""
     uppers, labels, bits = intervals.uppers, intervals.labels, intervals.bits
+    anything = frozenset(labels)
 
     def node(low: int, size: int, first: int, last: int) -> _Node[Label]:
+        if low > largest:
+            return _Node(anything, None)
         if first == last:
             return _Node(frozenset([labels[first]]), None)
         middle = low + size // 2
@@ -161,9 +164,9 @@ def _minimal_prefixes(intervals: Intervals[Label]) -> Rows[Label]:
     return Rows(tuple(sorted(rows, key=lambda row: (-row.second, row.first))), default)
 
 
-def _ternary(intervals: Intervals[Label]) -> Rows[Label]:
+def _ternary(intervals: Intervals[Label], largest: int) -> Rows[Label]:
     """Merge, among the disjoint prefixes of one length, rows of one label that differ in one bit, again and again."""
-    prefixes = _minimal_prefixes(intervals)
+    prefixes = _minimal_prefixes(intervals, largest)
     by_length: dict[int, list[Row[Label]]] = defaultdict(list)
     for row in prefixes.rows:
         by_length[row.second].append(row)
