@@ -20,10 +20,10 @@ EXTENSION := CMakeLists.txt sim_bridge/native.cpp $(BUFFER)
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/*) sim_bridge/driver.py
 CPP := $(wildcard sim_bridge/*.cpp sim_bridge/*/*.hpp sim_bridge/*/*.h sim_bridge/*/*.cc)
 
-.PHONY: help setup demo test lint format ui bench clean
+.PHONY: help setup demo test lint format ui conformance bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo "  Options: PYTHON=python3.12 chooses the interpreter; ARGS='...' goes to the command, as in make demo ARGS='--help'."
 
 setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
@@ -50,6 +50,9 @@ ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS
 	@mkdir -p outputs
 	@$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///outputs/mlflow.db \
 		--default-artifact-root outputs/mlartifacts $(ARGS)
+
+conformance: .venv/.dev .venv/.driver ## random ensembles of every framework through every target: an hour (ARGS='--ensembles 20')
+	@$(BIN)/python -m tests.export.conformance $(ARGS)
 
 bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)
