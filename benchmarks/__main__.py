@@ -1,22 +1,38 @@
-"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named."""
+"""``python -m benchmarks [NAME ...] [--size small]``: run all benchmarks, or those named."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable
 
-from benchmarks import ns3_speed, open_loop, policies
+from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies
 
-BENCHMARKS = {"ns3_speed": ns3_speed.main, "open_loop": open_loop.main, "policies": policies.main}
+BENCHMARKS: dict[str, Callable[..., None]] = {
+    "export_c": export_c.main,
+    "export_p4": export_p4.main,
+    "ns3_speed": ns3_speed.main,
+    "open_loop": open_loop.main,
+    "policies": policies.main,
+}
 
 
-def main(names: list[str]) -> int:
-    """Run the benchmarks called `names`, all without a name; exit code 2 for an unknown one."""
-    unknown = [name for name in names if name not in BENCHMARKS]
+SIZED = ("export_p4",)
+"""Those that take a scenario of seconds with ``--size small``."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmarks named in `arguments`, all without a name; exit code 2 for an unknown one."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--size", choices=("small", "full"), default="full", help=f"for {', '.join(SIZED)}")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         print(f"error: no benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
-    for name in names or BENCHMARKS:
-        BENCHMARKS[name]()
+    for name in options.names or BENCHMARKS:
+        BENCHMARKS[name](*([options.size] if name in SIZED else []))
     return 0
 
 

@@ -107,7 +107,7 @@ def compile_library(source: Path, library: Path, *options: str) -> str:
 def run_program(source: Path) -> int:
     """Compile the program `source` beside itself, run it and return its exit code; ForetailError as above."""
     program = source.with_suffix("")
-    _compile([*find_compiler(), "-std=c99", "-O2"], source, program)
+    _compile([*find_compiler(), "-std=c99", "-O0"], source, program)
     return subprocess.run([program], check=False, capture_output=True).returncode
 
 

@@ -110,7 +110,7 @@ def export_c(
     voted = lowered.ensemble
     tuning = None
     if tune_rows is not None:
-        tuning = tune(_candidates(voted, name, shape, batch), voted.checked_inputs(tune_rows))
+        tuning = tune(candidates(voted, name, shape, batch), voted.checked_inputs(tune_rows))
         shape, batch = tuning.single, tuning.batch
     texts = render_c(voted, name, shape=shape, batch=batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -163,8 +163,8 @@ def prove_c(
 ) -> Certificate:
     """Read the exported C back, compile and try it, and prove it equal to the ensemble on all inputs.
 
-    Next to the library, which chooses its SIMD code by the CPU, the plain C and every SIMD code that this CPU has are
-    built and run on their own.
+    The library takes the widest SIMD code that this CPU has; the plain C and the narrower SIMD code are built and run
+    on their own, without much optimisation, because large models take a compiler seconds.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def prove_c(
         _check_info(ensemble, predictor)
         runs["score"], runs["score_batch"] = predictor.score_each, predictor.score
         for vector in _variants(header):
-            compile_library(source, folder / f"{vector}.so", f"-D{name.upper()}_VECTOR={vector}")
+            compile_library(source, folder / f"{vector}.so", "-O1", f"-D{name.upper()}_VECTOR={vector}")
             variant = PredictorLibrary(folder / f"{vector}.so")
             if vector == 0:
                 runs["score, plain C"] = variant.score_each
@@ -243,7 +243,7 @@ def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batc
     )
 
 
-def _candidates(
+def candidates(
     ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
 ) -> dict[tuple[Single, Batch], Header]:
     """Return a header for every pair of forms that the settings leave open and that can hold the model."""
@@ -265,7 +265,8 @@ def _stated(ensemble: Ensemble, name: str, text: str) -> Header:
 
 
 def _variants(header: Header) -> tuple[int, ...]:
-    lanes = vector_widths() if header.batch == "lanes" else ()
+    """Return the vector widths whose code the library does not run on this CPU: plain C, and all but the widest."""
+    lanes = vector_widths()[:-1] if header.batch == "lanes" else ()
     return (0, *lanes) if header.single == "bitvector" else lanes
 
 

@@ -74,6 +74,11 @@ class Trees:
         """All leaf votes."""
         return [vote for root in self.roots for vote in _votes(root)]
 
+    @property
+    def largest_sum(self) -> int:
+        """No score is larger, whatever its sign."""
+        return sum(max(abs(vote) for vote in _votes(root)) for root in self.roots)
+
     def boxes(self, features: Sequence[FeatureInput]) -> tuple[Boxes, ...]:
         """Return the boxes of every tree's leaves that some input reaches."""
         return tuple(_boxes(root, features) for root in self.roots)

@@ -103,6 +103,12 @@ class Header:
                 "trees": ["\n".join(_tree_lines(root)) for root in self.trees.roots],
                 "lane_bits": lane_bits,
                 "lane_top": (1 << (lane_bits - 1)) - 2,
+                "lane_quads": [
+                    {"first": first, "inputs": min(4, len(self.features) - first)}
+                    for first in range(0, len(self.features), 4)
+                ],
+                # Small tables of votes stay in vector registers; their sums then have 32 bits.
+                "in_registers": self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
                 "vote_bits": _bits(self.trees.votes),
                 "groups": [order[at : at + _TREES_AT_ONCE] for at in range(0, len(order), _TREES_AT_ONCE)],
             }

@@ -7,20 +7,38 @@ import json
 import re
 import shutil
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from foretail.export import ExportResult, PredictorLibrary, ProofError, export_c, with_votes
+from foretail.export import (
+    Certificate,
+    ExportResult,
+    PredictorLibrary,
+    ProofError,
+    c_shapes,
+    c_text,
+    export_c,
+    with_votes,
+)
 from foretail.export import c as c_target
 from foretail.export.build import predictor_abi
-from foretail.export.c import c_string, render_c
+from foretail.export.c import render_c
+from foretail.export.c_shapes import Branch, Node, Trees
+from foretail.export.c_text import Batch, Single, c_string
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble
-from tests.forests import PAPER_INPUTS, Trained, paper_forest, stumps
+from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps
 
+FORMS: list[tuple[Single, Batch]] = [
+    ("branches", "rows"),
+    ("branches", "lanes"),
+    ("bitvector", "rows"),
+    ("bitvector", "lanes"),
+]
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wsign-conversion", "-Wshadow", "-Werror")
 
 
@@ -36,7 +54,14 @@ def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Expo
 
 def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: Trained) -> None:
     files = {path.name for path in exported.header.parent.iterdir()}
-    assert files == {"drop_predictor.h", "drop_predictor.c", "drop_predictor.so", "certificate.json", "ensemble.json"}
+    assert files == {
+        "drop_predictor.h",
+        "drop_predictor.c",
+        "drop_predictor_selftest.c",
+        "drop_predictor.so",
+        "certificate.json",
+        "ensemble.json",
+    }
     certificate = json.loads(exported.certificate.read_text())
     for name, digest in certificate["outputs"].items():
         assert hashlib.sha256((exported.header.parent / name).read_bytes()).hexdigest() == digest
@@ -45,7 +70,7 @@ def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: T
     assert library.ir_sha256 == ensemble.sha256 == certificate["ir_sha256"]
     assert library.features == tuple((f.name, f.params) for f in PAPER_INPUTS)
     assert library.default_tau == ensemble.default_tau
-    assert ensemble.with_threshold(trained.ensemble.threshold) == trained.ensemble
+    assert ensemble.score(trained.rows).tolist() == library.score(trained.rows).tolist()
 
 
 def test_the_library_scores_as_the_interpreter_on_every_cell(exported: ExportResult) -> None:
@@ -61,27 +86,125 @@ def test_the_library_decides_as_scikit_learn(exported: ExportResult, trained: Tr
     assert [library.score_one(row) for row in trained.rows[:50]] == library.score(trained.rows[:50]).tolist()
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the texts of every form of small, wide, large and negative models, each in a folder of its own."""
+    folder = tmp_path_factory.mktemp("texts")
+    far = Ensemble((FeatureInput("register", "", 24),), (stump([-1.0, 2.0**40], cut=40_000),), Fraction(1, 2))
+    models = {
+        "small": paper_forest(trees=2, depth=3).ensemble,
+        "large": paper_forest(trees=9, depth=6).ensemble,
+        "far": far,
+        "leaf": Ensemble(far.features, (_leaf(),), Fraction(1, 2)),
+    }
+    for model, ensemble in models.items():
+        voted = with_votes(ensemble, max_cells=10**6)
+        for shape, batch in FORMS:
+            (folder / f"{model}_{shape}_{batch}").mkdir()
+            for file, text in render_c(voted, "p", shape=shape, batch=batch).items():
+                (folder / f"{model}_{shape}_{batch}" / file).write_text(text)
+    return folder
+
+
 @pytest.mark.parametrize(
     "language", [("cc", "-xc", "-std=c99"), ("cc", "-xc", "-std=c17"), ("c++", "-xc++", "-std=c++20")]
 )
-@pytest.mark.parametrize("file", ["drop_predictor.h", "drop_predictor.c"])
-def test_sources_compile_without_a_warning(language: tuple[str, ...], file: str, exported: ExportResult) -> None:
+@pytest.mark.parametrize("options", [(), ("-DP_VECTOR=0",), ("-O1", "-DP_VECTOR=256")], ids=" ".join)
+def test_every_form_compiles_without_a_warning(
+    language: tuple[str, ...], options: tuple[str, ...], texts: Path
+) -> None:
     compiler, *flags = language
     assert shutil.which(compiler), f"these tests need {compiler}"
-    source = f'#include "{file}"\nint main(void) {{ return 0; }}\n'
-    command = [compiler, *flags, *WARNINGS, f"-I{exported.header.parent}", "-c", "-o", "/dev/null", "-"]
-    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    includes = [f'#include "{file}"\n' for file in sorted(texts.glob("*/p.c")) + sorted(texts.glob("*/p_selftest.c"))]
+    for include in includes:
+        command = [compiler, *flags, *WARNINGS, *options, "-fsyntax-only", "-"]
+        done = subprocess.run(command, input=include, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (include, done.stderr)
 
 
-def test_a_forest_of_single_leaves_compiles_without_a_warning(tmp_path: Path) -> None:
-    base = stumps([0.0, 1.0])
-    leaf = base.trees[0]
-    single = type(leaf)(leaf.feature[1:2], leaf.cut[1:2], leaf.left[1:2], leaf.right[1:2], np.array([0.75]))
-    result = export_c(Ensemble(base.features, (single,), base.threshold), tmp_path / "out")
-    command = ["cc", "-std=c99", *WARNINGS, "-c", "-o", "/dev/null", str(result.source)]
-    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
-    assert PredictorLibrary(result.library).score(np.array([[0], [255]])).tolist() == [2, 2]  # 0.75 in halves
+@pytest.mark.parametrize("vector", [None, 0, 128])
+def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_path: Path) -> None:
+    option = [] if vector is None else [f"-DP_VECTOR={vector}"]
+    for source in sorted(texts.glob("*bitvector_lanes/p_selftest.c")):
+        subprocess.run(["cc", "-std=c99", *option, "-o", tmp_path / "t", source], check=True)
+        done = subprocess.run([tmp_path / "t"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_forest_of_single_leaves(tmp_path: Path) -> None:
+    features = stumps([0.0, 1.0]).features
+    for shape, batch in FORMS[::3]:
+        result = export_c(
+            Ensemble(features, (_leaf(),), Fraction(1, 2)), tmp_path / "out", shape=shape, batch=batch, any_tau=False
+        )
+        library = PredictorLibrary(result.library)
+        assert (library.score(np.array([[0], [255]])) > library.default_tau).all()
+
+
+def _leaf() -> Tree:
+    leaf = stump([0.0, 0.75])
+    return Tree(leaf.feature[2:], leaf.cut[2:], leaf.left[2:], leaf.right[2:], leaf.value[2:])
+
+
+@pytest.mark.parametrize(("shape", "batch"), FORMS[1:3])
+def test_a_chosen_form_is_written_and_gives_the_scores(
+    shape: Single, batch: Batch, trained: Trained, tmp_path: Path
+) -> None:
+    voted = with_votes(trained.ensemble)
+    result = export_c(voted, tmp_path / "out", shape=shape, batch=batch)
+    text = result.header.read_text()
+    assert f"One prediction: {shape}. Many: {batch}." in text
+    library = PredictorLibrary(result.library)
+    for count in (0, 1, 15, 16, 31, 33, 70):  # whole blocks of lanes and what is left of them
+        rows = trained.rows[:count]
+        assert library.score(rows).tolist() == library.score_each(rows).tolist() == voted.score(rows).tolist()
+
+
+def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_path: Path) -> None:
+    result = export_c(trained.ensemble, tmp_path / "out", tune_rows=trained.rows)
+    assert result.tuning is not None
+    tuning = json.loads(result.tuning.read_text())
+    assert {kind: set(spent) for kind, spent in tuning["nanoseconds"].items()} == {
+        "single": {"branches", "bitvector"},
+        "batch": {"rows", "lanes"},
+    }
+    for kind, spent in tuning["nanoseconds"].items():
+        assert tuning[kind] == min(spent, key=spent.get)
+        assert all(value > 0 for value in spent.values())
+    assert f"One prediction: {tuning['single']}. Many: {tuning['batch']}." in result.header.read_text()
+    digest = hashlib.sha256(result.tuning.read_bytes()).hexdigest()
+    assert Certificate.load(result.certificate).outputs["tuning.json"] == digest
+
+
+def test_tuning_leaves_what_was_set(trained: Trained, tmp_path: Path) -> None:
+    result = export_c(trained.ensemble, tmp_path / "out", shape="branches", batch="rows", tune_rows=trained.rows)
+    assert result.tuning is not None
+    assert json.loads(result.tuning.read_text())["single"] == "branches"
+
+
+def test_tuning_needs_rows_of_the_model(trained: Trained, tmp_path: Path) -> None:
+    for rows, reason in ((trained.rows[:0], "no rows to tune on"), (trained.rows[:, :3], "needs 4 feature columns")):
+        with pytest.raises(ForetailError, match=reason):
+            export_c(trained.ensemble, tmp_path / "out", tune_rows=rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_shapes, "MAX_WORDS", 10)
+    voted = with_votes(stumps(*[[0.0, 1.0]] * 12))
+    assert "One prediction: branches." in render_c(voted)["drop_predictor.h"]
+    with pytest.raises(ForetailError, match="choose shape=branches"):
+        export_c(voted, tmp_path / "out", shape="bitvector")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trees_beyond_the_lanes_give_way_to_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_text, "MAX_LANE_LEAVES", 1)
+    monkeypatch.setattr(c_target, "MAX_LANE_LEAVES", 1)
+    voted = with_votes(stumps([0.0, 1.0]))
+    assert "Many: rows." in render_c(voted)["drop_predictor.h"]
+    with pytest.raises(ForetailError, match="choose batch=rows"):
+        export_c(voted, tmp_path / "out", batch="lanes")
 
 
 def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Path) -> None:
@@ -92,7 +215,11 @@ def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Pat
         '#include "drop_predictor.h"\n#include <cstdio>\nint main() {\n'
         f"  const int64_t x[DROP_PREDICTOR_FEATURES] = {{{', '.join(map(str, row))}}};\n"
         "  static_assert(drop_predictor_at_occupancy == 2);\n"
-        '  std::printf("%lld", static_cast<long long>(drop_predictor_score(x)));\n}\n'
+        "  const drop_predictor_input_t in = {x[0], x[1], x[2], x[3]};\n"
+        "  const int64_t score = drop_predictor_score(x);\n"
+        "  if (!drop_predictor_drop_input(&in, score - 1) || drop_predictor_drop_input(&in, score)) return 1;\n"
+        "  if (!drop_predictor_drop(x, score - 1) || drop_predictor_drop(x, score)) return 1;\n"
+        '  std::printf("%lld", static_cast<long long>(score));\n}\n'
     )
     subprocess.run(["c++", "-std=c++20", f"-I{exported.header.parent}", "-o", tmp_path / "main", program], check=True)
     printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
@@ -102,7 +229,8 @@ def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Pat
 def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) -> None:
     header, source = exported.header.read_text(), exported.source.read_text()
     assert predictor_abi() in source
-    assert re.findall(r"#include.*", header) == ["#include <stdint.h>"]
+    assert re.findall(r"#include.*", header) == ["#include <stddef.h>", "#include <stdint.h>", "#include <immintrin.h>"]
+    assert header.index("defined(__GNUC__) && defined(__x86_64__)") < header.index("<immintrin.h>")
     assert set(re.findall(r"#include (.*)", source)) == {"<stddef.h>", "<stdint.h>", '"drop_predictor.h"'}
     for text in (header, source):
         assert text.startswith("/* SPDX-License-Identifier: MIT-0 */")
@@ -121,6 +249,7 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "tiny.h",
         "tiny.c",
+        "tiny_selftest.c",
         "tiny.so",
         "certificate.json",
         "ensemble.json",
@@ -145,20 +274,23 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = c_target._statements
-
-    def off_by_one(tree, *args):  # type: ignore[no-untyped-def]
-        return (line.replace("<= 10)", "<= 11)") for line in honest(tree, *args))
-
-    monkeypatch.setattr(c_target, "_statements", off_by_one)
+    honest = Trees.of
+    wrong = Trees((Branch(0, 11, *_sides(honest(with_votes(stumps([0.0, 1.0]))))),))
+    monkeypatch.setattr(Trees, "of", lambda _: wrong)
     with pytest.raises(ProofError, match="f0=11"):
-        export_c(stumps([0.0, 1.0]), tmp_path / "out")
+        export_c(stumps([0.0, 1.0]), tmp_path / "out", shape="branches")
     assert list(tmp_path.iterdir()) == []
+
+
+def _sides(trees: Trees) -> tuple[Node, Node]:
+    (root,) = trees.roots
+    assert isinstance(root, Branch)
+    return root.low, root.high
 
 
 @pytest.mark.parametrize("name", ["", "Drop", "1drop", "a-b", "a b", "../x", 'a"', "é", "foretail_predictor", "a" * 60])
 def test_unsafe_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="cannot prefix C names"):
+    with pytest.raises(ForetailError, match="cannot prefix names in generated code"):
         export_c(stumps([0.0, 1.0]), tmp_path / "out", name=name)
     assert list(tmp_path.iterdir()) == []
 
