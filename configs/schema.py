@@ -472,6 +472,16 @@ class CTarget:
 
 
 @dataclass
+class P4Demo:
+    """The switch of the demo program that runs around the predictor in BMv2 (docs/p4.md)."""
+
+    buffer_bytes: int | None = setting(None, "shared buffer; null: no demo program", at_least=1, at_most=2**30)
+    port_rates_bps: list[int] = setting([10**10] * 4, "rate of each port, at most 8", at_least=1000, at_most=10**15)
+    wire_overhead_bytes: int = setting(38, "bytes of a packet on the wire, not in the buffer", at_least=0, at_most=256)
+    smallest_packet_bytes: int = setting(64, "smaller packets are not answered", at_least=1, at_most=65_535)
+
+
+@dataclass
 class P4Target:
     """``target=p4``: a P4_16 control for v1model, its entries and a resource report."""
 
@@ -483,6 +493,7 @@ class P4Target:
     )
     entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
     profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
+    demo: P4Demo = part(P4Demo, "demo program")
 
 
 @dataclass

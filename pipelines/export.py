@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from foretail.configs.schema import ExportConfig, Tracking, register
+from foretail.configs.schema import ExportConfig, P4Demo, Tracking, register
 from foretail.export.build import find_compiler
 from foretail.export.c import TUNING, export_c
 from foretail.export.equivalence import Certificate, Lowered
 from foretail.export.folder import CERTIFICATE
 from foretail.export.p4 import export_p4
+from foretail.export.p4.demo import DemoSwitch
 from foretail.export.p4.target import REPORT
 from foretail.export.passes import lower
 from foretail.features.catalog import training_columns
@@ -245,6 +246,15 @@ def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
     return resources, considered
 
 
+def demo_switch(demo: P4Demo) -> DemoSwitch | None:
+    """The switch of the demo program, if one is wanted."""
+    if demo.buffer_bytes is None:
+        return None
+    return DemoSwitch(
+        demo.buffer_bytes, tuple(demo.port_rates_bps), demo.wire_overhead_bytes, demo.smallest_packet_bytes
+    )
+
+
 def _emit_c(config: ExportConfig, lowered: Lowered, out: Path) -> str | None:
     rows = None
     if config.c.tune and config.dataset is not None:
@@ -264,6 +274,7 @@ def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
         decision=p4.decision,
         entries=p4.entries,  # type: ignore[arg-type]  # the settings allow only its names
         profile=p4.profile,
+        demo=demo_switch(p4.demo),
         max_cells=config.max_cells,
     )
     return REPORT

@@ -11,6 +11,7 @@ from typing import Literal
 from foretail.export.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, prove
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.p4.cost import Plan, plan
+from foretail.export.p4.demo import DemoSwitch, render_demo
 from foretail.export.p4.interpreter import score
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.readback import read_back
@@ -68,6 +69,7 @@ def export_p4(
     decision: str = "auto",
     entries: Entries = "const",
     profile: str = "v1model",
+    demo: DemoSwitch | None = None,
     any_tau: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> P4Export:
@@ -89,6 +91,8 @@ def export_p4(
         In the program, or in files for the control plane.
     profile : str
         ``v1model``, ``rmt``, or the path of a YAML file.
+    demo : DemoSwitch, optional
+        Also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`.
     any_tau, max_cells
         See :func:`lower`.
 
@@ -114,7 +118,8 @@ def export_p4(
     texts = render_p4(ensemble, chosen, name, entries)
     certificate = prove_p4(lowered, texts, name, max_cells)
     report = report_json(ensemble, chosen)
-    files = {file: text.encode("ascii") for file, text in {**texts, REPORT: report}.items()}
+    around = {} if demo is None else render_demo(ensemble, demo, name)
+    files = {file: text.encode("ascii") for file, text in {**texts, **around, REPORT: report}.items()}
     write_export(out_dir, files, certificate, ensemble)
     commands, updates = out_dir / f"{name}.commands.txt", out_dir / f"{name}.entries.txtpb"
     return P4Export(

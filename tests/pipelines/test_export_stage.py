@@ -15,7 +15,8 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 from foretail.configs.schema import ExportConfig
 from foretail.features.errors import ForetailError
 from foretail.models.contract import synthetic_arrivals
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.forest import RandomForest
 from foretail.pipelines.export import ExportResult, export
 from foretail.pipelines.validation import typed
 from tests.forests import paper_forest
@@ -136,3 +137,22 @@ def test_regressors_and_more_classes_are_refused(
             exported(tmp_path, f"model={tmp_path / 'model.tl'}", INPUTS)
         assert "not a binary classifier" in str(refusal.value)
         assert not (tmp_path / "out").exists()
+
+
+def test_a_demo_program_is_written_when_its_buffer_is_given(tmp_path: Path) -> None:
+    x, y = synthetic_arrivals(rows=2000, seed=3)
+    inputs = [FeatureInput("threshold", "cell_bytes=256", 24), FeatureInput("thresholds_sum", "cell_bytes=256", 24)]
+    RandomForest(trees=2, depth=2).fit(x[:, [0, 2]], y).to_ensemble(inputs).save(tmp_path / "ensemble.json")
+    exported(tmp_path, f"model={tmp_path}", "target=p4")
+    assert not (tmp_path / "out" / "drop_predictor_demo.p4").exists()
+    exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.demo.buffer_bytes=100000")
+    assert '#include "drop_predictor.p4"' in (tmp_path / "out" / "drop_predictor_demo.p4").read_text()
+    with pytest.raises(ForetailError, match="give it 1 to 8"):
+        exported(
+            tmp_path,
+            f"model={tmp_path}",
+            "target=p4",
+            "p4.demo.buffer_bytes=100000",
+            f"p4.demo.port_rates_bps={[10**9] * 9}",
+        )
+    assert (tmp_path / "out" / "drop_predictor_demo.p4").exists()
