@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from foretail.export.c_shapes import WORD, Bitvectors, Branch, Node, Trees
 from foretail.export.c_text import SATURATED, Header, comparison_bits, render_library
@@ -111,7 +112,10 @@ def _read_bitvectors(text: str) -> Bitvectors:
     found = _VOTES.findall(text)
     if len(found) != 1:
         raise ValueError("not one table of votes")
-    (words, votes), features, cuts, masks = found[0], [], [], []
+    words, votes = found[0]
+    features: list[int] = []
+    cuts: list[tuple[int, ...]] = []
+    masks: list[npt.NDArray[np.uint64]] = []
     for bits, feature, bounds in _BOUNDS.findall(text):
         values = [int(bound) for bound in bounds.split(",")]
         top = (1 << (int(bits) - 1)) - 1

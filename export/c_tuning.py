@@ -87,14 +87,14 @@ def tune(headers: Mapping[tuple[Single, Batch], Header], rows: npt.NDArray[np.in
     # A form of one kind is measured with every form of the other that it can be with: the fastest counts.
     medians = {form: [statistics.median(kind) for kind in zip(*spent, strict=True)] for form, spent in times.items()}
     single: dict[Single, float] = {}
-    for (form, _), (one, _) in medians.items():
-        single[form] = min(one, single.get(form, one))
+    for (one, _), (spent_on_one, _) in medians.items():
+        single[one] = min(spent_on_one, single.get(one, spent_on_one))
     chosen = min(single, key=lambda form: single[form])
-    batch = {form: many for (one, form), (_, many) in medians.items() if one == chosen}
+    batch: dict[Batch, float] = {many: spent for (one, many), (_, spent) in medians.items() if one == chosen}
     return Tuning(
         single=chosen,
         batch=min(batch, key=lambda form: batch[form]),
-        nanoseconds={"single": {**single}, "batch": {**batch}},
+        nanoseconds={"single": dict[str, float](single.items()), "batch": dict[str, float](batch.items())},
         rows=len(used),
         rounds=ROUNDS,
         vector_widths=list(vector_widths()),

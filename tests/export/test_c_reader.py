@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from foretail.export import ProofError, c_text, with_votes
 from foretail.export import c as c_target
-from foretail.export.build import vector_widths
+from foretail.export.build import compile_library, vector_widths
 from foretail.export.c import _stated, prove_c, render_c
 from foretail.export.c_reader import read_c
 from foretail.export.c_text import Batch, Single
@@ -49,7 +49,7 @@ def test_what_is_generated_from_any_forest_is_proven(
 def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
     ensemble = with_votes(trained.ensemble, any_tau=False, max_cells=0)
     for form in ("branches", "bitvector"):
-        text = render_c(ensemble, shape=form, batch="lanes")["drop_predictor.h"]  # type: ignore[arg-type]
+        text = render_c(ensemble, shape=form, batch="lanes")["drop_predictor.h"]
         read = read_c(_stated(ensemble, "drop_predictor", text), text)
         assert set(read) == {"trees", *(["bitvectors"] if form == "bitvector" else [])}
         for back in read.values():
@@ -250,7 +250,7 @@ def test_a_vector_form_that_this_cpu_does_not_choose_is_run_too(
     voted: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widths: list[str] = []
-    honest = c_target.compile_library
+    honest = compile_library
 
     def recorded(source: Path, library: Path, *options: str) -> str:
         widths.extend(options)
