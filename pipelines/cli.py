@@ -32,7 +32,10 @@ STAGE_EXAMPLES = {
         "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
-    "export": ("turn a predictor into C, proven equivalent", "foretail export model=models:/foretail-drop@candidate"),
+    "export": (
+        "turn a predictor into C, P4 or ONNX, proven equivalent",
+        "foretail export model=models:/foretail-drop@candidate target=p4",
+    ),
     "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
 }
 

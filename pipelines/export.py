@@ -41,7 +41,7 @@ register()
 
 EXPORT = "export"
 NAME = "drop_predictor"
-ENSEMBLE_FILE = "ensemble.json"
+ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
 LANGUAGES = {"c": "C", "p4": "P4", "onnx": "ONNX"}
 
 
@@ -137,6 +137,8 @@ def load_model(
         return load_ensemble(model, tracking_uri(tracking, store), inputs, allow_pickle)
     path = Path(model)
     if path.is_dir():
+        if (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file():
+            raise ForetailError(f"{path} holds a neural network, not trees: run foretail distill model={path} first")
         path = path / ENSEMBLE_FILE
     if not path.is_file():
         raise ForetailError(

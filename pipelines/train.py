@@ -29,7 +29,7 @@ from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
-from foretail.pipelines.export import ENSEMBLE_FILE, tracking_uri
+from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
 from foretail.pipelines.inputs import feature_inputs
 from foretail.pipelines.predictors import untrained
 from foretail.pipelines.result import Cell, Table, write_result
@@ -44,7 +44,6 @@ if TYPE_CHECKING:  # it needs packages of its own
 register()
 
 MODEL = "model"
-NETWORK_FILE = "model.onnx"
 OUTCOME_FILE = "outcome.json"
 LABEL, ASKED = "lqd_drop", "shadow_asked"
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")

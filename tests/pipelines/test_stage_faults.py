@@ -118,7 +118,7 @@ def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
     paper_forest().ensemble.save(tmp_path / "ensemble.json")
     done = foretail(tmp_path, "export", f"model={tmp_path}", "out=c")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "cells proven" in done.stdout
+    assert "proven by" in done.stdout
     (result,) = (tmp_path / "outputs").rglob("result.json")
     document: dict[str, Any] = json.loads(result.read_text())
     assert document["export"]["certificate"]["cells"] > 0
@@ -129,7 +129,7 @@ def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
     ("model", "complaint"),
     [
         ("nowhere.json", "there is no model nowhere.json"),
-        ("models:/nobody@latest", "models:/nobody@latest has no ensemble"),
+        ("models:/nobody@latest", "models:/nobody@latest has no model"),
     ],
 )
 def test_no_model(tmp_path: Path, model: str, complaint: str) -> None:
