@@ -18,7 +18,7 @@ from foretail.export.p4.encoding import (
     Encoding,
     FeatureCode,
     VoteTable,
-    bitvector,
+    bitvectors,
     leaf_rows,
     product,
     score_bits,
@@ -181,7 +181,7 @@ def plan(ensemble: Ensemble, profile: Profile, encoding: str = "auto", decision:
             f"the model has no P4 encoding with {wanted} of reasonable size: choose auto, fewer trees or a larger unit"
         )
     # The order of `candidates` breaks ties, so that the choice does not depend on chance.
-    ordered = sorted(candidates, key=lambda c: c.cost)
+    ordered = sorted(candidates, key=lambda c: (c.cost, c.stages))
     fitting = [c for c in ordered if not c.faults]
     chosen = (fitting or ordered)[0]
     best: dict[tuple[str, str], Candidate] = {}
@@ -230,8 +230,7 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str) -> Iterator[
     if decision in ("auto", "leaf_rows"):
         yield rows
     if decision in ("auto", "bitvector"):
-        yield bitvector(ensemble, profile.word_bits, "exact")
-        yield bitvector(ensemble, profile.word_bits, "ternary")
+        yield from bitvectors(ensemble, profile.word_bits)
     provable = Cells.of(ensemble).count <= MAX_PRODUCT_CELLS
     if decision == "product" and not provable:
         raise ForetailError(

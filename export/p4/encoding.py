@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ __all__ = [
     "FeatureCode",
     "KeySlice",
     "VoteTable",
-    "bitvector",
+    "bitvectors",
     "leaf_rows",
     "product",
     "score_bits",
@@ -168,8 +168,8 @@ def product(ensemble: Ensemble, word_bits: int, max_boxes: int) -> Encoding | No
     return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product")
 
 
-def bitvector(ensemble: Ensemble, word_bits: int, kind: Literal["ternary", "exact"]) -> Encoding:
-    """Return the encoding with one bit per box; `kind` is that of the tables that decode the surviving bit."""
+def bitvectors(ensemble: Ensemble, word_bits: int) -> tuple[Encoding, Encoding]:
+    """Return the encodings with one bit per box, whose tables decode the surviving bit by exact and by ternary keys."""
     parts = _tree_parts(ensemble)
     columns: dict[int, dict[int, Column]] = defaultdict(dict)  # feature -> bit -> where it is set
     votes, start = [], 0
@@ -186,25 +186,33 @@ def bitvector(ensemble: Ensemble, word_bits: int, kind: Literal["ternary", "exac
             )
             for word in range((start + count - 1) // word_bits, start // word_bits - 1, -1)
         )
-        full = (1 << count) - 1
-        rows = [Row(1 << i, full if kind == "exact" else 1 << i, vote) for i, vote in enumerate(part.votes)]
-        votes.append(VoteTable(key if count else (), kind, tuple(rows), part.default))
+        rows = tuple(Row(1 << i, (1 << count) - 1, vote) for i, vote in enumerate(part.votes))
+        votes.append(VoteTable(key if count else (), "exact", rows, part.default))
         start += count
     masks = tuple((word, min(word_bits, start - word * word_bits)) for word in range(-(-start // word_bits)))
     codes = []
     for feature in sorted(columns):
         cuts = _cuts(columns[feature].values(), tops[feature])
-        words = tuple(mask for mask in masks if any(bit // word_bits == mask[0] for bit in columns[feature]))
-        everywhere = {word: (1 << width) - 1 for word, width in masks}
+        used = {bit // word_bits for bit in columns[feature]}
+        words = tuple((word, width) for word, width in masks if word in used)
+        changes: dict[int, int] = defaultdict(int)  # where the mask changes, and the bits that do
+        for bit, (low, high) in columns[feature].items():
+            changes[low] ^= 1 << bit
+            changes[high + 1] ^= 1 << bit
+        mask = (1 << start) - 1
+        for bit in columns[feature]:
+            mask ^= 1 << bit  # outside its interval, until that begins
         labels = []
         for point in (0, *(cut + 1 for cut in cuts)):
-            word_values = dict(everywhere)
-            for bit, (low, high) in columns[feature].items():
-                if not low <= point <= high:
-                    word_values[bit // word_bits] &= ~(1 << bit % word_bits)
-            labels.append(tuple(word_values[word] for word, _ in words))
+            mask ^= changes[point]
+            labels.append(tuple(mask >> word * word_bits & ((1 << width) - 1) for word, width in words))
         codes.append(_code(feature, cuts, words, labels))
-    return Encoding("bitvector", tuple(codes), tuple(votes), masks)
+    exact = Encoding("bitvector", tuple(codes), tuple(votes), masks)
+    one_bit = (
+        replace(table, kind="ternary", rows=tuple(Row(row.first, row.first, row.label) for row in table.rows))
+        for table in votes
+    )
+    return exact, replace(exact, votes=tuple(one_bit))
 
 
 def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision) -> Encoding:

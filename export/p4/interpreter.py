@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from foretail.export.p4.syntax import (
     Number,
     Program,
     Slice,
+    Statement,
     Table,
     Type,
     refuse,
@@ -57,8 +58,8 @@ def score(program: Program, x: IntArray) -> IntArray:
     return scores
 
 
-def run(program: Program, x: IntArray) -> dict[str, Value]:
-    """Run a control on int64[rows, inputs] and return all its variables by name."""
+def run(program: Program, x: IntArray, needed: Callable[[str], bool] = lambda _: True) -> dict[str, Value]:
+    """Run a control on int64[rows, inputs] and return its variables by name, without those that are not `needed`."""
     if np.any(x < 0) or np.any(x >= 1 << INPUT_BITS):
         raise ProofError(
             f"an input has more than the {INPUT_BITS} bits that the exported P4 takes: report this as a bug"
@@ -68,6 +69,8 @@ def run(program: Program, x: IntArray) -> dict[str, Value]:
         for i, name in enumerate(program.inputs)
     }
     for statement in program.statements:
+        if not all(needed(name) for name in _written(program, statement)):
+            continue
         if isinstance(statement, Assign):
             values[statement.name] = evaluate(statement.value, values, len(x))
         elif isinstance(statement, Choose):
@@ -83,6 +86,14 @@ def run(program: Program, x: IntArray) -> dict[str, Value]:
             for assign in action.body:
                 values[assign.name] = evaluate(assign.value, {**values, **data}, len(x))
     return values
+
+
+def _written(program: Program, statement: Statement) -> list[str]:
+    if isinstance(statement, Assign):
+        return [statement.name]
+    if isinstance(statement, Choose):
+        return [statement.yes.name]
+    return [assign.name for assign in program.actions[program.tables[statement.table].action].body]
 
 
 def action_data(program: Program, table: Table) -> dict[str, Value]:

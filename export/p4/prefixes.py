@@ -17,7 +17,7 @@ __all__ = ["KINDS", "MAX_EXACT_ROWS", "Intervals", "Kind", "Row", "Rows", "range
 Kind = Literal["range", "lpm", "ternary", "exact"]
 KINDS: tuple[Kind, ...] = ("range", "lpm", "ternary", "exact")
 
-MAX_EXACT_ROWS = 1 << 16
+MAX_EXACT_ROWS = 1 << 14
 
 Label = TypeVar("Label", bound=Hashable)
 
@@ -70,7 +70,7 @@ class Rows(Generic[Label]):
 
 
 def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label] | None:
-    """Return the rows of a table, or None when an exact one would have more than 2**16.
+    """Return the rows of a table, or None when an exact one would have more than 2**14.
 
     Parameters
     ----------
@@ -80,13 +80,21 @@ def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label
     largest : int
         Keys above never occur: they may get any label.
     """
+    # Labels can be long; their numbers are quick to compare.
+    names = list(dict.fromkeys(intervals.labels))
+    number = {label: i for i, label in enumerate(names)}
+    numbered = Intervals(intervals.bits, intervals.uppers, tuple(number[label] for label in intervals.labels))
     if kind == "range":
-        return _ranges(intervals)
-    if kind == "lpm":
-        return _minimal_prefixes(intervals, largest)
-    if kind == "ternary":
-        return _ternary(intervals, largest)
-    return _exact(intervals, largest)
+        found: Rows[int] | None = _ranges(numbered)
+    elif kind == "lpm":
+        found = _minimal_prefixes(numbered, largest)
+    elif kind == "ternary":
+        found = _ternary(numbered, largest)
+    else:
+        found = _exact(numbered, largest)
+    if found is None:
+        return None
+    return Rows(tuple(Row(r.first, r.second, names[r.label]) for r in found.rows), names[found.default])
 
 
 def range_prefixes(low: int, high: int, bits: int) -> list[tuple[int, int]]:
@@ -100,18 +108,18 @@ def range_prefixes(low: int, high: int, bits: int) -> list[tuple[int, int]]:
     return found
 
 
-def _ranges(intervals: Intervals[Label]) -> Rows[Label]:
+def _ranges(intervals: Intervals[int]) -> Rows[int]:
     # The default saves the rows of its label; of equals, those that expand to most prefixes.
-    saved: Counter[Label] = Counter()
+    saved: Counter[int] = Counter()
     for low, high, label in intervals.bounds():
         saved[label] += (1 << 20) + len(range_prefixes(low, high, intervals.bits))
     default = saved.most_common(1)[0][0]
     return Rows(tuple(Row(*bound) for bound in intervals.bounds() if bound[2] != default), default)
 
 
-def _exact(intervals: Intervals[Label], largest: int) -> Rows[Label] | None:
+def _exact(intervals: Intervals[int], largest: int) -> Rows[int] | None:
     inside = [(low, min(high, largest), label) for low, high, label in intervals.bounds() if low <= largest]
-    saved: Counter[Label] = Counter()
+    saved: Counter[int] = Counter()
     for low, high, label in inside:
         saved[label] += high - low + 1
     default = saved.most_common(1)[0][0]
@@ -123,19 +131,19 @@ def _exact(intervals: Intervals[Label], largest: int) -> Rows[Label] | None:
 
 
 @dataclass(frozen=True)
-class _Node(Generic[Label]):
+class _Node:
     """A prefix, the labels that its rows can hand down at the least cost, and its halves unless one label covers it."""
 
-    best: frozenset[Label]
-    halves: tuple[_Node[Label], _Node[Label]] | None
+    best: frozenset[int]
+    halves: tuple[_Node, _Node] | None
 
 
-def _minimal_prefixes(intervals: Intervals[Label], largest: int) -> Rows[Label]:
+def _minimal_prefixes(intervals: Intervals[int], largest: int) -> Rows[int]:
     """Optimal Routing Table Constructor (Draves, King, Venkatachary, Zill, INFOCOM 1999); the root is the default."""
     uppers, labels, bits = intervals.uppers, intervals.labels, intervals.bits
     anything = frozenset(labels)
 
-    def node(low: int, size: int, first: int, last: int) -> _Node[Label]:
+    def node(low: int, size: int, first: int, last: int) -> _Node:
         if low > largest:
             return _Node(anything, None)
         if first == last:
@@ -147,30 +155,29 @@ def _minimal_prefixes(intervals: Intervals[Label], largest: int) -> Rows[Label]:
         common = halves[0].best & halves[1].best
         return _Node(common or halves[0].best | halves[1].best, halves)
 
-    rows: list[Row[Label]] = []
-    order = {label: i for i, label in reversed(list(enumerate(labels)))}  # the first choice everywhere: same text
+    rows: list[Row[int]] = []
 
-    def emit(at: _Node[Label], low: int, size: int, inherited: Label) -> None:
+    def emit(at: _Node, low: int, size: int, inherited: int) -> None:
         if inherited not in at.best:
-            inherited = min(at.best, key=lambda label: order[label])
+            inherited = min(at.best)  # the first choice everywhere: same text
             rows.append(Row(low, ((1 << bits) - 1) ^ (size - 1), inherited))
         if at.halves is not None:
             emit(at.halves[0], low, size // 2, inherited)
             emit(at.halves[1], low + size // 2, size // 2, inherited)
 
     root = node(0, 1 << bits, 0, len(labels) - 1)
-    default = min(root.best, key=lambda label: order[label])
+    default = min(root.best)
     emit(root, 0, 1 << bits, default)
     return Rows(tuple(sorted(rows, key=lambda row: (-row.second, row.first))), default)
 
 
-def _ternary(intervals: Intervals[Label], largest: int) -> Rows[Label]:
+def _ternary(intervals: Intervals[int], largest: int) -> Rows[int]:
     """Merge, among the disjoint prefixes of one length, rows of one label that differ in one bit, again and again."""
     prefixes = _minimal_prefixes(intervals, largest)
-    by_length: dict[int, list[Row[Label]]] = defaultdict(list)
+    by_length: dict[int, list[Row[int]]] = defaultdict(list)
     for row in prefixes.rows:
         by_length[row.second].append(row)
-    merged: list[Row[Label]] = []
+    merged: list[Row[int]] = []
     for mask in sorted(by_length, reverse=True):
         rows = {(row.first, row.second): row.label for row in by_length[mask]}
         again = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from operator import and_
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +38,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 MAX_PIECES = 100_000
 
-_Bit = Mapping[int, BoolArray]
-"""A bit as the AND, over inputs, of a function of each input's intervals; no entry for inputs that do not matter."""
+_Bit = Mapping[int, int]
+"""A bit as the AND, over inputs, of which of an input's intervals set it; no entry for inputs that do not matter."""
 
-_Set = tuple[BoolArray, ...]
-"""A product set of inputs: for every input, which of its intervals."""
+_Set = tuple[int, ...]
+"""A product set of inputs: for every input, which of its intervals, one bit each."""
 
 
 def read_back(program: Program, trees: int) -> ReadBack:
@@ -55,6 +57,7 @@ class _Boxer:
     program: Program
     depends: dict[str, frozenset[int]] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)  # saturated inputs, used as keys and nowhere else
+    runs: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
 
     def read_back(self, trees: int) -> ReadBack:
         program = self.program
@@ -66,7 +69,9 @@ class _Boxer:
         for index, edge in enumerate(edges):
             points = np.zeros((len(edge) + 1, len(program.inputs)), np.int64)
             points[1:, index] = np.array(edge, np.int64) + 1
-            found = {n: v for n, v in run(program, points).items() if self.depends.get(n) == frozenset([index])}
+            own = frozenset([index])
+            found = run(program, points, lambda name, own=own: self.depends[name] <= own)  # type: ignore[misc]
+            found = {name: value for name, value in found.items() if self.depends[name] == own}
             # Between neighbours that agree in everything the text computes from this input, nothing can change.
             changes = np.zeros(len(edge), np.bool_)
             for name, value in found.items():
@@ -184,7 +189,7 @@ class _Boxer:
         return flat(score.value)
 
     def _part(self, name: str) -> Boxes:
-        everything: _Set = tuple(np.ones(len(low), np.bool_) for low in self.lows)
+        everything: _Set = tuple((1 << len(low)) - 1 for low in self.lows)
         inputs = self.depends[name]
         if not inputs:
             at = np.zeros((1, len(self.program.inputs)), np.int64)
@@ -194,7 +199,7 @@ class _Boxer:
             numbers = integers(self.values[index][name])
             sets, votes = [], []
             for vote in np.unique(numbers).tolist():
-                sets.append((*everything[:index], numbers == vote, *everything[index + 1 :]))
+                sets.append((*everything[:index], _mask(numbers == vote), *everything[index + 1 :]))
                 votes.append(vote)
             return self._boxes(sets, votes, None)
         writer = self.writer[name]
@@ -241,7 +246,7 @@ class _Boxer:
             (index,) = inputs
             whole = self.values[index][value.name]
             bits: list[_Bit] = [
-                {index: (whole.limbs[b // 64] >> np.uint64(b % 64) & np.uint64(1)).astype(np.bool_)}
+                {index: _mask((whole.limbs[b // 64] >> np.uint64(b % 64) & np.uint64(1)).astype(np.bool_))}
                 for b in range(whole.width)
             ]
         else:
@@ -266,7 +271,7 @@ class _Boxer:
             if len(bit) == 1:
                 ((index, holds),) = bit.items()
                 inside[index] = inside[index] & ~holds
-        pieces = [tuple(inside)] if all(side.any() for side in inside) else []
+        pieces = [tuple(inside)] if all(inside) else []
         for bit in zeros:
             if len(bit) != 1:
                 pieces = _without(pieces, tuple(bit.get(i, every) for i, every in enumerate(everything)))
@@ -275,28 +280,46 @@ class _Boxer:
     def _boxes(self, sets: list[_Set], votes: list[int], default: int | None) -> Boxes:
         """Cut product sets into boxes: one per combination of runs of intervals."""
         inputs = len(self.lows)
-        lows: list[IntArray] = []
-        highs: list[IntArray] = []
+        boxes: list[tuple[tuple[int, int], ...]] = []
         of_box: list[int] = []
         for whole, vote in zip(sets, votes, strict=True):
-            runs = [self._runs(index, side) for index, side in enumerate(whole)]
-            grid = np.stack(np.meshgrid(*(np.arange(len(r)) for r in runs), indexing="ij"), axis=-1).reshape(-1, inputs)
-            lows.append(np.stack([runs[i][grid[:, i], 0] for i in range(inputs)], axis=1))
-            highs.append(np.stack([runs[i][grid[:, i], 1] for i in range(inputs)], axis=1))
-            of_box += [vote] * len(grid)
-        none = np.empty((0, inputs), np.int64)
-        return Boxes(np.concatenate([none, *lows]), np.concatenate([none, *highs]), np.array(of_box, np.int64), default)
+            found = list(product(*(self._runs(index, side) for index, side in enumerate(whole))))
+            boxes += found
+            of_box += [vote] * len(found)
+            if len(boxes) > MAX_PIECES:
+                refuse("a part of the score is made of too many boxes")
+        bounds = np.array(boxes, np.int64).reshape(-1, inputs, 2)
+        return Boxes(bounds[:, :, 0], bounds[:, :, 1], np.array(of_box, np.int64), default)
 
-    def _runs(self, index: int, side: BoolArray) -> IntArray:
-        """Return the (low, high) of runs of chosen intervals, int64[runs, 2]."""
-        bounds = np.append(self.lows[index], 1 << INPUT_BITS)
-        starts = np.flatnonzero(side & ~np.append(False, side[:-1]))
-        ends = np.flatnonzero(side & ~np.append(side[1:], False))
-        return np.stack([bounds[starts], bounds[ends + 1] - 1], axis=1)
+    def _runs(self, index: int, side: int) -> list[tuple[int, int]]:
+        """Return the (low, high) of the runs of chosen intervals of an input."""
+        known = self.runs.get((index, side))
+        if known is None:
+            low = self.lows[index]
+            starts, ends = _places(side & ~(side << 1)), _places(side & ~(side >> 1))
+            known = [
+                (int(low[first]), int(low[last + 1]) - 1 if last + 1 < len(low) else (1 << INPUT_BITS) - 1)
+                for first, last in zip(starts, ends, strict=True)
+            ]
+            self.runs[index, side] = known
+        return known
+
+
+def _mask(chosen: BoolArray) -> int:
+    return int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little")
+
+
+def _places(mask: int) -> list[int]:
+    """Return which bits are set, increasing."""
+    found = []
+    while mask:
+        found.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return found
 
 
 def _and(bits: Sequence[_Bit]) -> _Bit:
-    merged: dict[int, BoolArray] = {}
+    merged: dict[int, int] = {}
     for bit in bits:
         for index, holds in bit.items():
             merged[index] = merged[index] & holds if index in merged else holds
@@ -307,13 +330,13 @@ def _without(pieces: list[_Set], taken: _Set) -> list[_Set]:
     """Return disjoint product sets: `pieces` without `taken`."""
     left: list[_Set] = []
     for piece in pieces:
-        if not all((a & b).any() for a, b in zip(piece, taken, strict=True)):
+        if not all(map(and_, piece, taken)):
             left.append(piece)
             continue
         rest = list(piece)
         for index, side in enumerate(taken):
             outside = rest[index] & ~side
-            if outside.any():
+            if outside:
                 left.append((*rest[:index], outside, *rest[index + 1 :]))
             rest[index] = rest[index] & side
     return left

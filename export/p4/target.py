@@ -135,18 +135,21 @@ def export_p4(
     )
 
 
-def prove_p4(lowered: Lowered, texts: Mapping[str, str], name: str, max_cells: int = MAX_CELLS) -> Certificate:
+def prove_p4(
+    lowered: Lowered | Ensemble, texts: Mapping[str, str], name: str, max_cells: int = MAX_CELLS
+) -> Certificate:
     """Read the rendered texts back and prove them equal to what was lowered, on all inputs.
 
     The program ``<name>_main.p4`` around the control is not part of the proof.
     """
+    ensemble = Lowered.of(lowered).ensemble
     program = read_p4(texts[f"{name}.p4"], texts.get(f"{name}.commands.txt"), texts.get(f"{name}.entries.txtpb"))
-    _check_interface(lowered.ensemble, program)
+    _check_interface(ensemble, program)
     return prove(
         lowered,
         target="p4",
         outputs={file: text.encode("ascii") for file, text in texts.items()},
-        read={"tables": read_back(program, len(lowered.ensemble.trees))},
+        read={"tables": read_back(program, len(ensemble.trees))},
         runs={"interpreted": partial(score, program)},
         tool="interpreter of the emitted P4 subset, foretail.export.p4.interpreter",
         max_cells=max_cells,

@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from foretail.export import ProofError
-from foretail.export.equivalence import Lowered, ReadBack, prove
 from foretail.export.p4 import P4Export, export_p4
 from foretail.export.p4.cost import plan
 from foretail.export.p4.encoding import DECISIONS, score_bits
@@ -31,8 +28,8 @@ from foretail.export.p4.target import prove_p4
 from foretail.export.passes import lower
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
-from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
+from foretail.models.ensemble import Ensemble, Tree
+from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
@@ -55,31 +52,6 @@ def lowered(trained: Trained) -> Ensemble:
 def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> P4Export:
     folder = tmp_path_factory.mktemp("p4") / "out"
     return export_p4(trained.ensemble, folder, entries="runtime", profile="rmt")
-
-
-def small_ensemble() -> Ensemble:
-    """Two trees over two inputs of 3 bits, negative votes among them: all 64 inputs can be tried."""
-    deep = Tree(
-        feature=np.array([0, 1, -1, -1, 1, -1, 0, -1, -1], np.int32),
-        cut=np.array([3, 4, 0, 0, 1, 0, 5, 0, 0]),
-        left=np.array([1, 2, -1, -1, 5, -1, 7, -1, -1], np.int32),
-        right=np.array([4, 3, -1, -1, 6, -1, 8, -1, -1], np.int32),
-        value=np.array([0, 0, 0.25, 1.5, 0, -0.75, 0, 0.25, 2.0]),
-    )
-    features = tuple(FeatureInput(name, "", 3) for name in ("queue", "table"))
-    ensemble = Ensemble(features, (deep, stump([-0.5, 0.75], cut=2, feature=1)), Fraction(1, 2), output="logit")
-    return lower(ensemble).ensemble
-
-
-def everything(ensemble: Ensemble) -> NDArray[np.int64]:
-    return np.array(list(product(*(range(1 << f.bits) for f in ensemble.features))), np.int64)
-
-
-def texts_of(
-    ensemble: Ensemble, encoding: str = "auto", decision: str = "auto", entries: str = "const"
-) -> dict[str, str]:
-    chosen = plan(ensemble, load_profile("v1model"), encoding, decision)
-    return render_p4(ensemble, chosen, "p", entries)  # type: ignore[arg-type]
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -108,10 +80,6 @@ def test_what_is_generated_from_any_forest_is_proven(
     if decision != "product":
         read = read_back(program, len(ensemble.trees))
         assert by_boxes(ensemble, read).method == "boxes"
-
-
-def by_boxes(ensemble: Ensemble, read: ReadBack):  # type: ignore[no-untyped-def]
-    return prove(ensemble, target="p4", outputs={}, read={"tables": read}, runs={}, tool="", max_cells=0)
 
 
 @pytest.mark.parametrize("profile", ["v1model", "rmt"])
@@ -215,7 +183,6 @@ def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> N
     roomy = replace(load_profile("v1model"), tcam_blocks=1)
     first = plan(lowered, roomy)
     chosen = plan(lowered, replace(roomy, stages=first.chosen.stages - 1))
-    assert (first.chosen.decode, chosen.chosen.decode) == ("leaf_rows", "bitvector (exact)")
     assert chosen.chosen.stages < first.chosen.stages
     assert chosen.chosen.cost > first.chosen.cost
     assert "does not" in chosen.reason
@@ -274,134 +241,6 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
         assert json.loads(found.certificate.read_text())["method"] == "boxes"
     with pytest.raises(ForetailError, match="too many cells to be proven"):
         export_p4(ensemble, tmp_path / "product", decision="product")
-
-
-# -- what is changed ---------------------------------------------------------------------------------------------------
-
-NUMBER = re.compile(r"(?<![\w.])(\d+w)?(0x[0-9a-f]+|\d+)\b")
-
-
-def mutations(text: str) -> list[str]:
-    """Every number changed by one, up and down; every line dropped; every two neighbouring lines swapped."""
-    start = text.index("control DropPredictor")
-    found = []
-    for match in NUMBER.finditer(text, start):
-        base = 16 if match[2].startswith("0x") else 10
-        for step in (1, -1):
-            value = int(match[2], base) + step
-            if value >= 0:
-                number = f"{value:#x}" if base == 16 else str(value)
-                found.append(text[: match.start(2)] + number + text[match.end(2) :])
-    lines = text.splitlines(keepends=True)
-    first = text[:start].count("\n")
-    for i in range(first, len(lines) - 1):
-        found.append("".join([*lines[:i], *lines[i + 1 :]]))
-        found.append("".join([*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]]))
-    return [changed for changed in found if changed != text]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "decision"),
-    [
-        ("range", "leaf_rows"),
-        ("lpm", "bitvector"),
-        ("ternary", "product"),
-        ("exact", "leaf_rows"),
-        ("auto", "bitvector"),
-    ],
-)
-def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, decision: str) -> None:
-    ensemble = small_ensemble()
-    texts = texts_of(ensemble, encoding, decision)
-    inputs = everything(ensemble)
-    expected = ensemble.score(inputs)
-    harmless = 0
-    changed_texts = mutations(texts["p.p4"])
-    for changed in changed_texts:
-        try:
-            prove_p4(Lowered.of(ensemble), {**texts, "p.p4": changed}, "p")
-        except ProofError:
-            continue
-        harmless += 1  # proven equal: then it must be, read one input at a time
-        for x, score_there in zip(inputs, expected.tolist(), strict=True):
-            found = run_slowly(changed, {"f_queue": int(x[0]), "f_table": int(x[1])})
-            assert found == (score_there, score_there > (ensemble.default_tau or 0)), changed
-    assert 0 < harmless < len(changed_texts) / 3
-
-
-@pytest.mark.parametrize("decision", ["leaf_rows", "bitvector"])
-def test_every_change_of_the_text_is_caught_by_boxes_too(decision: str) -> None:
-    ensemble = small_ensemble()
-    texts, inputs = texts_of(ensemble, "lpm", decision), everything(ensemble)
-    caught = 0
-    for changed in mutations(texts["p.p4"]):
-        try:
-            program = read_p4(changed)
-        except ProofError:
-            continue
-        found = score_or_nothing(changed, inputs)
-        differs = found is None or not np.array_equal(found, ensemble.score(inputs))
-        try:
-            by_boxes(ensemble, read_back(program, len(ensemble.trees)))
-        except ProofError:
-            caught += 1
-            continue
-        assert not differs
-    assert caught > 20
-
-
-def score_or_nothing(text: str, x: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The scores of a text, or None where it is refused."""
-    try:
-        program = read_p4(text)
-        read_back(program, 2)
-        return score(program, x)
-    except ProofError:
-        return None
-
-
-def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
-    ensemble = small_ensemble()
-    texts = texts_of(ensemble, "range", "leaf_rows", "runtime")
-    const = texts_of(ensemble, "range", "leaf_rows")["p.p4"]
-    rows = texts["p.commands.txt"].splitlines(keepends=True)
-    for i in range(len(rows)):
-        for kept in (rows[:i] + rows[i + 1 :], [*rows[:i], rows[i].replace("0x", "0x1"), *rows[i + 1 :]]):
-            with pytest.raises(ProofError):
-                prove_p4(Lowered.of(ensemble), {**texts, "p.commands.txt": "".join(kept)}, "p")
-    updates = texts["p.entries.txtpb"]
-    for match in re.finditer(r"\\x[0-9a-f]{2}|prefix_len: \d+|priority: \d+|_id: \d+", updates):
-        changed = match[0][:-1] + ("0" if match[0][-1] != "0" else "1")
-        with pytest.raises(ProofError):
-            prove_p4(
-                ensemble, {**texts, "p.entries.txtpb": updates[: match.start()] + changed + updates[match.end() :]}, "p"
-            )
-    assert (
-        prove_p4(Lowered.of(ensemble), texts, "p").order == prove_p4(Lowered.of(ensemble), {"p.p4": const}, "p").order
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("in bit<24> f_queue", "inout bit<24> f_queue"),
-        ("score = v_0", "score = 8w0 ++ v_0"),
-        ("apply {\n", "apply {\n        exit;\n"),
-        ("const default_action = set_queue", "// const default_action = set_queue"),
-        ("default_action = set_tau", "default_action = set_queue"),
-        ("t_queue.apply();", "t_queue.apply(); t_queue.apply();"),
-        ("#ifndef P_P4", "#ifndef score"),
-        ("#endif", "#endif\ncontrol More() { apply { } }"),
-        ("if (score > tau)", "if (tau > score)"),
-        (": lpm;", ": optional;"),
-        ("f_queue[7:0]", "f_queue[8:1]"),
-        ("#define P_P4", "#define P_P4 1"),
-    ],
-)
-def test_other_p4_is_refused(old: str, new: str) -> None:
-    text = texts_of(small_ensemble(), "lpm", "leaf_rows")["p.p4"]
-    assert old in text
-    assert score_or_nothing(text.replace(old, new, 1), everything(small_ensemble())) is None
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -477,68 +316,11 @@ def test_names_cannot_inject_text(name: str) -> None:
 
 
 def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretail.export.p4 import target
-
-    honest = target.render_p4
+    honest = render_p4
 
     def off_by_one(*args):  # type: ignore[no-untyped-def]
         texts = honest(*args)
         return {name: text.replace("> 24w5)", "> 24w4)") for name, text in texts.items()}
 
-    monkeypatch.setattr(target, "render_p4", off_by_one)
+    monkeypatch.setattr("foretail.export.p4.target.render_p4", off_by_one)
     refused(tmp_path, "queue=5")
-
-
-# -- what runs ---------------------------------------------------------------------------------------------------------
-
-
-@needs_p4_tools
-@pytest.mark.parametrize(
-    ("encoding", "decision", "entries"),
-    [
-        ("auto", "auto", "const"),
-        ("lpm", "leaf_rows", "const"),
-        ("lpm", "bitvector", "runtime"),
-        ("ternary", "product", "runtime"),
-        ("range", "bitvector", "const"),
-    ],
-)
-def test_bmv2_answers_packets_as_the_model(
-    encoding: str, decision: str, entries: str, trained: Trained, lowered: Ensemble, tmp_path: Path
-) -> None:
-    found = export_p4(
-        trained.ensemble,
-        tmp_path / "out",
-        encoding=encoding,
-        decision=decision,
-        entries=entries,  # type: ignore[arg-type]
-    )
-    cells = Cells.of(lowered)
-    rows = cells.points(np.random.default_rng(1).integers(0, cells.count, 2000))
-    rows = np.concatenate([rows, trained.rows[-1000:]])
-    packets = [b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows]
-    expected = lowered.score(rows)
-    compiled = compile_p4(found.program)
-    with SimpleSwitch(compiled, tmp_path) as switch:
-        if found.commands is not None:
-            switch.command(*found.commands.read_text().splitlines())
-        for tau in (lowered.default_tau or 0, int(np.median(expected))):
-            switch.command(f"table_set_default decide set_tau {tau:#x}")
-            replies = switch.exchange(packets)
-            assert [reply[:12] for reply in replies] == packets
-            scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
-            assert scores == expected.tolist()
-            assert [reply[-1] for reply in replies] == (expected > tau).astype(int).tolist()
-
-
-@needs_p4_tools
-def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
-    ensemble = small_ensemble()
-    found = export_p4(ensemble, tmp_path / "out")
-    rows = everything(ensemble)
-    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
-        replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
-    scores = [int.from_bytes(reply[6:-1], "big", signed=True) for reply in replies]
-    assert min(scores) < 0
-    assert scores == ensemble.score(rows).tolist()
-    assert [reply[-1] for reply in replies] == (ensemble.score(rows) > (ensemble.default_tau or 0)).astype(int).tolist()

@@ -1,0 +1,401 @@
+"""P4 tables of forests of 1 to 16 trees on a real ns-3 trace, against the encodings of NetBeacon, Planter and Flowrest.
+
+The peers' encodings are written again here, small, from their descriptions and code (NetBeacon 06c6127, Planter
+c1a0da8, Flowrest 13a527c), and counted by the same rules as ours (``foretail.export.p4.cost``), in keys as wide as the
+largest value of the trace, as their tools would choose them:
+
+- NetBeacon: one ternary table per feature maps a value to the thermometer mark of its interval; the rows of an interval
+  may reach into its neighbours where rows of more priority are. One ternary table over all marks holds the product of
+  all trees' leaves, without combinations that contradict each other, and the probability in percent.
+- Planter: one ternary table per feature, from the largest value down, maps a value to a code per tree; one exact table
+  per tree holds the Cartesian product of every leaf's codes, without the commonest vote; an exact table decides on all
+  votes, without the commonest class. It votes hard.
+- Flowrest: one range row per interval of a feature gives a bit per split and tree; one ternary row per leaf; a table of
+  all votes. It votes hard. Its ranges are counted as they are and expanded to prefixes.
+
+Second, the unit of the features: the same scenario recorded in cells of 1 to 4096 bytes, split by run, never by row.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import comb, prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from foretail.export.p4 import export_p4
+from foretail.export.p4.cost import Candidate, TableCost, table_cost
+from foretail.export.p4.prefixes import range_prefixes
+from foretail.export.p4.profile import Profile, load_profile
+from foretail.export.passes import lower
+from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
+from foretail.features.dataset import Dataset
+from foretail.models.boxes import Boxes, leaf_boxes
+from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.forest import RandomForest
+from foretail.models.metrics import scores
+from foretail.models.operating_point import choose_operating_point
+
+TREES = (1, 2, 4, 8, 16)
+DEPTH = 4
+UNITS = (1, 16, 64, 256, 1024, 4096)
+CELL_BYTES = 256
+SCENARIOS = {"small": "tiny", "full": "leafspine_small"}
+TRAIN, VALIDATION, TEST = 1, 2, 3  # seeds: whole runs
+TARGETS = {"NetBeacon": 0.25, "Planter": 0.3, "Flowrest": 1.0}
+NATIVE = "ranges native"
+MAX_PRODUCT = 2_000_000
+
+
+@dataclass(frozen=True)
+class Count:
+    """What one encoding takes: rows of feature tables and of the others, TCAM and SRAM bits, all ranges expanded."""
+
+    name: str
+    feature_rows: int
+    other_rows: int
+    tcam_bits: int
+    sram_bits: int
+    note: str = ""
+
+    @property
+    def rows(self) -> int:
+        return self.feature_rows + self.other_rows
+
+    @classmethod
+    def of(cls, name: str, features: Sequence[TableCost], others: Sequence[TableCost], note: str = "") -> Count:
+        both = [*features, *others]
+        return cls(
+            name,
+            sum(table.expanded_rows for table in features),
+            sum(table.expanded_rows for table in others),
+            sum(table.tcam_bits for table in both),
+            sum(table.sram_bits for table in both),
+            note,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of one recorded run: features, labels, and the arithmetic of the features."""
+
+    x: NDArray[np.int32]
+    drops: NDArray[np.bool_]
+    inputs: tuple[FeatureInput, ...]
+
+
+def main(size: str = "full") -> None:
+    """Print both comparisons; ``small`` takes a scenario of seconds instead of minutes."""
+    console = Console(width=170)
+    compare_encodings(SCENARIOS[size], console)
+    compare_units(SCENARIOS[size], console)
+
+
+def compare_encodings(scenario: str, console: Console) -> None:
+    """Print rows and bits of every encoding for forests of 1 to 16 trees, and our ratios to each peer."""
+    run = record(scenario, CELL_BYTES)[TRAIN]
+    forest = RandomForest(trees=max(TREES), depth=DEPTH, seed=1).fit(run.x, run.drops).to_ensemble(run.inputs)
+    profile = load_profile("rmt")
+    table = Table(
+        title=f"Tables of a forest of depth {DEPTH}, {scenario}, cells of {CELL_BYTES} bytes (no native ranges)"
+    )
+    for heading in ("trees", "cuts", "leaves", "encoding", "feature rows", "other rows", "rows", "ours by it"):
+        table.add_column(heading, justify="left" if heading == "encoding" else "right")
+    for heading in ("TCAM bits", "ours by it", "SRAM bits", "ours by it", "same decisions"):
+        table.add_column(heading, justify="right")
+    for trees in TREES:
+        # A forest's trees do not depend on how many follow, so the first of sixteen are the smaller forests.
+        ensemble = replace(forest, trees=forest.trees[:trees], threshold=Fraction(trees, 2))
+        cuts = [sorted({int(c) for t in ensemble.trees for c in t.cut[t.feature == i]}) for i in range(len(run.inputs))]
+        leaves = sum(len(tree.leaves) for tree in ensemble.trees)
+        ours, native = our_count(ensemble, "rmt"), our_count(ensemble, "v1model")
+        fixed = our_count(ensemble, "rmt", any_tau=False)
+        bits = [int(largest).bit_length() for largest in run.x.max(axis=0)]
+        agree = f"{np.mean(hard_votes(ensemble, run.x) == ensemble.exceeds(run.x)):.3%}"
+        counts = [
+            ours,
+            replace(fixed, name=f"{fixed.name}, one tau"),
+            replace(native, name=f"{native.name}, {NATIVE}"),
+            replace(netbeacon(ensemble, cuts, bits, profile), note="100%"),
+            replace(planter(ensemble, cuts, bits, profile), note=agree),
+            *(replace(peer, note=agree) for peer in flowrest(ensemble, cuts, bits, profile)),
+        ]
+        for place, count in enumerate(counts):
+            mine = native if NATIVE in count.name else ours
+            first = (str(trees), str(sum(map(len, cuts))), str(leaves)) if place == 0 else ("", "", "")
+            table.add_row(
+                *first,
+                count.name,
+                *(f"{n:,}" for n in (count.feature_rows, count.other_rows, count.rows)),
+                ratio(mine.rows, count.rows, TARGETS.get(count.name)),
+                f"{count.tcam_bits:,}",
+                ratio(mine.tcam_bits, count.tcam_bits),
+                f"{count.sram_bits:,}",
+                ratio(mine.sram_bits, count.sram_bits),
+                count.note,
+                end_section=place == len(counts) - 1,
+            )
+    console.print(table)
+    targets = ", ".join(f"at most {target:g} of {name}'s" for name, target in TARGETS.items())
+    console.print(f"Targets for rows, set for 4 trees: {targets}; ranges are expanded to prefixes unless native")
+
+
+def compare_units(scenario: str, console: Console) -> None:
+    """Print rows and F1 on another run of four trees trained in each unit."""
+    table = Table(
+        title=f"The unit of the features: 4 trees of depth {DEPTH}, {scenario}, whole runs train, validate, test"
+    )
+    headings = (
+        "cell bytes",
+        "key bits",
+        "cuts",
+        "range rows",
+        "prefix rows",
+        "decision rows",
+        "TCAM bits",
+        "SRAM bits",
+    )
+    for heading in (*headings, "F1 test", "average precision"):
+        table.add_column(heading, justify="right")
+    for unit in UNITS:
+        runs = record(scenario, unit)
+        trained = RandomForest(trees=4, depth=DEPTH, seed=1).fit(runs[TRAIN].x, runs[TRAIN].drops)
+        ensemble = trained.to_ensemble(runs[TRAIN].inputs)
+        point = choose_operating_point(ensemble, runs[VALIDATION].x, runs[VALIDATION].drops)
+        ensemble = ensemble.with_threshold(point.threshold)
+        test = runs[TEST]
+        score = scores(test.drops, ensemble.exceeds(test.x), ports=2, score=ensemble.probability(test.x))["whole"]
+        lowered = lower(ensemble).ensemble
+        candidate, _ = exported(ensemble, "rmt", "lpm", "leaf_rows")
+        cuts = sum(len({int(c) for t in lowered.trees for c in t.cut[t.feature == i]}) for i in range(len(test.inputs)))
+        ranges = sum(len(table.code.intervals.labels) - 1 for table in candidate.features)
+        prefixes = sum(len(table.rows.rows) for table in candidate.features)
+        f1, precision = score["f1"], score["average_precision"]
+        table.add_row(
+            f"{unit:,}",
+            f"{sum(found.code.intervals.bits for found in candidate.features):,}",
+            *(f"{n:,}" for n in (cuts, ranges, prefixes, candidate.total("rows") - prefixes)),
+            *(f"{candidate.total(bits):,}" for bits in ("tcam_bits", "sram_bits")),
+            *("none" if v is None else f"{v:.3f}" for v in (f1, precision)),
+        )
+    console.print(table)
+
+
+def record(scenario: str, cell_bytes: int) -> dict[int, Run]:
+    """Return the recorded runs by seed, simulated by ``foretail collect`` unless the store has them."""
+    seeds = sorted({TRAIN, VALIDATION, TEST})
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "foretail.pipelines.cli", "collect", f"scenario={scenario}"]
+        command += [f"seeds={seeds}", f"scenario.features.cell_bytes={cell_bytes}", f"hydra.run.dir={folder}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr or done.stdout)
+        result = json.loads((Path(folder) / "result.json").read_text())
+    columns = training_columns(PAPER_FEATURES, own_queues=False)
+    runs = {}
+    for found in result["runs"]:
+        dataset = Dataset.open(Path(found["path"]))
+        frame = dataset.frame([*columns, "lqd_drop"])
+        x = frame[list(columns)].to_numpy(np.int32)
+        shift = dataset.manifest.average_shift
+        inputs = tuple(FeatureInput(n, feature(n).params(cell_bytes, shift), 24) for n in PAPER_FEATURES)
+        runs[found["seed"]] = Run(x, frame["lqd_drop"].to_numpy(np.bool_), inputs)
+    return runs
+
+
+def our_count(ensemble: Ensemble, profile: str, any_tau: bool = True) -> Count:
+    """Count the exported tables, and say how they were proven: an export that is not does not get here."""
+    candidate, method = exported(ensemble, profile, "auto", "auto", any_tau)
+    count = len(candidate.features)
+    name = f"ours, {candidate.decode}"
+    features, others = candidate.tables[:count], candidate.tables[count:]
+    rows = sum(table.rows for table in features)
+    found = Count.of(name, features, others, f"proven ({method})")
+    return replace(found, feature_rows=rows) if load_profile(profile).range else found
+
+
+def exported(
+    ensemble: Ensemble, profile: str, encoding: str, decision: str, any_tau: bool = True
+) -> tuple[Candidate, str]:
+    """Export, and return what was planned and the method of the proof."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = export_p4(
+            ensemble, Path(folder) / "p4", encoding=encoding, decision=decision, profile=profile, any_tau=any_tau
+        )
+        return found.plan.chosen, json.loads(found.certificate.read_text())["method"]
+
+
+def netbeacon(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> Count:
+    """NetBeacon: range marks per feature, one ternary table of the product of all trees."""
+    features = [
+        table_cost(f"feature {i}", "ternary", 1, marking_rows(own, width), width, len(own), profile)
+        for i, (own, width) in enumerate(zip(cuts, bits, strict=True))
+        if own
+    ]
+    rows = product_rows([Counted.of(tree, ensemble).boxes for tree in range(len(ensemble.trees))])
+    model = table_cost("model", "ternary", 2, rows, sum(map(len, cuts)), 7, profile)
+    return Count.of("NetBeacon", features, [model])
+
+
+def planter(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> Count:
+    """Planter: a code per feature and tree, exact Cartesian tables, an exact table of votes."""
+    trees = [Counted.of(index, ensemble) for index in range(len(ensemble.trees))]
+    features = []
+    for index, (own, width) in enumerate(zip(cuts, bits, strict=True)):
+        codes = sum(code_bits(len(tree.cuts[index]) + 1) for tree in trees)
+        rows = top_down_rows(own, width)
+        features.append(table_cost(f"feature {index}", "ternary", 1, rows, width + 1, codes, profile))
+    of_vote: list[Counter[bool]] = []
+    for tree in trees:
+        rows_of_vote = Counter[bool]()
+        for low, high, vote in zip(tree.boxes.low, tree.boxes.high, tree.hard, strict=True):
+            sides = zip(low.tolist(), high.tolist(), tree.cuts, strict=True)
+            rows_of_vote[vote] += prod(1 + sum(first <= cut < last for cut in own) for first, last, own in sides)
+        of_vote.append(rows_of_vote)
+    default = sum(of_vote, Counter[bool]()).most_common(1)[0][0]
+    others = [
+        table_cost("tree", "exact", 2, rows[not default], sum(code_bits(len(own) + 1) for own in tree.cuts), 1, profile)
+        for tree, rows in zip(trees, of_vote, strict=True)
+    ]
+    count = len(trees)
+    others.append(
+        table_cost(
+            "votes", "exact", 3, sum(comb(count, k) for k in range(count // 2 + 1, count + 1)), count, 1, profile
+        )
+    )
+    return Count.of("Planter", features, others)
+
+
+def flowrest(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> list[Count]:
+    """Flowrest: range rows with a bit per split and tree, one ternary row per leaf, a table of votes."""
+    trees = [Counted.of(index, ensemble) for index in range(len(ensemble.trees))]
+    found = []
+    for name, target in ((f"Flowrest, {NATIVE}", replace(profile, range=True)), ("Flowrest", profile)):
+        features = []
+        for index, (own, width) in enumerate(zip(cuts, bits, strict=True)):
+            splits = sum(len(tree.cuts[index]) for tree in trees)
+            rows = len(own) + 1
+            expanded = (
+                rows if target.range else sum(len(range_prefixes(*ends, width)) for ends in intervals(own, width))
+            )
+            features.append(table_cost(f"feature {index}", "range", 1, rows, width, splits, target, expanded))
+        others = [
+            table_cost("tree", "ternary", 2, len(tree.boxes.votes), sum(map(len, tree.cuts)), 1 + 7, target)
+            for tree in trees  # class and certainty in percent
+        ]
+        others.append(table_cost("votes", "exact", 3, 1 << len(trees), len(trees), 1, target))
+        found.append(Count.of(name, features, others))
+    return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One tree: its cuts per feature, the boxes of its leaves, and whether each votes for a drop."""
+
+    cuts: tuple[tuple[int, ...], ...]
+    boxes: Boxes
+    hard: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, index: int, ensemble: Ensemble) -> Counted:
+        tree = ensemble.trees[index]
+        boxes = leaf_boxes(tree, ensemble.features, np.arange(len(tree.feature)))
+        cuts = tuple(tuple(sorted(set(tree.cut[tree.feature == i].tolist()))) for i in range(len(ensemble.features)))
+        return cls(cuts, boxes, tuple((tree.value[boxes.votes] > 0.5).tolist()))
+
+
+def code_bits(codes: int) -> int:
+    """Width of Planter's code word, one bit more than it takes."""
+    return int(np.ceil(np.log2(codes) + 1))
+
+
+def intervals(cuts: Sequence[int], bits: int) -> list[tuple[int, int]]:
+    """Inclusive ends of the intervals that cuts part the values of some bits into."""
+    return list(zip([0, *(cut + 1 for cut in cuts)], [*cuts, (1 << bits) - 1], strict=True))
+
+
+def marking_rows(cuts: Sequence[int], bits: int) -> int:
+    """Rows of NetBeacon's feature table.
+
+    The rows of an interval may begin below it, where rows before them match, and end above it, when rows before them
+    say so for the part above; of the beginnings and ends that make the first or last block larger, the best are taken.
+    """
+    ends = [cut + 1 for cut in cuts]
+    total = 0
+    for i, bound in enumerate(ends):
+        limit = ends[i + 1] if i + 1 < len(ends) else 1 << bits
+        end, fewest = bound, 1 << bits
+        while end < limit:
+            above = len(range_prefixes(bound, end - 1, bits))
+            start = ends[i - 1] if i else 0
+            blocks: list[int] = []
+            while start >= 0:
+                blocks = [(1 << bits) - mask for _, mask in range_prefixes(start, end - 1, bits)]
+                fewest = min(fewest, len(blocks) + above)
+                if len(blocks) < 2 or blocks[0] >= blocks[1]:
+                    break
+                start -= blocks[1] - blocks[0]
+            if len(blocks) < 2 or blocks[-1] >= blocks[-2]:
+                break
+            end += blocks[-2] - blocks[-1]
+        total += fewest
+    return total
+
+
+def top_down_rows(cuts: Sequence[int], bits: int) -> int:
+    """Rows of Planter's feature table: from the top down, each as large as the boundary below allows; 0 has its own."""
+    bounds = [(1 << bits) - 1, *reversed([cut for cut in cuts if cut > 0]), 0]
+    total = 1
+    for high, low in pairwise(bounds):
+        while high > low:
+            size = 1 << ((high ^ low).bit_length() - 1)
+            high = (high & -size) - 1
+            total += 1
+    return total
+
+
+def product_rows(parts: Sequence[Boxes]) -> int:
+    """Combinations of one box of every part that have a point in common."""
+    low, high = parts[0].low, parts[0].high
+    for part in parts[1:]:
+        lows, highs = [], []
+        for box_low, box_high in zip(part.low, part.high, strict=True):
+            both_low, both_high = np.maximum(low, box_low), np.minimum(high, box_high)
+            meets = np.all(both_low <= both_high, axis=1)
+            lows.append(both_low[meets])
+            highs.append(both_high[meets])
+        low, high = np.concatenate(lows), np.concatenate(highs)
+        if len(low) > MAX_PRODUCT:
+            raise SystemExit(f"NetBeacon's product has more than {MAX_PRODUCT} rows")
+    return len(low)
+
+
+def hard_votes(ensemble: Ensemble, x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether most trees vote for a drop; a tie does not, as with the lowest class first."""
+    rows = x.astype(np.int64)
+    votes = sum((tree.value[tree.leaf(rows)] > 0.5).astype(np.int64) for tree in ensemble.trees)
+    return np.asarray(2 * votes > len(ensemble.trees))
+
+
+def ratio(ours: int, theirs: int, target: float | None = None) -> str:
+    """Show ours by theirs, marked where a target is missed."""
+    if not theirs:
+        return ""
+    value = ours / theirs
+    return f"{value:.2f}" + (" MISSED" if target is not None and value > target else "")
+
+
+if __name__ == "__main__":
+    main()

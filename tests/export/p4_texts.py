@@ -1,0 +1,46 @@
+"""What the tests of the P4 target share: an ensemble small enough to try every input, and its texts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.export.equivalence import Certificate, ReadBack, prove
+from foretail.export.p4.cost import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.render import render_p4
+from foretail.export.passes import lower
+from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from tests.forests import stump
+
+
+def small_ensemble() -> Ensemble:
+    """Two trees over two inputs of 3 bits, negative votes among them: all 64 inputs can be tried."""
+    deep = Tree(
+        feature=np.array([0, 1, -1, -1, 1, -1, 0, -1, -1], np.int32),
+        cut=np.array([3, 4, 0, 0, 1, 0, 5, 0, 0]),
+        left=np.array([1, 2, -1, -1, 5, -1, 7, -1, -1], np.int32),
+        right=np.array([4, 3, -1, -1, 6, -1, 8, -1, -1], np.int32),
+        value=np.array([0, 0, 0.25, 1.5, 0, -0.75, 0, 0.25, 2.0]),
+    )
+    features = tuple(FeatureInput(name, "", 3) for name in ("queue", "table"))
+    ensemble = Ensemble(features, (deep, stump([-0.5, 0.75], cut=2, feature=1)), Fraction(1, 2), output="logit")
+    return lower(ensemble).ensemble
+
+
+def everything(ensemble: Ensemble) -> NDArray[np.int64]:
+    return np.array(list(product(*(range(1 << f.bits) for f in ensemble.features))), np.int64)
+
+
+def texts_of(
+    ensemble: Ensemble, encoding: str = "auto", decision: str = "auto", entries: str = "const"
+) -> dict[str, str]:
+    chosen = plan(ensemble, load_profile("v1model"), encoding, decision)
+    return render_p4(ensemble, chosen, "p", entries)  # type: ignore[arg-type]
+
+
+def by_boxes(ensemble: Ensemble, read: ReadBack) -> Certificate:
+    return prove(ensemble, target="p4", outputs={}, read={"tables": read}, runs={}, tool="", max_cells=0)

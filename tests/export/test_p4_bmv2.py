@@ -1,0 +1,67 @@
+"""The P4 target in BMv2: packets are answered as the model does, for any tau."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.export.p4 import export_p4
+from foretail.export.passes import lower
+from foretail.models.cells import Cells
+from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
+from tests.export.p4_texts import everything, small_ensemble
+from tests.forests import paper_forest
+
+
+@needs_p4_tools
+@pytest.mark.parametrize(
+    ("encoding", "decision", "entries"),
+    [
+        ("auto", "auto", "const"),
+        ("lpm", "leaf_rows", "const"),
+        ("lpm", "bitvector", "runtime"),
+        ("ternary", "product", "runtime"),
+        ("range", "bitvector", "const"),
+    ],
+)
+def test_bmv2_answers_packets_as_the_model(encoding: str, decision: str, entries: str, tmp_path: Path) -> None:
+    trained = paper_forest()
+    lowered = lower(trained.ensemble).ensemble
+    found = export_p4(
+        trained.ensemble,
+        tmp_path / "out",
+        encoding=encoding,
+        decision=decision,
+        entries=entries,  # type: ignore[arg-type]
+    )
+    cells = Cells.of(lowered)
+    rows = cells.points(np.random.default_rng(1).integers(0, cells.count, 2000))
+    rows = np.concatenate([rows, trained.rows[-1000:]])
+    packets = [b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows]
+    expected = lowered.score(rows)
+    compiled = compile_p4(found.program)
+    with SimpleSwitch(compiled, tmp_path) as switch:
+        if found.commands is not None:
+            switch.command(*found.commands.read_text().splitlines())
+        for tau in (lowered.default_tau or 0, int(np.median(expected))):
+            switch.command(f"table_set_default decide set_tau {tau:#x}")
+            replies = switch.exchange(packets)
+            assert [reply[:12] for reply in replies] == packets
+            scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
+            assert scores == expected.tolist()
+            assert [reply[-1] for reply in replies] == (expected > tau).astype(int).tolist()
+
+
+@needs_p4_tools
+def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
+    ensemble = small_ensemble()
+    found = export_p4(ensemble, tmp_path / "out")
+    rows = everything(ensemble)
+    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
+        replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
+    scores = [int.from_bytes(reply[6:-1], "big", signed=True) for reply in replies]
+    assert min(scores) < 0
+    assert scores == ensemble.score(rows).tolist()
+    assert [reply[-1] for reply in replies] == (ensemble.score(rows) > (ensemble.default_tau or 0)).astype(int).tolist()
