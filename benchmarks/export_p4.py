@@ -98,7 +98,7 @@ class Run:
 
 def main(size: str = "full") -> None:
     """Print both comparisons; ``small`` takes a scenario of seconds instead of minutes."""
-    console = Console(width=170)
+    console = Console(width=180)
     compare_encodings(SCENARIOS[size], console)
     compare_units(SCENARIOS[size], console)
 
@@ -108,9 +108,7 @@ def compare_encodings(scenario: str, console: Console) -> None:
     run = record(scenario, CELL_BYTES)[TRAIN]
     forest = RandomForest(trees=max(TREES), depth=DEPTH, seed=1).fit(run.x, run.drops).to_ensemble(run.inputs)
     profile = load_profile("rmt")
-    table = Table(
-        title=f"Tables of a forest of depth {DEPTH}, {scenario}, cells of {CELL_BYTES} bytes (no native ranges)"
-    )
+    table = Table(title=f"Tables of a forest of depth {DEPTH}, {scenario}, cells of {CELL_BYTES} bytes")
     for heading in ("trees", "cuts", "leaves", "encoding", "feature rows", "other rows", "rows", "ours by it"):
         table.add_column(heading, justify="left" if heading == "encoding" else "right")
     for heading in ("TCAM bits", "ours by it", "SRAM bits", "ours by it", "same decisions"):

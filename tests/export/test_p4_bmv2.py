@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +67,17 @@ def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
     assert min(scores) < 0
     assert scores == ensemble.score(rows).tolist()
     assert [reply[-1] for reply in replies] == (ensemble.score(rows) > (ensemble.default_tau or 0)).astype(int).tolist()
+
+
+@needs_p4_tools
+def test_p4runtime_entries_use_the_ids_of_the_compiler(tmp_path: Path) -> None:
+    found = export_p4(small_ensemble(), tmp_path / "out", entries="runtime")
+    info = tmp_path / "p4info.txt"
+    command = ["p4c-bm2-ss", "--std", "p4-16", "--p4runtime-files", str(info), "-o", str(tmp_path / "program.json")]
+    subprocess.run([*command, str(found.program)], check=True, capture_output=True, timeout=120)
+    ids = dict(re.findall(r'preamble \{\s*id: (\d+)\s*name: "Prediction\.predictor\.(\w+)"', info.read_text()))
+    assert found.commands is not None
+    assert found.updates is not None
+    commands = [line.split()[1:3] for line in found.commands.read_text().splitlines()]
+    updates = re.findall(r"table_id: (\d+) .* action_id: (\d+) ", found.updates.read_text())
+    assert [[ids[table], ids[action]] for table, action in updates] == commands
