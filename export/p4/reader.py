@@ -118,8 +118,8 @@ def _check_rows(name: str, table: Table, program: Program) -> None:
     assert table.key is not None
     full = (1 << program.types[table.key].width) - 1
     widths = [width for _, width in program.actions[table.action].parameters]
-    if not table.entries:
-        refuse(f"table {name} has no rows")
+    if not 1 <= len(table.entries) <= (table.size or len(table.entries)):
+        refuse(f"table {name} has no rows or not enough room for them")
     for entry in table.entries:
         if len(entry.data) != len(widths) or any(v >> w for v, w in zip(entry.data, widths, strict=True)):
             refuse(f"action data of table {name}")
@@ -206,7 +206,7 @@ class _Parser:
         self.take("<")
         width = self.integer()
         self.take(">")
-        if not 1 <= width <= 4096:
+        if not 1 <= width <= (64 if signed else 4096):
             refuse(f"a width of {width}")
         return Type(signed, width)
 
@@ -330,9 +330,7 @@ class _Parser:
             size = self.integer()
             self.take(";")
         self.take("}")
-        if size is not None and size < 1:
-            refuse("a table of no rows")
-        return Table(key, kind, action, default, tuple(entries))
+        return Table(key, kind, action, default, tuple(entries), size)
 
     def call(self, name: str, action: Action) -> tuple[int, ...]:
         self.takes(name, "(")

@@ -96,7 +96,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
         tables.append(
             _Table(
                 f"t_{feature}",
-                f"set_{feature}",
+                f"code_{feature}",
                 chosen.kind,
                 f"k_{feature}",
                 _key_bits(chosen),

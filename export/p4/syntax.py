@@ -130,6 +130,7 @@ class Table:
     action: str
     default: tuple[int, ...]
     entries: tuple[Entry, ...]
+    size: int | None = None
     id: int | None = None
 
 

@@ -294,7 +294,7 @@ def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: 
 
 def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:
     base = small_ensemble()
-    features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "w0"), strict=True))
+    features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "tau"), strict=True))
     found = export_p4(replace(base, features=features), tmp_path / "out")
     assert "in bit<24> f_apply" in found.control.read_text()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from foretail.export.p4 import export_p4
 from foretail.export.passes import lower
 from foretail.models.cells import Cells
+from foretail.models.ensemble import Tree
+from foretail.models.forest import RandomForest
 from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
 from tests.export.p4_texts import everything, small_ensemble
-from tests.forests import paper_forest
+from tests.forests import PAPER_INPUTS, paper_forest
 
 
 @needs_p4_tools
@@ -81,3 +84,29 @@ def test_p4runtime_entries_use_the_ids_of_the_compiler(tmp_path: Path) -> None:
     commands = [line.split()[1:3] for line in found.commands.read_text().splitlines()]
     updates = re.findall(r"table_id: (\d+) .* action_id: (\d+) ", found.updates.read_text())
     assert [[ids[table], ids[action]] for table, action in updates] == commands
+
+
+@needs_p4_tools
+@pytest.mark.parametrize("decision", ["leaf_rows", "bitvector"])
+def test_bmv2_matches_keys_of_several_words(decision: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    rows = random.integers(0, 1 << 16, (3000, 4))
+    noise = RandomForest(trees=2, depth=9, min_leaf_rows=3, seed=1).fit(
+        rows, random.random(3000) < 0.3
+    )  # many leaves, all different
+    lowered = lower(noise.to_ensemble(PAPER_INPUTS))
+    found = export_p4(lowered, tmp_path / "out", decision=decision)
+    assert max(table.key_bits for table in found.plan.chosen.tables) > 64
+    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
+        replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
+    scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
+    assert scores == lowered.ensemble.score(rows).tolist()
+
+
+@needs_p4_tools
+def test_features_without_a_say_compile_without_a_warning(tmp_path: Path) -> None:
+    base = small_ensemble()
+    compile_p4(export_p4(replace(base, trees=base.trees[1:]), tmp_path / "one").program)
+    leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.5]), np.array([1]))
+    constant = replace(base, trees=(leaf, leaf))
+    compile_p4(export_p4(constant, tmp_path / "none").program)
