@@ -20,12 +20,11 @@ from foretail.models.metrics import Confusion
 from foretail.models.network import Network
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, dataset_table
-from foretail.pipelines.export import ENSEMBLE_FILE
+from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.pipelines.result import Cell, Table
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import (
-    NETWORK_FILE,
     SCORE_COLUMNS,
     Judged,
     Labelled,

@@ -243,13 +243,13 @@ def test_feature_names_are_the_catalog_in_its_order() -> None:
     assert feature_names() == [feature.name for feature in FEATURES]
 
 
-def _stump(**changes: list[int]) -> tuple[Any, ...]:
+def _stump(**changes: list[int]) -> dict[str, Any]:
     columns = {"feature": [1, -1, -1], "cut": [7, 0, 0], "left": [1, -1, -1], "right": [2, -1, -1]} | changes
-    return tuple(np.array(v, np.int64 if name == "cut" else np.int32) for name, v in columns.items())
+    return {name: np.array(v, np.int64 if name == "cut" else np.int32) for name, v in columns.items()}
 
 
 def test_a_tree_sends_each_row_to_its_leaf() -> None:
-    assert tree_leaves(*_stump(), np.array([[9, 7], [0, 8]])).tolist() == [1, 2]
+    assert tree_leaves(**_stump(), x=np.array([[9, 7], [0, 8]])).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -265,4 +265,4 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
 )
 def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
     with pytest.raises(ValueError, match="no tree over the columns"):
-        tree_leaves(*_stump(**changes), np.array([[9, 7], [0, 8]]))
+        tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
