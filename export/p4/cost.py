@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from typing import Literal
 
+from foretail.export.equivalence import MAX_CELLS
 from foretail.export.p4.encoding import (
     DECISIONS,
     Encoding,
@@ -32,7 +33,6 @@ from foretail.models.ensemble import Ensemble
 __all__ = ["Candidate", "FeatureTable", "Plan", "TableCost", "plan", "table_cost"]
 
 MAX_PRODUCT_BOXES = 1 << 14
-MAX_PRODUCT_CELLS = 2 * 10**7  # only cells can prove a product
 MAX_COMBINATIONS = 256
 
 Mix = Literal["range", "lpm", "ternary", "exact", "mixed"]
@@ -147,7 +147,13 @@ class Plan:
     score_bits: int
 
 
-def plan(ensemble: Ensemble, profile: Profile, encoding: str = "auto", decision: str = "auto") -> Plan:
+def plan(
+    ensemble: Ensemble,
+    profile: Profile,
+    encoding: str = "auto",
+    decision: str = "auto",
+    max_cells: int = MAX_CELLS,
+) -> Plan:
     """Return the cheapest encoding that fits, else the cheapest, with its faults.
 
     Parameters
@@ -158,6 +164,8 @@ def plan(ensemble: Ensemble, profile: Profile, encoding: str = "auto", decision:
     encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}
         Kind of all feature tables; ``auto`` mixes them.
     decision : {'auto', 'leaf_rows', 'product', 'bitvector'}
+    max_cells : int
+        Above so many cells nothing can prove a product, so there is none.
 
     Raises
     ------
@@ -172,7 +180,7 @@ def plan(ensemble: Ensemble, profile: Profile, encoding: str = "auto", decision:
     width = score_bits(ensemble)
     candidates = [
         candidate
-        for side in _encodings(ensemble, profile, decision)
+        for side in _encodings(ensemble, profile, decision, max_cells)
         for candidate in _candidates(side, profile, encoding, width, [f.name for f in ensemble.features])
     ]
     if not candidates:
@@ -225,13 +233,13 @@ def _blocks(rows: int, bits: int, block_rows: int, block_bits: int) -> int:
     return -(-bits // block_bits) * -(-rows // block_rows)
 
 
-def _encodings(ensemble: Ensemble, profile: Profile, decision: str) -> Iterator[Encoding]:
+def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: int) -> Iterator[Encoding]:
     rows = leaf_rows(ensemble, profile.word_bits)
     if decision in ("auto", "leaf_rows"):
         yield rows
     if decision in ("auto", "bitvector"):
         yield from bitvectors(ensemble, profile.word_bits)
-    provable = Cells.of(ensemble).count <= MAX_PRODUCT_CELLS
+    provable = len(ensemble.trees) == 1 or Cells.of(ensemble).count <= max_cells
     if decision == "product" and not provable:
         raise ForetailError(
             "a product table of this model has too many cells to be proven: choose decision leaf_rows or fewer trees"

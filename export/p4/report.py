@@ -83,7 +83,7 @@ def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:
     if widest.key_bits > profile.largest_key_bits:
         advice.append(f"{widest.name} has a key of {widest.key_bits} bits: train trees of fewer leaves")
     if plan.score_bits > profile.largest_integer_bits:
-        advice.append("the score is too wide: export with fewer vote bits")
+        advice.append("the votes are too fine: train leaves of more rows, or export for one tau (any_tau=False)")
     return [*advice, f"train fewer than {len(ensemble.trees)} trees or less depth"]
 
 

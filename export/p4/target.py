@@ -109,7 +109,7 @@ def export_p4(
         raise ForetailError(f"the P4 entries are {entries!r}: choose const or runtime")
     lowered = lower(model, any_tau, max_cells)
     ensemble = lowered.ensemble
-    chosen = plan(ensemble, load_profile(profile), encoding, decision)
+    chosen = plan(ensemble, load_profile(profile), encoding, decision, max_cells)
     if chosen.chosen.faults:
         raise ForetailError(
             f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "
