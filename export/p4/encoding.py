@@ -22,7 +22,7 @@ import numpy as np
 
 from foretail.export.p4.prefixes import Intervals, Row
 from foretail.models.boxes import leaf_boxes
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble import Ensemble, Tree
 
 __all__ = [
     "DECISIONS",
@@ -163,8 +163,9 @@ def leaf_rows(ensemble: Ensemble, word_bits: int) -> Encoding:
 
 
 def product(ensemble: Ensemble, word_bits: int, max_boxes: int) -> Encoding | None:
-    """Return the encoding with one table for the sum of all trees; None when it takes more than `max_boxes` boxes."""
-    part = _sum_part(ensemble, max_boxes)
+    """Return the encoding with one table for the sum of all trees; None when it takes too many boxes or steps."""
+    steps = sum(_depth(tree) + 1 for tree in ensemble.trees)
+    part = _sum_part(ensemble, max_boxes) if steps <= _MAX_STEPS else None
     return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product")
 
 
@@ -362,7 +363,17 @@ def _merge(boxes: list[Bounds]) -> list[Bounds]:
     return boxes
 
 
+_MAX_STEPS = 500
+"""Tests on one way through all trees; Python's own recursion ends at 1000."""
+
 _SumNode = int | tuple[int, int, "_SumNode", "_SumNode"]
+
+
+def _depth(tree: Tree) -> int:
+    depth = np.zeros(len(tree.feature), np.int64)
+    for node in np.flatnonzero(tree.feature >= 0).tolist():  # parents come before their children
+        depth[tree.left[node]] = depth[tree.right[node]] = depth[node] + 1
+    return int(depth.max())
 
 
 def _sum_part(ensemble: Ensemble, max_boxes: int) -> _Part | None:

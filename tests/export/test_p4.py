@@ -232,6 +232,14 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     )
 
 
+def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
+    trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
+    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
+    assert export_p4(ensemble, tmp_path / "out").plan.chosen.total("rows") > 600
+    refused(tmp_path / "rmt", r"it needs \d+ stages of 32\): stages must fall to \d+%", ensemble, profile="rmt")
+    refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
+
+
 def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
     trained = paper_forest(trees=24, depth=6)
     ensemble = lower(trained.ensemble).ensemble
