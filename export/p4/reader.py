@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)|(@?[A-Za-z_]\w*)|(&&&|\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
 )
 _COMMENT = re.compile(r"//[^\n]*")
-_GUARD = re.compile(r"^#(ifndef|define) ([A-Z_][A-Z0-9_]*)$|^#endif$", re.MULTILINE)
+_GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")
 
 
 def read_p4(text: str, commands: str | None = None, updates: str | None = None) -> Program:
@@ -142,8 +142,10 @@ class _Parser:
 
     def __init__(self, text: str, with_entries: bool) -> None:
         code = _COMMENT.sub(" ", text)
-        guards = {match[2] for match in _GUARD.finditer(code) if match[2]}
-        code = _GUARD.sub(" ", code)
+        guarded = _GUARDED.fullmatch(code)
+        if guarded is None or "\\" in text:  # a backslash would carry a comment on to the next line
+            refuse("its text is not the inside of one include guard")
+        code = guarded[2]
         self.tokens: list[str] = []
         at = 0
         code = code.rstrip()
@@ -153,8 +155,8 @@ class _Parser:
                 refuse(f"at {code[at : at + 20].strip()!r}")
             self.tokens.append(found[1] or found[2] or found[3])
             at = found.end()
-        if guards & set(self.tokens):
-            refuse("a guard is a name of the program")
+        if guarded[1] in self.tokens:
+            refuse("the include guard is a name of the program")
         self.at = 0
         self.with_entries = with_entries
         self.types: dict[str, Type] = {}

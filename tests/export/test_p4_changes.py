@@ -122,6 +122,9 @@ def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
         (": lpm;", ": optional;"),
         ("f_queue[7:0]", "f_queue[8:1]"),
         ("#define P_P4", "#define P_P4 1"),
+        ("#ifndef P_P4\n#define P_P4\n", "#define P_P4\n#ifndef P_P4\n"),
+        ("    apply {\n", "    // \\\n    apply {\n"),
+        ("    apply {\n", "#if 0\n    apply {\n"),
     ],
 )
 def test_other_p4_is_refused(old: str, new: str) -> None:
