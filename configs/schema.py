@@ -493,6 +493,7 @@ class P4Target:
     )
     entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
     profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
+    bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
     demo: P4Demo = part(P4Demo, "demo program")
 
 

@@ -277,6 +277,7 @@ def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
         entries=p4.entries,  # type: ignore[arg-type]  # the settings allow only its names
         profile=p4.profile,
         demo=demo_switch(p4.demo),
+        bmv2=p4.bmv2,
         max_cells=config.max_cells,
     )
     return REPORT

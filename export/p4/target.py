@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from foretail.export.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, prove
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
+from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
 from foretail.export.p4.cost import Plan, plan
 from foretail.export.p4.demo import DemoSwitch, render_demo
 from foretail.export.p4.interpreter import score
@@ -21,11 +24,13 @@ from foretail.export.p4.report import report_json, report_text, shrink
 from foretail.export.p4.syntax import Program
 from foretail.export.passes import lower
 from foretail.features.errors import ForetailError
+from foretail.models.cells import Cells
 from foretail.models.ensemble import Ensemble
 
 __all__ = ["P4Export", "export_p4", "prove_p4"]
 
 REPORT = "report.json"
+PACKETS = 10_000
 
 Entries = Literal["const", "runtime"]
 
@@ -70,6 +75,7 @@ def export_p4(
     entries: Entries = "const",
     profile: str = "v1model",
     demo: DemoSwitch | None = None,
+    bmv2: bool = False,
     any_tau: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> P4Export:
@@ -93,6 +99,8 @@ def export_p4(
         ``v1model``, ``rmt``, or the path of a YAML file.
     demo : DemoSwitch, optional
         Also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`.
+    bmv2 : bool
+        Also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells.
     any_tau, max_cells
         See :func:`lower`.
 
@@ -117,6 +125,9 @@ def export_p4(
         )
     texts = render_p4(ensemble, chosen, name, entries)
     certificate = prove_p4(lowered, texts, name, max_cells)
+    if bmv2:
+        run_on_bmv2(ensemble, texts, name, Cells.of(ensemble).sample(PACKETS, np.random.default_rng(0)))
+        certificate = replace(certificate, tool=f"{certificate.tool}; {tool_versions()}, {PACKETS} packets")
     report = report_json(ensemble, chosen)
     around = {} if demo is None else render_demo(ensemble, demo, name)
     files = {file: text.encode("ascii") for file, text in {**texts, **around, REPORT: report}.items()}

@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.export.equivalence import Certificate, ProofError
 from foretail.export.p4 import export_p4
+from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4, run_on_bmv2, tool_versions
+from foretail.export.p4.target import PACKETS
 from foretail.export.passes import lower
+from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
 from foretail.models.ensemble import Tree
 from foretail.models.forest import RandomForest
-from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
+from tests.export.bmv2 import needs_p4_tools
 from tests.export.p4_texts import everything, small_ensemble
 from tests.forests import PAPER_INPUTS, paper_forest
 
@@ -57,6 +61,29 @@ def test_bmv2_answers_packets_as_the_model(encoding: str, decision: str, entries
             scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
             assert scores == expected.tolist()
             assert [reply[-1] for reply in replies] == (expected > tau).astype(int).tolist()
+
+
+@needs_p4_tools
+def test_an_export_runs_on_bmv2_when_told(tmp_path: Path) -> None:
+    found = export_p4(small_ensemble(), tmp_path / "out", entries="runtime", bmv2=True)
+    assert Certificate.load(found.certificate).tool.endswith(f"{tool_versions()}, {PACKETS} packets")
+
+
+@needs_p4_tools
+def test_a_switch_that_answers_otherwise_is_caught(tmp_path: Path) -> None:
+    ensemble = small_ensemble()
+    found = export_p4(ensemble, tmp_path / "out")
+    texts = {path.name: path.read_text() for path in (found.control, found.program)}
+    changed = texts["drop_predictor_main.p4"].replace("hdr.answer.score = ", "hdr.answer.score = 1 + ")
+    with pytest.raises(ProofError, match="BMv2 answers"):
+        run_on_bmv2(ensemble, {**texts, "drop_predictor_main.p4": changed}, "drop_predictor", everything(ensemble))
+
+
+def test_without_the_tools_bmv2_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ForetailError, match="p4c-bm2-ss is not on PATH: build it"):
+        export_p4(small_ensemble(), tmp_path / "out", bmv2=True)
+    assert not (tmp_path / "out").exists()
 
 
 @needs_p4_tools

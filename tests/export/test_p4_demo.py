@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.export import with_votes
+from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.p4.cost import plan
 from foretail.export.p4.demo import ANSWER, ARRIVAL, ETHERTYPE, QUEUE, STATUSES, TOTALS, DemoSwitch, render_demo
 from foretail.export.p4.encoding import score_bits
@@ -22,7 +23,7 @@ from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.forest import RandomForest
-from tests.export.bmv2 import SimpleSwitch, compile_p4, needs_p4_tools
+from tests.export.bmv2 import needs_p4_tools
 from tests.forests import stump
 
 ROOT = Path(__file__).resolve().parents[2]
