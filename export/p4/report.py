@@ -9,7 +9,7 @@ from typing import Any
 from foretail.export.p4.cost import Candidate, Plan
 from foretail.models.ensemble import Ensemble
 
-__all__ = ["report_document", "report_json", "report_text", "shrink"]
+__all__ = ["report_document", "report_json", "shrink"]
 
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
 
@@ -33,34 +33,6 @@ def report_document(ensemble: Ensemble, plan: Plan) -> dict[str, Any]:
 def report_json(ensemble: Ensemble, plan: Plan) -> str:
     """Return the text of ``report.json``."""
     return json.dumps(report_document(ensemble, plan), indent=2) + "\n"
-
-
-def report_text(ensemble: Ensemble, plan: Plan) -> str:
-    """Return the report as a table to print."""
-    chosen = plan.chosen
-    lines = [f"P4 tables on {plan.profile.name} ({plan.profile.note})", plan.reason, ""]
-    heading: tuple[str, ...] = ("table", "key", "rows", "expanded", "key bits", "data bits", "TCAM bits", "SRAM bits")
-    rows: list[tuple[Any, ...]] = [
-        (t.name, t.kind, t.rows, t.expanded_rows, t.key_bits, t.data_bits, t.tcam_bits, t.sram_bits)
-        for t in chosen.tables
-    ]
-    rows.append(("total", "", *(chosen.total(f) for f in ("rows", "expanded_rows")), "", "", *_bits(chosen)))
-    lines += _columns(heading, rows)
-    chain = max(table.step for table in chosen.tables)
-    lines += [
-        "",
-        f"longest chain {chain} tables, {chosen.arithmetic_steps} steps of arithmetic, {chosen.stages} stages",
-    ]
-    lines += ["", "considered:"]
-    heading = ("decision", "feature tables", "rows", "expanded", "TCAM bits", "SRAM bits", "stages", "cost", "fits")
-    rows = [
-        (c.decode, c.mix, c.total("rows"), c.total("expanded_rows"), *_bits(c), c.stages, f"{c.cost:,.0f}", _fits(c))
-        for c in plan.considered
-    ]
-    lines += _columns(heading, rows)
-    if chosen.faults:
-        lines += ["", *shrink(ensemble, plan)]
-    return "\n".join(lines) + "\n"
 
 
 def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:
@@ -101,23 +73,3 @@ def _summary(candidate: Candidate) -> dict[str, Any]:
         "fits": not candidate.faults,
         "faults": list(candidate.faults),
     }
-
-
-def _bits(candidate: Candidate) -> tuple[int, int]:
-    return candidate.total("tcam_bits"), candidate.total("sram_bits")
-
-
-def _fits(candidate: Candidate) -> str:
-    return "no" if candidate.faults else "yes"
-
-
-def _columns(heading: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
-    table = [heading, *(tuple(f"{v:,}" if isinstance(v, int) else str(v) for v in row) for row in rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(heading))]
-    text = {i for i in range(len(heading)) if any(isinstance(row[i], str) and row[i] for row in rows)}
-    return [
-        "  ".join(
-            cell.ljust(w) if i in text else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]

@@ -20,7 +20,7 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
-from foretail.export.p4.report import report_json, report_text, shrink
+from foretail.export.p4.report import report_json, shrink
 from foretail.export.p4.syntax import Program
 from foretail.export.passes import lower
 from foretail.features.errors import ForetailError
@@ -50,8 +50,6 @@ class P4Export:
     report, certificate, ir : Path
         Resources, what was proven, and the ensemble that was emitted.
     plan : Plan
-    text : str
-        The resource report, to print.
     """
 
     control: Path
@@ -62,7 +60,6 @@ class P4Export:
     certificate: Path
     ir: Path
     plan: Plan
-    text: str
 
 
 def export_p4(
@@ -142,7 +139,6 @@ def export_p4(
         certificate=out_dir / CERTIFICATE,
         ir=out_dir / ENSEMBLE,
         plan=chosen,
-        text=report_text(ensemble, chosen),
     )
 
 

@@ -140,8 +140,6 @@ def test_the_report_counts_what_is_in_the_text(exported: P4Export, lowered: Ense
         assert report["chosen"][total] == sum(table[total] for table in report["tables"])
     assert report["chosen"]["longest_chain"] == 3
     assert report["chosen"]["fits"]
-    assert report["reason"] in exported.text
-    assert f"{report['chosen']['tcam_bits']:,}" in exported.text
 
 
 def test_the_same_ensemble_gives_the_same_text(lowered: Ensemble) -> None:
