@@ -16,7 +16,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
 BUFFER := $(wildcard sim_bridge/buffer/*)
-EXTENSION := CMakeLists.txt sim_bridge/native.cpp $(BUFFER)
+EXTENSION := CMakeLists.txt sim_bridge/native.cpp $(BUFFER) $(wildcard sim_bridge/fabric/*.hpp)
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/*) sim_bridge/driver.py
 CPP := $(wildcard sim_bridge/*.cpp sim_bridge/*/*.hpp sim_bridge/*/*.h sim_bridge/*/*.cc)
 

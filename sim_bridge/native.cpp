@@ -29,6 +29,8 @@
 #include "buffer/run.hpp"
 #include "buffer/tree.hpp"
 #include "buffer/types.hpp"
+#include "fabric/matchings.hpp"
+#include "fabric/matrix_rounding.hpp"
 
 namespace nb = nanobind;
 using namespace foretail::buffer;
@@ -337,6 +339,75 @@ nb::ndarray<nb::numpy, std::int64_t> tree_leaves(
     return owned(std::move(leaves), {rows});
 }
 
+using Matrix = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+foretail::fabric::Node square(const Matrix& matrix) {
+    const std::size_t n = matrix.shape(0);
+    if (n == 0 || n > 1U << 14 || matrix.shape(1) != n) {
+        throw std::invalid_argument("the matrix is not square with 1 to 16384 rows");
+    }
+    for (std::size_t i = 0; i < n * n; ++i) {
+        if (matrix.data()[i] < 0) throw std::invalid_argument("the matrix has a negative entry");
+    }
+    return static_cast<foretail::fabric::Node>(n);
+}
+
+nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix entries, int fraction_bits) {
+    const foretail::fabric::Node size = square(entries);
+    between("number of fraction bits", fraction_bits, 0, 60);
+    const std::size_t n = entries.shape(0);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::int64_t row = 0, column = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+            if (__builtin_add_overflow(row, entries(i, j), &row) ||
+                __builtin_add_overflow(column, entries(j, i), &column)) {
+                throw std::invalid_argument("a row or column sum of the matrix does not fit 64 bits");
+            }
+        }
+    }
+    std::vector<std::int64_t> rounded;
+    {
+        nb::gil_scoped_release release;
+        rounded = foretail::fabric::MatrixRounding({entries.data(), entries.data() + n * n}, size, fraction_bits).run();
+    }
+    return owned(std::move(rounded), {n, n});
+}
+
+nb::ndarray<nb::numpy, std::int32_t> perfect_matchings(Matrix counts) {
+    const foretail::fabric::Node size = square(counts);
+    const std::size_t n = counts.shape(0);
+    std::int64_t degree = 0;
+    for (std::size_t j = 0; j < n; ++j) degree += counts(0, j);
+    between("degree of the multigraph", degree, 0, (std::int64_t{1} << 31) / size);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::int64_t row = 0, column = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+            row += counts(i, j);
+            column += counts(j, i);
+        }
+        if (row != degree || column != degree) {
+            throw std::invalid_argument("node " + std::to_string(i) + " has degrees " + std::to_string(row) + " and " +
+                                        std::to_string(column) + ", not " + std::to_string(degree) +
+                                        ": only a regular multigraph is a union of perfect matchings");
+        }
+    }
+    std::vector<std::int32_t> partners;
+    {
+        nb::gil_scoped_release release;
+        std::vector<foretail::fabric::Edge> edges;
+        edges.reserve(n * static_cast<std::size_t>(degree));
+        for (std::size_t i = 0; i < n * n; ++i) {
+            const foretail::fabric::Edge edge{static_cast<std::int32_t>(i / n), static_cast<std::int32_t>(n + i % n)};
+            edges.insert(edges.end(), static_cast<std::size_t>(counts.data()[i]), edge);
+        }
+        partners.reserve(edges.size());
+        foretail::fabric::Matchings(size).decompose(std::move(edges), [&](const auto& matching) {
+            partners.insert(partners.end(), matching.begin(), matching.end());
+        });
+    }
+    return owned(std::move(partners), {static_cast<std::size_t>(degree), n});
+}
+
 /// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class Replay {
 public:
@@ -540,6 +611,12 @@ NB_MODULE(_native, m) {
     m.def("tree_leaves", &tree_leaves, "feature"_a.noconvert(), "cut"_a.noconvert(), "left"_a.noconvert(),
           "right"_a.noconvert(), "x"_a.noconvert(),
           "Index of the leaf that every row reaches in a tree of parallel arrays (docs/ensemble.md): int64[rows].");
+    m.def("round_matrix", &round_matrix, "entries"_a.noconvert(), "fraction_bits"_a,
+          "Fixed-point entries rounded so that all entries, row sums and column sums are rounded up or down: int64[n, "
+          "n].");
+    m.def("perfect_matchings", &perfect_matchings, "counts"_a.noconvert(),
+          "Perfect matchings whose union is a regular bipartite multigraph, partner of each left node: int32[degree, "
+          "n].");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")

@@ -1,0 +1,1 @@
+"""Circuit-switched fabrics: periodic schedules of matchings, the static graphs they emulate, and their throughput."""

@@ -1,0 +1,221 @@
+"""Circuit-switched fabrics: rounding, matchings, Vermilion's guarantees, throughput with its certificates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge._native import perfect_matchings, round_matrix
+from foretail.sim_bridge.fabric.matrices import MATRICES, permutation, random_hose, ring, skewed_ring, skewed_uniform
+from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
+from foretail.sim_bridge.fabric.vermilion import (
+    consistency,
+    emulated_edges,
+    next_period_factor,
+    randomised_consistency,
+    randomised_robustness,
+    robustness,
+    rounded,
+    single_hop_guarantee,
+    vermilion,
+)
+
+
+@st.composite
+def demands(draw: st.DrawFn, min_nodes: int = 2, max_nodes: int = 7) -> DemandMatrix:
+    """Draw sparse, skewed and even matrices."""
+    nodes = draw(st.integers(min_nodes, max_nodes))
+    values = st.sampled_from([0.0, 0.0, 1.0, 3.0]) | st.floats(1e-3, 1e3)
+    demand = draw(hnp.arrays(np.float64, (nodes, nodes), elements=values))
+    np.fill_diagonal(demand, 0)
+    assume(demand.any())
+    return DemandMatrix(demand)
+
+
+@settings(max_examples=200, deadline=None)
+@given(demands(), st.floats(0.01, 50))
+def test_entries_and_sums_are_rounded_up_or_down(demand: DemandMatrix, scale: float) -> None:
+    exact = np.floor(demand.scaled_to(scale).demand * 2.0**40).astype(np.int64)
+    found = round_matrix(exact, 40)
+    for got, wanted in ((found, exact), (found.sum(axis=0), exact.sum(axis=0)), (found.sum(axis=1), exact.sum(axis=1))):
+        assert np.all((got == wanted >> 40) | (got == -(-wanted >> 40)))
+
+
+def test_whole_numbers_stay() -> None:
+    matrix = np.array([[0, 3.0, 1.0], [2.0, 0, 0], [0, 1.0, 5.0]])
+    assert np.array_equal(rounded(matrix), matrix)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 8), st.integers(0, 13), st.integers(0, 2**32 - 1))
+def test_a_regular_multigraph_is_a_union_of_perfect_matchings(nodes: int, degree: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    counts = np.zeros((nodes, nodes), np.int64)
+    for _ in range(degree):
+        counts[np.arange(nodes), random.permutation(nodes)] += 1
+    partner = perfect_matchings(counts)
+    assert partner.shape == (degree, nodes)
+    found = np.zeros_like(counts)
+    for matching in partner:
+        assert sorted(matching) == list(range(nodes))
+        found[np.arange(nodes), matching] += 1
+    assert np.array_equal(found, counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "complaint"),
+    [
+        ([[1, 1], [1, 0]], "node 0 has degrees 2 and 2|node 1 has degrees 1"),
+        ([[1, -1], [1, 1]], "negative"),
+        ([[1, 1]], "not square"),
+    ],
+)
+def test_what_is_no_regular_multigraph_is_refused(counts: object, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        perfect_matchings(np.array(counts, np.int64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(demands(), st.integers(1, 8), st.data())
+def test_every_slot_is_a_matching_and_the_guarantees_hold(demand: DemandMatrix, k: int, data: st.DataObject) -> None:
+    degree = data.draw(st.integers(1, min(4, demand.nodes)))
+    k = next_period_factor(demand.nodes, degree, k)
+    oblivious = data.draw(st.integers(1, k))
+    demand = demand.scaled_to(degree)
+    schedule = vermilion(demand, degree, k, oblivious, seed=data.draw(st.integers(0, 9)))
+    assert schedule.matchings.shape == (k * demand.nodes // degree, degree, demand.nodes)
+    used = schedule.edges.sum(axis=1) + (schedule.matchings == IDLE).sum(axis=(0, 1))
+    assert np.all(used == k * demand.nodes)
+    assert single_hop(demand, schedule.capacity) >= single_hop_guarantee(k, oblivious) - 1e-9  # Theorem 22
+    assert multi_hop(demand, schedule.capacity).theta >= consistency(k / oblivious) - 1e-6  # Theorem 24
+
+
+@settings(max_examples=40, deadline=None)
+@given(demands(5, 5), demands(5, 5), st.integers(1, 8))
+def test_a_wrong_prediction_costs_no_more_than_the_theorem_says(
+    truth: DemandMatrix, predicted: DemandMatrix, k: int
+) -> None:
+    truth = truth.scaled_to(1)
+    theta = multi_hop(truth, vermilion(predicted, 1, k).capacity).theta
+    assert theta >= robustness(k) - 1e-6  # Theorem 25
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("k", [3, 6])
+def test_the_papers_matrices_keep_their_guarantee(name: str, k: int) -> None:
+    demand = MATRICES[name](16, 4)
+    assert demand.largest_sum == pytest.approx(4)
+    assert single_hop(demand, vermilion(demand, 4, k).capacity) >= single_hop_guarantee(k)
+
+
+def test_the_ring_at_trust_10() -> None:
+    """The thesis' figure 9.5 at zero noise: 0.9 direct and half of the rest, 0.95 before the duty cycle."""
+    demand = ring(8, 4)
+    assert multi_hop(demand, vermilion(demand, 4, 10).capacity).theta == pytest.approx(0.95, abs=1e-6)
+    reused = vermilion(demand, 4, 10, diagonal="reuse")
+    assert multi_hop(demand, reused.capacity).theta > 0.95
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 9])
+def test_the_complete_graph_on_a_permutation(nodes: int) -> None:
+    capacity = (1 - np.eye(nodes)) / (nodes - 1)
+    found = multi_hop(permutation(nodes, 1), capacity)
+    assert found.theta == pytest.approx(nodes / (2 * nodes - 2), abs=1e-6)
+    assert single_hop(permutation(nodes, 1), capacity) == pytest.approx(1 / (nodes - 1))
+
+
+def test_without_trust_the_demand_is_not_looked_at() -> None:
+    assert np.array_equal(vermilion(ring(8, 4), 4, 3, 2).edges, vermilion(random_hose(8, 4), 4, 3, 2).edges)
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    demand = DemandMatrix(np.triu(random_hose(8, 2).demand))  # most rows have circuits left over
+    one, same, other = (vermilion(demand, 2, 4, seed=seed).matchings for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_the_diagonal_can_be_reused() -> None:
+    demand = ring(6, 2)
+    assert np.all(np.diag(emulated_edges(demand, 4)) >= 1)
+    edges = emulated_edges(demand, 4, diagonal="reuse")
+    assert np.all(edges.sum(axis=0) == 24)
+    assert np.all(edges.sum(axis=1) == 24)
+
+
+def test_skew_goes_from_one_matrix_to_the_other() -> None:
+    assert np.allclose(skewed_uniform(6, 2, 0).demand, MATRICES["all_to_all"](6, 2).demand)
+    assert np.allclose(skewed_ring(6, 2, 0).demand, ring(6, 2).demand)
+    assert np.allclose(skewed_ring(6, 2, 1).demand, permutation(6, 2).demand)
+
+
+def test_randomised_guarantees_are_the_corollarys() -> None:
+    harmonic = sum(1 / r for r in range(1, 11))
+    uniform = [0.1] * 10
+    assert randomised_consistency(uniform) == pytest.approx(1 + 1 / 20 - harmonic / 10)
+    assert randomised_robustness(uniform) == pytest.approx(harmonic / 20)
+
+
+def test_a_certificate_that_was_tampered_with_is_caught() -> None:
+    demand = random_hose(5, 1)
+    capacity: NDArray[np.float64] = vermilion(demand, 1, 3).capacity
+    found = multi_hop(demand, capacity)
+    found.check(demand, capacity)
+    for wrong in (
+        replace(found, theta=found.theta * 1.01),
+        replace(found, theta=found.theta * 0.99),
+        replace(found, flow=found.flow * 1.05),
+        replace(found, flow=-found.flow),
+        replace(found, length=found.length[::-1]),
+    ):
+        with pytest.raises(ForetailError, match="report this as a bug"):
+            wrong.check(demand, capacity)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((0, 3, 1), "degree is 0"),
+        ((9, 3, 1), "degree is 9"),
+        ((4, 0, 1), "k is 0"),
+        ((4, 2, 3), "k is 2 and l is 3"),
+        ((3, 2, 1), "choose k = 3"),
+        ((4, 1 << 20, 1), "choose k n below"),
+    ],
+)
+def test_settings_that_make_no_schedule_are_refused(arguments: tuple[int, int, int], complaint: str) -> None:
+    with pytest.raises(ForetailError) as refusal:
+        vermilion(ring(8, 2), *arguments)
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("matchings", "complaint"),
+    [
+        ([[[1, 1]]], "goes from|from a node to itself"),
+        ([[[1, 2, 2]]], "a node to itself"),
+        ([[[2, 2, 1]]], "slot 0 of uplink 0 reaches a node twice"),
+        ([[[3, 0, 1]]], "outside"),
+        ([[1, 0]], "has shape"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(matchings: object, complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        Schedule(np.array(matchings))
+
+
+def test_a_graph_that_does_not_fill_the_uplinks_is_refused() -> None:
+    with pytest.raises(ForetailError, match="3 matchings do not fill 2 uplinks evenly"):
+        Schedule.of_multigraph(np.full((3, 3), 1, np.int64), 2)
+    with pytest.raises(ForetailError, match="cannot be scheduled"):
+        Schedule.of_multigraph(np.triu(np.full((3, 3), 1, np.int64)), 1)
