@@ -1,0 +1,232 @@
+"""Demand over time: one matrix per interval, of one run; read from ns-3 runs, and split by run.
+
+Units are those of ``demand_matrix``: 1 is what one uplink carries in an interval. Server s of an ns-3 run is below leaf
+``s // servers_per_leaf``; traffic inside a rack needs no uplink and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from foretail.features.dataset import Dataset
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, Records, read_records
+
+__all__ = ["DemandSequence", "Racks", "SequenceSplit", "carried_demand", "offered_demand", "split_sequences"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class DemandSequence:
+    """The demand matrices of one run, in order of time.
+
+    Attributes
+    ----------
+    demand : float64[steps, n, n]
+        At least one step; every matrix as :class:`DemandMatrix` asks. Zero matrices are idle intervals.
+    interval_ns : int
+        From one step to the next, positive.
+    run : str
+        What was run; sequences of the same run saw the same traffic and never part in a split.
+
+    Raises
+    ------
+    ForetailError
+        On another shape, an interval that is not positive, no name, or the first matrix that is none.
+    """
+
+    demand: FloatArray
+    interval_ns: int
+    run: str
+
+    def __post_init__(self) -> None:
+        demand = np.array(self.demand, np.float64)
+        if demand.ndim != 3 or len(demand) == 0:
+            raise ForetailError(f"a demand sequence has shape {demand.shape}: give one n x n matrix for each interval")
+        if self.interval_ns <= 0:
+            raise ForetailError(f"interval_ns of a demand sequence is {self.interval_ns}: give a positive time in ns")
+        if not self.run:
+            raise ForetailError("a demand sequence has no run: name the run that it comes from")
+        for step, matrix in enumerate(demand):
+            try:
+                DemandMatrix(matrix)
+            except ForetailError as error:
+                raise ForetailError(f"step {step} of run {self.run}: {error}") from None
+        demand.setflags(write=False)
+        object.__setattr__(self, "demand", demand)
+
+    def __len__(self) -> int:
+        """Number of steps."""
+        return len(self.demand)
+
+    @property
+    def nodes(self) -> int:
+        """n."""
+        return int(self.demand.shape[1])
+
+
+@dataclass(frozen=True)
+class Racks:
+    """The leaves of an ns-3 run: their number (at least 2), servers below each, rate of an uplink in bit/s."""
+
+    leaves: int
+    servers_per_leaf: int
+    uplink_bps: int
+
+    def __post_init__(self) -> None:
+        if self.leaves < 2 or self.servers_per_leaf < 1 or self.uplink_bps < 1:
+            raise ForetailError(f"{self} is no network: give 2 or more leaves, with servers and uplinks")
+
+    @classmethod
+    def of_trace(cls, dataset: Dataset) -> Racks:
+        """Return the racks of a collected run; ForetailError when its scenario has no leaf-spine topology."""
+        topology: Any = dataset.manifest.scenario.get("topology")
+        try:
+            return cls(*(int(topology[name]) for name in ("leaves", "servers_per_leaf", "spine_link_bps")))
+        except (KeyError, TypeError, ValueError):
+            raise ForetailError(f"{dataset.path} is no leaf-spine run: collect a trace with ns-3") from None
+
+    def uplinks(self, size_bytes: FloatArray, interval_ns: int) -> FloatArray:
+        """Return bytes per interval as a number of uplinks."""
+        return size_bytes * (8e9 / (self.uplink_bps * interval_ns))
+
+
+def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, run: str) -> DemandSequence:
+    """Return what the flows of a run want to send: the bytes of each, spread evenly over its ideal completion time.
+
+    It does not depend on the buffer policy. A step may exceed the uplinks of a rack.
+
+    Parameters
+    ----------
+    flows : array of FLOW_DTYPE
+        With bytes and ideal completion times above 0.
+    racks : Racks
+    interval_ns, steps : int
+        Positive; what lies after the last step is left out.
+    run : str
+
+    Raises
+    ------
+    ForetailError
+        On records of another type, a flow of another network, without bytes or ideal time, or numbers out of range.
+    """
+    _check_intervals(interval_ns, steps)
+    if flows.dtype != FLOW_DTYPE:
+        raise ForetailError(f"the flows of run {run} are of type {flows.dtype}: pass the records of flows.bin")
+    if np.any((flows["size_bytes"] <= 0) | (flows["ideal_fct_ns"] <= 0) | (flows["start_ns"] < 0)):
+        raise ForetailError(f"run {run} has a flow without bytes, ideal completion time or start: simulate it again")
+    source, destination = _leaves_of(flows, racks, run)
+    start = flows["start_ns"] / interval_ns
+    end = (flows["start_ns"] + flows["ideal_fct_ns"]) / interval_ns
+    per_interval = flows["size_bytes"] / (end - start)
+    demand = np.zeros((steps, racks.leaves, racks.leaves))
+    active = np.flatnonzero((source != destination) & (start < steps))
+    step = np.floor(start).astype(np.int64)
+    while len(active):  # once per interval of the longest flow
+        at = step[active]
+        inside = np.minimum(end[active], at + 1) - np.maximum(start[active], at)
+        np.add.at(demand, (at, source[active], destination[active]), per_interval[active] * inside)
+        step[active] += 1
+        active = active[(end[active] > step[active]) & (step[active] < steps)]
+    return DemandSequence(racks.uplinks(demand, interval_ns), interval_ns, run)
+
+
+def carried_demand(dataset: Dataset, interval_ns: int, steps: int) -> DemandSequence:
+    """Return the data packets that reached the uplinks of their own leaf, as a collected trace recorded them.
+
+    Repeated packets count again. Memory does not depend on the number of rows.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Collected by ns-3, with ``run/flows.bin`` beside its rows.
+    interval_ns, steps : int
+        Positive; what lies after the last step is left out.
+
+    Raises
+    ------
+    ForetailError
+        When the dataset is no such trace, or on numbers out of range.
+    """
+    _check_intervals(interval_ns, steps)
+    dataset.require_trace()
+    racks = Racks.of_trace(dataset)
+    run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
+    source, destination = _leaves_of(read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE), racks, run)
+    demand = np.zeros((steps, racks.leaves, racks.leaves))
+    to_a_spine = (
+        (pc.field("switch") < racks.leaves)
+        & (pc.field("port") >= racks.servers_per_leaf)
+        & (pc.field("time_ns") < steps * interval_ns)
+    )
+    for batch in dataset.rows(["time_ns", "size_bytes", "flow"], to_a_spine):
+        time_ns, size_bytes, flow = (column.to_numpy() for column in batch.columns)
+        if len(flow) and (flow.min() < 0 or flow.max() >= len(source)):
+            raise ForetailError(f"{dataset.path} has packets of flows that run/flows.bin lacks: collect it again")
+        np.add.at(demand, (time_ns // interval_ns, source[flow], destination[flow]), size_bytes)
+    return DemandSequence(racks.uplinks(demand, interval_ns), interval_ns, run)
+
+
+@dataclass(frozen=True)
+class SequenceSplit:
+    """Three sides without a run in common, none of them empty."""
+
+    train: tuple[DemandSequence, ...]
+    validation: tuple[DemandSequence, ...]
+    test: tuple[DemandSequence, ...]
+
+
+def split_sequences(
+    sequences: Sequence[DemandSequence], validation: float, test: float, seed: int = 1
+) -> SequenceSplit:
+    """Draw whole runs for validation and test; the rest train.
+
+    Parameters
+    ----------
+    sequences : sequence of DemandSequence
+        Of at least three runs; their order does not matter.
+    validation, test : float
+        Fractions of the runs in (0, 1), each rounded to at least one run.
+    seed : int
+        Of the draw.
+
+    Raises
+    ------
+    ForetailError
+        On fractions out of range, or a side that would be empty.
+    """
+    if not (validation > 0 and test > 0 and validation + test < 1):
+        raise ForetailError(
+            f"the split fractions validation={validation} and test={test} must be positive with a sum below 1"
+        )
+    runs = np.random.default_rng(seed).permutation(sorted({sequence.run for sequence in sequences})).tolist()
+    first = max(1, round(validation * len(runs)))
+    second = first + max(1, round(test * len(runs)))
+    if second >= len(runs):
+        raise ForetailError(
+            f"{len(runs)} runs cannot fill train, validation ({validation}) and test ({test}): give more runs"
+        )
+    sides = (runs[second:], runs[:first], runs[first:second])
+    return SequenceSplit(*(tuple(s for s in sequences if s.run in side) for side in sides))
+
+
+def _check_intervals(interval_ns: int, steps: int) -> None:
+    if interval_ns < 1 or steps < 1:
+        raise ForetailError(f"{steps} intervals of {interval_ns} ns hold no demand: give positive numbers")
+
+
+def _leaves_of(flows: Records, racks: Racks, run: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Leaf of the source and of the destination of every flow."""
+    servers = np.stack([flows["source"], flows["destination"]]).astype(np.int64)
+    if servers.size and (servers.min() < 0 or servers.max() >= racks.leaves * racks.servers_per_leaf):
+        raise ForetailError(f"run {run} has flows between servers outside {racks}: give the topology of the run")
+    source, destination = servers // racks.servers_per_leaf
+    return source, destination

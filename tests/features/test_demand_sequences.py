@@ -1,0 +1,140 @@
+"""Demand per interval from the flows and the rows of ns-3 runs, and splits by run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.features.dataset import Dataset
+from foretail.features.demand_sequences import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, FlowClass, Records
+from tests.traces import make_arrivals, write_trace
+
+RACKS = Racks(leaves=3, servers_per_leaf=2, uplink_bps=8_000_000_000)  # 1 byte per ns
+TOPOLOGY = {"topology": {"leaves": 2, "servers_per_leaf": 2, "spine_link_bps": 8_000_000_000}}
+
+
+def make_flows(*rows: tuple[int, int, int, int, int]) -> Records:
+    """Start, ideal completion time, bytes, source, destination."""
+    flows = np.zeros(len(rows), FLOW_DTYPE)
+    for name, column in zip(
+        ("start_ns", "ideal_fct_ns", "size_bytes", "source", "destination"), np.transpose(rows), strict=True
+    ):
+        flows[name] = column
+    flows["fct_ns"] = -1
+    return flows
+
+
+def test_flows_are_spread_over_their_ideal_time() -> None:
+    flows = make_flows((50, 200, 400, 0, 5), (0, 10, 70, 2, 3), (100, 100, 30, 4, 1), (100, 50, 60, 5, 0))
+    found = offered_demand(flows, RACKS, interval_ns=100, steps=2, run="a")
+    expected = np.zeros((2, 3, 3))
+    expected[0, 0, 2], expected[1, 0, 2] = 1.0, 2.0  # 400 bytes over 200 ns from 50 on; the last 50 ns are cut off
+    expected[1, 2, 0] = 0.9  # two flows of the same racks; the one inside rack 1 is not there
+    assert np.allclose(found.demand, expected)
+    assert (found.interval_ns, found.run, found.nodes, len(found)) == (100, "a", 3, 2)
+
+
+def test_no_byte_between_racks_is_lost() -> None:
+    random = np.random.default_rng(1)
+    count = 500
+    start, ideal = random.integers(0, 5000, count), random.integers(1, 3000, count)
+    size, source, destination = (
+        random.integers(1, 9000, count),
+        random.integers(0, 6, count),
+        random.integers(0, 6, count),
+    )
+    flows = make_flows(*zip(*(a.tolist() for a in (start, ideal, size, source, destination)), strict=True))
+    found = offered_demand(flows, RACKS, interval_ns=70, steps=8000 // 70 + 1, run="a").demand.sum(axis=0) * 70
+    expected = np.zeros((3, 3))
+    np.add.at(expected, (source // 2, destination // 2), size)
+    np.fill_diagonal(expected, 0)
+    assert np.allclose(found, expected)
+
+
+def trace(path: Path, flows: Records) -> Dataset:
+    """Arrivals at two leaves, servers on ports 0 and 1, spines above; switch 1 of RUN has 10 ports."""
+    arrivals = make_arrivals(4000, seed=3)
+    arrivals.records["flow"] = np.arange(4000) % len(flows)
+    dataset = write_trace(path, arrivals, scenario=TOPOLOGY)
+    (path / "run").mkdir()
+    (path / "run" / "flows.bin").write_bytes(flows.tobytes())
+    return dataset
+
+
+def test_rows_count_where_they_enter_an_uplink(tmp_path: Path) -> None:
+    flows = make_flows((0, 1, 1, 0, 2), (0, 1, 1, 3, 1))
+    dataset = trace(tmp_path / "run_1", flows)
+    records = make_arrivals(4000, seed=3).records
+    found = carried_demand(dataset, interval_ns=1000, steps=20)
+    expected = np.zeros((20, 2, 2))
+    for index, record in enumerate(records):
+        if record["flow_class"] != FlowClass.CONTROL and record["port"] >= 2 and record["time_ns"] < 20_000:
+            expected[record["time_ns"] // 1000, index % 2, 1 - index % 2] += record["size_bytes"] / 1000
+    assert expected.sum() > 0
+    assert np.allclose(found.demand, expected)
+    assert found.run == "run_1, seed 1"
+
+
+def test_other_runs_are_refused(tmp_path: Path) -> None:
+    short = trace(tmp_path / "a", make_flows((0, 1, 1, 0, 2), (0, 1, 1, 3, 1)))
+    (tmp_path / "a" / "run" / "flows.bin").write_bytes(make_flows((0, 1, 1, 0, 2)).tobytes())
+    with pytest.raises(ForetailError, match=r"flows that run/flows.bin lacks"):
+        carried_demand(short, 1000, 10)
+    other = write_trace(tmp_path / "b", make_arrivals(10))
+    with pytest.raises(ForetailError, match="no leaf-spine run"):
+        carried_demand(other, 1000, 10)
+    good = (0, 10, 10, 0, 5)
+    for flows, says in (
+        (make_flows((0, 10, 10, 0, 6)), "servers outside"),
+        (make_flows((0, 10, 10, -1, 5)), "servers outside"),
+        (make_flows((0, 0, 10, 0, 5)), "without bytes"),
+        (make_flows((0, 10, 0, 0, 5)), "without bytes"),
+        (make_flows((-1, 10, 10, 0, 5)), "without bytes"),
+        (np.zeros(3, np.dtype([("a", "<i8")])), "flows.bin"),
+    ):
+        with pytest.raises(ForetailError, match=says):
+            offered_demand(flows, RACKS, 100, 2, "a")
+    for interval_ns, steps in ((0, 2), (100, 0)):
+        with pytest.raises(ForetailError, match="give positive numbers"):
+            offered_demand(make_flows(good), RACKS, interval_ns, steps, "a")
+    with pytest.raises(ForetailError, match="no network"):
+        Racks(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("demand", "interval_ns", "run", "says"),
+    [
+        (np.zeros((2, 2)), 1, "a", "shape"),
+        (np.zeros((0, 2, 2)), 1, "a", "shape"),
+        (np.zeros((1, 2, 3)), 1, "a", "step 0 of run a"),
+        (np.zeros((1, 2, 2)), 0, "a", "interval_ns"),
+        (np.zeros((1, 2, 2)), 1, "", "no run"),
+        (np.stack([np.zeros((2, 2)), np.eye(2)]), 1, "a", "step 1 of run a.*diagonal"),
+        (np.full((1, 2, 2), np.nan), 1, "a", "finite"),
+        (-np.ones((1, 2, 2)), 1, "a", "negative"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(demand: np.ndarray, interval_ns: int, run: str, says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        DemandSequence(demand, interval_ns, run)
+
+
+def test_a_split_never_parts_a_run() -> None:
+    sequences = [DemandSequence(np.zeros((1, 2, 2)), 1, f"run {i % 10}") for i in range(20)]
+    split = split_sequences(sequences, 0.2, 0.3, seed=4)
+    sides = [{s.run for s in side} for side in (split.train, split.validation, split.test)]
+    assert [len(side) for side in sides] == [5, 2, 3]
+    assert len(set.union(*sides)) == 10
+    assert len(split.train) + len(split.validation) + len(split.test) == 20
+    again = split_sequences(sequences[::-1], 0.2, 0.3, seed=4)
+    assert {s.run for s in again.test} == sides[2]
+    assert any({s.run for s in split_sequences(sequences, 0.2, 0.3, seed=i).test} != sides[2] for i in range(5))
+    with pytest.raises(ForetailError, match="2 runs cannot fill"):
+        split_sequences(sequences[:2], 0.2, 0.3)
+    for validation, test in ((0.0, 0.5), (0.5, 0.5), (0.5, float("nan"))):
+        with pytest.raises(ForetailError, match="split fractions"):
+            split_sequences(sequences, validation, test)
