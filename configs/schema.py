@@ -584,6 +584,27 @@ class DemoConfig(Stage):
     size: str = setting("full", "what scenario and seeds are for", one_of=SIZES)
 
 
+@dataclass
+class ScheduleConfig(Stage):
+    """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
+
+    demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
+    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1)
+    k: int = setting(MISSING, "circuits per node and period, in n: the larger, the closer to the demand", at_least=1)
+    l: int = setting(1, "of these, circuits between every pair whatever the demand; k / l is the trust", at_least=1)  # noqa: E741
+    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    diagonal: str = setting(
+        "idle", "circuits of a node to itself: idle, as the theorems count, or left over", one_of=("idle", "reuse")
+    )
+    scale: bool = setting(False, "scale a demand beyond the hose model into it, instead of refusing it")
+    multi_hop: str = setting(
+        "auto", "compute the multi-hop throughput, a linear program; auto: up to 64 nodes", one_of=("auto", "yes", "no")
+    )
+    prediction: str | None = setting(
+        None, "file of the matrix to schedule for; null: `demand`, on which throughput is always taken"
+    )
+
+
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
@@ -591,6 +612,7 @@ STAGES: dict[str, type[Stage]] = {
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
     "demo": DemoConfig,
+    "schedule": ScheduleConfig,
 }
 
 

@@ -37,6 +37,10 @@ STAGE_EXAMPLES = {
         "foretail export model=models:/foretail-drop@candidate target=p4",
     ),
     "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
+    "schedule": (
+        "make a periodic schedule of circuits for a demand matrix, with its throughput",
+        "foretail schedule demand=demand.csv degree=4 k=3",
+    ),
 }
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143

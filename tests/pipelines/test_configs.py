@@ -19,7 +19,12 @@ from foretail.models.neural import MultilayerPerceptron
 from foretail.models.predictor import DropPredictor
 from foretail.pipelines.validation import typed
 
-MANDATORY = {"export": ["model=x"], "evaluate": ["model=x"], "distill": ["model=x"]}
+MANDATORY = {
+    "export": ["model=x"],
+    "evaluate": ["model=x"],
+    "distill": ["model=x"],
+    "schedule": ["demand=x", "degree=1", "k=1"],
+}
 
 
 def composed(stage: str, *overrides: str) -> DictConfig:

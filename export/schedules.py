@@ -1,0 +1,88 @@
+"""Schedules of circuits for other programs: each text is read back and compared before anyone gets it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+
+__all__ = ["PlannedSchedule", "read_json", "schedule_json"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedSchedule:
+    """A schedule, what it was made with, and its throughput.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    k, oblivious : int
+        The k and l of the thesis.
+    theta_single_hop : float
+        Throughput on the demand, not capped at 1, without the duty cycle.
+    theta_multi_hop : float or None
+        None when it was not computed.
+    """
+
+    schedule: Schedule
+    k: int
+    oblivious: int
+    theta_single_hop: float
+    theta_multi_hop: float | None
+
+
+def schedule_json(planned: PlannedSchedule) -> str:
+    """Return ``schedule.json``; ForetailError when it does not read back as the schedule.
+
+    ``matchings`` is [slot][uplink][src] = dst or -1; ``slots`` has per slot the list of [src, dst], by uplink and
+    source, parallel circuits repeated, no self loops.
+    """
+    schedule = planned.schedule
+    slots = []
+    for matchings in schedule.matchings:
+        uplink, sender = np.nonzero(matchings != IDLE)
+        slots.append(np.stack([sender, matchings[uplink, sender]], axis=1).tolist())
+    document = {
+        "n": schedule.nodes,
+        "degree": schedule.degree,
+        "k": planned.k,
+        "l": planned.oblivious,
+        "period_slots": schedule.period,
+        "theta_single_hop": planned.theta_single_hop,
+        "theta_multi_hop": planned.theta_multi_hop,
+        "matchings": schedule.matchings.tolist(),
+        "slots": slots,
+    }
+    text = json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
+    require_same(read_json(text), schedule, "schedule.json")
+    return text
+
+
+def read_json(text: str) -> Schedule:
+    """Return the schedule that ``schedule.json`` describes; ForetailError when it contradicts itself."""
+    try:
+        document = json.loads(text)
+        schedule = Schedule(np.array(document["matchings"]))
+        shape = (document["period_slots"], document["degree"], document["n"])
+        circuits = [np.array(slot, np.int64).reshape(-1, 2) for slot in document["slots"]]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ForetailError(f"a schedule cannot be read from JSON ({error}): let foretail schedule write it") from None
+    if schedule.matchings.shape != shape or len(circuits) != schedule.period:
+        raise ForetailError(f"a schedule in JSON says it has shape {shape}, which its matchings or slots have not")
+    nodes = schedule.nodes
+    for slot, (found, matchings) in enumerate(zip(circuits, schedule.matchings, strict=True)):
+        sender = np.nonzero(matchings != IDLE)[1]
+        listed = np.sort(found[:, 0] * nodes + found[:, 1])
+        if not np.array_equal(listed, np.sort(sender * nodes + matchings[matchings != IDLE])):
+            raise ForetailError(f"slot {slot} of a schedule in JSON lists other circuits than its matchings hold")
+    return schedule
+
+
+def require_same(found: Schedule, schedule: Schedule, what: str) -> None:
+    """Raise ForetailError unless both are one schedule."""
+    if not np.array_equal(found.matchings, schedule.matchings):
+        raise ForetailError(f"{what} does not read back as the schedule: report this as a bug")

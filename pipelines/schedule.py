@@ -1,0 +1,156 @@
+"""``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import hydra
+import numpy as np
+from omegaconf import DictConfig
+
+from foretail.configs.schema import ScheduleConfig, register
+from foretail.export.schedules import PlannedSchedule, schedule_json
+from foretail.features.demand_files import read_demand
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+from foretail.pipelines import cli, stage
+from foretail.pipelines.result import Table, write_atomically
+from foretail.sim_bridge.fabric.schedule import Schedule
+from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
+from foretail.sim_bridge.fabric.vermilion import Diagonal, consistency, robustness, single_hop_guarantee, vermilion
+
+register()
+
+MULTI_HOP_NODES = 64
+"""Beyond, the linear program takes minutes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleResult:
+    """A schedule and what it is worth.
+
+    Attributes
+    ----------
+    planned : the schedule and its throughput
+    single_hop_guarantee, multi_hop_guarantee : least throughput on a demand of the hose model that the theorems promise
+    edges_per_pair : fewest and most circuits of a pair of two nodes in a period
+    scaled_by : the demand was multiplied by this
+    predicted : it was made for a prediction, not for the demand
+    files : what was written
+    """
+
+    planned: PlannedSchedule
+    single_hop_guarantee: float
+    multi_hop_guarantee: float
+    edges_per_pair: tuple[int, int]
+    scaled_by: float
+    predicted: bool
+    files: tuple[Path, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        planned = self.planned
+        return {
+            "n": planned.schedule.nodes,
+            "degree": planned.schedule.degree,
+            "k": planned.k,
+            "l": planned.oblivious,
+            "period_slots": planned.schedule.period,
+            "theta_single_hop": planned.theta_single_hop,
+            "theta_multi_hop": planned.theta_multi_hop,
+            "single_hop_guarantee": self.single_hop_guarantee,
+            "multi_hop_guarantee": self.multi_hop_guarantee,
+            "edges_per_pair": self.edges_per_pair,
+            "scaled_by": self.scaled_by,
+            "predicted": self.predicted,
+            "files": self.files,
+        }
+
+    def tables(self) -> list[Table]:
+        """Throughput by routing, beside what is guaranteed."""
+        planned, (fewest, most) = self.planned, self.edges_per_pair
+        schedule = planned.schedule
+        notes = ["Throughput on the demand, not capped at 1, without the duty cycle: multiply it by the day's share."]
+        if self.predicted:
+            notes.append("Made for the prediction: the guarantee holds however wrong it is.")
+        if self.scaled_by != 1:
+            notes.append(f"The demand was scaled by {self.scaled_by:.4g} into the hose model first.")
+        if planned.theta_multi_hop is None:
+            notes.append("Multi-hop was not computed: multi_hop=yes does.")
+        notes.append(f"files: {', '.join(map(str, self.files))}")
+        return [
+            Table(
+                f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, k {planned.k}, l {planned.oblivious}",
+                ("routing", "theta", "guarantee", "period in slots", "edges per pair"),
+                tuple(
+                    (routing, theta, guarantee, schedule.period, f"{fewest} to {most}")
+                    for routing, theta, guarantee in (
+                        ("single-hop", planned.theta_single_hop, self.single_hop_guarantee),
+                        ("multi-hop", planned.theta_multi_hop, self.multi_hop_guarantee),
+                    )
+                ),
+                tuple(notes),
+            )
+        ]
+
+
+def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
+    """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write ``schedule.json`` to the run."""
+    given = read_demand(Path(config.demand))
+    demand = _in_hose(given, config)
+    predicted = demand if config.prediction is None else read_demand(Path(config.prediction))
+    if predicted.nodes != demand.nodes:
+        raise ForetailError(
+            f"{config.prediction} has {predicted.nodes} nodes and {config.demand} has {demand.nodes}: predict the "
+            "demand of the same nodes"
+        )
+    made = vermilion(predicted, config.degree, config.k, config.l, config.seed, cast(Diagonal, config.diagonal))
+    planned = PlannedSchedule(
+        made, config.k, config.l, single_hop(demand, made.capacity), _multi_hop(demand, made, config.multi_hop)
+    )
+    path = run_dir / "schedule.json"
+    write_atomically(path, schedule_json(planned))
+    pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
+    floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
+    trust = config.k / config.l
+    is_predicted = config.prediction is not None
+    return ScheduleResult(
+        planned,
+        floor if is_predicted else max(floor, single_hop_guarantee(config.k, config.l)),
+        robustness(trust) if is_predicted else consistency(trust),
+        (int(pairs.min()), int(pairs.max())),
+        demand.largest_sum / given.largest_sum,
+        is_predicted,
+        (path,),
+    )
+
+
+def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:
+    try:
+        demand.require_hose(config.degree)
+    except ForetailError as error:
+        if not config.scale:
+            raise ForetailError(f"in {config.demand}, {error} with scale=true") from None
+        return demand.scaled_to(config.degree)
+    return demand
+
+
+def _multi_hop(demand: DemandMatrix, made: Schedule, wanted: str) -> float | None:
+    if wanted == "no" or (wanted == "auto" and demand.nodes > MULTI_HOP_NODES):
+        return None
+    # the solver's tolerances are absolute: give it a saturated matrix
+    saturated = demand.scaled_to(made.degree)
+    return multi_hop(saturated, made.capacity).theta * made.degree / demand.largest_sum
+
+
+@hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="schedule")
+def main(cfg: DictConfig) -> None:
+    """Compose the settings and run the stage."""
+    stage.run(cfg, ScheduleConfig, schedule)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["schedule", *sys.argv[1:]]))
