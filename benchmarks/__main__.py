@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies
+from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies, schedule
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "export_c": export_c.main,
@@ -14,11 +14,12 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "ns3_speed": ns3_speed.main,
     "open_loop": open_loop.main,
     "policies": policies.main,
+    "schedule": schedule.main,
 }
 
 
-SIZED = ("export_p4",)
-"""Those that take a scenario of seconds with ``--size small``."""
+SIZED = ("export_p4", "schedule")
+"""Those that take seconds with ``--size small``."""
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,101 @@
+"""Seconds to make a schedule: Vermilion (k = 3), the same multigraph peeled, and Birkhoff-von Neumann, in one run.
+
+The demand is a random hose matrix. Vermilion is the whole of it: rounding, regularising and Euler splitting into k n
+matchings. The first peer rounds and regularises in the same way and then takes one matching at a time off the
+multigraph with Hopcroft and Karp's algorithm (scipy's, in C++), k n times. Birkhoff-von Neumann uses that algorithm
+too, on the demand itself. A peer is stopped after BUDGET_S seconds; its time and ratio are then lower bounds. Least of
+ROUNDS runs, taken in turn. Last, the linear program of multi-hop throughput on Vermilion's schedule, with its
+certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.sim_bridge.fabric.birkhoff import birkhoff_steps, matching_on, stuffed, whole
+from foretail.sim_bridge.fabric.matrices import random_hose
+from foretail.sim_bridge.fabric.throughput import multi_hop
+from foretail.sim_bridge.fabric.vermilion import emulated_edges, vermilion
+
+DEGREE = 4
+K = 3
+SIZES = {"small": (16, 64), "full": (64, 256, 1024)}
+LINEAR_PROGRAM = {"small": 16, "full": 64}
+ROUNDS = {16: 9, 64: 5, 256: 3, 1024: 1}
+BUDGET_S = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds, matchings made in them, and whether these are all."""
+
+    seconds: float
+    matchings: int
+    complete: bool
+
+    @property
+    def text(self) -> str:
+        bound = "" if self.complete else "> "
+        return f"{bound}{self.seconds:.4g} s ({self.matchings:,} matchings)"
+
+
+def main(size: str = "full") -> None:
+    """Print times and ratios for all sizes, then the linear program's."""
+    console = Console(width=140)
+    table = Table(title=f"One schedule, random hose demand, k = {K}, {DEGREE} uplinks")
+    for column in ("nodes", "Vermilion", "Hopcroft-Karp peeling", "ratio", "Birkhoff-von Neumann", "ratio"):
+        table.add_column(column, justify="right")
+    for nodes in SIZES[size]:
+        demand = random_hose(nodes, DEGREE)
+        rounds = [[_timed(make, demand) for make in (_vermilion, _peeling, _birkhoff)] for _ in range(ROUNDS[nodes])]
+        ours, *peers = (min(runs, key=lambda run: run.seconds) for runs in zip(*rounds, strict=True))
+        row = [str(nodes), ours.text]
+        for peer in peers:
+            row += [peer.text, f"{'' if peer.complete else '> '}{peer.seconds / ours.seconds:.1f}x"]
+        table.add_row(*row)
+    console.print(table)
+
+    nodes = LINEAR_PROGRAM[size]
+    demand = random_hose(nodes, DEGREE)
+    capacity = vermilion(demand, DEGREE, K).capacity
+    start = perf_counter()
+    theta = multi_hop(demand, capacity).theta
+    console.print(
+        f"multi-hop throughput of the schedule of {nodes} nodes: {theta:.4f} without the duty cycle, proved in "
+        f"{perf_counter() - start:.1f} s"
+    )
+
+
+def _timed(make: Callable[[DemandMatrix], Iterator[int]], demand: DemandMatrix) -> Run:
+    """Run until it is done or the budget is spent; `make` yields the number of matchings that it made each time."""
+    start, matchings = perf_counter(), 0
+    for made in make(demand):
+        matchings += made
+        if perf_counter() - start > BUDGET_S:
+            return Run(perf_counter() - start, matchings, complete=False)
+    return Run(perf_counter() - start, matchings, complete=True)
+
+
+def _vermilion(demand: DemandMatrix) -> Iterator[int]:
+    schedule = vermilion(demand, DEGREE, K)
+    yield schedule.period * schedule.degree
+
+
+def _peeling(demand: DemandMatrix) -> Iterator[int]:
+    left = emulated_edges(demand, K)
+    sender = np.arange(demand.nodes)
+    while left.any():
+        left[sender, matching_on(left > 0)] -= 1
+        yield 1
+
+
+def _birkhoff(demand: DemandMatrix) -> Iterator[int]:
+    for _ in birkhoff_steps(stuffed(whole(demand))):
+        yield 1
