@@ -1,0 +1,1 @@
+"""Predictors of the next demand matrix, from the matrices of the past, and their scores."""

@@ -1,0 +1,86 @@
+"""Demand predictors that repeat or average the past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from foretail.models.demand.predictor import DemandPredictor, FloatArray
+from foretail.models.predictor import Parameter
+
+__all__ = ["LastValue", "MovingAverage", "Seasonal"]
+
+
+class LastValue(DemandPredictor):
+    """The next matrix is the last one."""
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {}
+
+    def _fit(self, runs: list[FloatArray]) -> None: ...
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        last: FloatArray = history[-1]
+        return last
+
+
+class MovingAverage(DemandPredictor):
+    """The next matrix is the mean of the last ones.
+
+    Parameters
+    ----------
+    window : int
+        How many.
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {"window": Parameter(int, low=1, high=10**6)}
+
+    def __init__(self, window: int = 8) -> None:
+        self.window = window
+
+    def _fit(self, runs: list[FloatArray]) -> None: ...
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        mean: FloatArray = history[-self.window :].mean(axis=0)
+        return mean
+
+
+class Seasonal(DemandPredictor):
+    """The next matrix is that of one period ago, or the last one in a shorter history.
+
+    Parameters
+    ----------
+    period : int or None
+        In steps; None: the one of least squared error on the training runs, the shortest of equals.
+    longest : int
+        The longest period that is tried for None.
+
+    Attributes
+    ----------
+    period_ : int
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
+        "period": Parameter(int, low=1, high=10**6, optional=True),
+        "longest": Parameter(int, low=1, high=10**6),
+    }
+
+    def __init__(self, period: int | None = None, longest: int = 64) -> None:
+        self.period = period
+        self.longest = longest
+
+    def _fit(self, runs: list[FloatArray]) -> None:
+        longest = min(self.longest, max(map(len, runs)) // 2)
+        tried = range(1, max(longest, 1) + 1)
+        self.period_ = self.period or min(tried, key=lambda period: _mean_square(runs, period))
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        earlier: FloatArray = history[-self.period_ if len(history) >= self.period_ else -1]
+        return earlier
+
+
+def _mean_square(runs: list[FloatArray], period: int) -> float:
+    """Mean squared difference of all steps that are a period apart."""
+    differences = [((run[period:] - run[:-period]) ** 2).mean(axis=(1, 2)) for run in runs if len(run) > period]
+    return float(np.concatenate(differences).mean())

@@ -1,0 +1,106 @@
+"""The executable contract of demand predictors, in the manner of scikit-learn's ``check_estimator``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_sequences import DemandSequence
+from foretail.features.errors import ForetailError
+from foretail.models.demand.predictor import DemandPredictor
+
+__all__ = ["check_demand_predictor", "synthetic_sequences"]
+
+_DEGREE = 2
+
+
+def synthetic_sequences(runs: int, steps: int, nodes: int, seed: int) -> list[DemandSequence]:
+    """Return made-up runs, for tests and benchmarks only: three random sparse matrices in turn, with noise, some idle.
+
+    Parameters
+    ----------
+    runs, steps, nodes : int
+    seed : int
+        Same seed, same runs.
+    """
+    random = np.random.default_rng(seed)
+    found = []
+    for run in range(runs):
+        phases = random.random((3, nodes, nodes)) * (random.random((3, nodes, nodes)) < 0.5) * (1 - np.eye(nodes))
+        demand = phases[np.arange(steps) % 3] * random.uniform(0.5, 1.5, (steps, nodes, nodes))
+        found.append(DemandSequence(demand * (random.random((steps, 1, 1)) < 0.9), 1000, f"run {run}"))
+    return found
+
+
+def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -> None:
+    """Run the contract of :class:`DemandPredictor` on a class (built with its defaults) or an untrained instance.
+
+    Raises
+    ------
+    AssertionError
+        With the clause that does not hold.
+    """
+    fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    runs = synthetic_sequences(runs=4, steps=20, nodes=4, seed=7)
+    unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
+
+    parameters = fresh.parameters()
+    assert set(parameters) == set(fresh.parameter_constraints), "every constructor parameter must be declared"
+    for name, constraint in fresh.parameter_constraints.items():
+        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
+        broken = copy.deepcopy(fresh)
+        setattr(broken, name, object())
+        _refuses(partial(broken.fit, runs), f"fit must refuse a malformed {name}")
+    learned = [name for name in vars(fresh) if name.endswith("_")]
+    assert not learned, f"the constructor must only store parameters, not learn {learned}"
+    _refuses(lambda: fresh.predict(unseen, _DEGREE), "predict must refuse before fit")
+    _refuses(lambda: fresh.fit([]), "fit must refuse no sequences")
+    other = synthetic_sequences(runs=1, steps=20, nodes=5, seed=9)
+    _refuses(lambda: fresh.fit(runs + other), "fit must refuse sequences of different nodes")
+    single = [DemandSequence(run.demand[:1], 1000, run.run) for run in runs]
+    _refuses(lambda: fresh.fit(single), "fit must refuse sequences without a second step")
+    assert not hasattr(fresh, "nodes_"), "a refused fit must leave the predictor untrained"
+
+    trained = copy.deepcopy(fresh)
+    assert trained.fit(runs) is trained, "fit must return self"
+    assert trained.parameters() == parameters, "fit must not change parameters"
+    _refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
+    _refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
+    _refuses(lambda: trained.predict(-unseen, _DEGREE), "predict must refuse negative demand")
+    _refuses(lambda: trained.predict(unseen * np.nan, _DEGREE), "predict must refuse NaN")
+    _refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
+
+    before = unseen.copy()
+    found = _forecasts(trained, unseen)
+    assert np.array_equal(unseen, before), "predict must not change the history"
+    assert np.array_equal(found[::-1], _forecasts(trained, unseen, reverse=True)), "earlier predictions must not count"
+    cut = len(unseen) // 2
+    changed = np.concatenate([unseen[:cut], unseen[cut:][::-1] * 3])
+    assert np.array_equal(_forecasts(trained, changed)[:cut], found[:cut]), "what comes later must not count"
+    assert np.array_equal(_forecasts(copy.deepcopy(fresh).fit(runs), unseen), found), "same seed and runs, same model"
+    shorter = [DemandSequence(runs[0].demand[:2], 1000, "short")]
+    _forecasts(copy.deepcopy(fresh).fit(shorter), unseen)
+    _forecasts(copy.deepcopy(fresh).fit([DemandSequence(np.zeros((5, 4, 4)), 1000, "idle")]), 0 * unseen)
+
+
+def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False) -> np.ndarray:
+    """All predictions along a run, each checked: float64[steps, n, n]."""
+    found = []
+    for known in sorted(range(1, len(run) + 1), reverse=reverse):
+        matrix = trained.predict(run[:known], _DEGREE)
+        assert isinstance(matrix, DemandMatrix), "predict must return a demand matrix"
+        matrix.require_hose(_DEGREE)
+        found.append(matrix.demand)
+    return np.stack(found)
+
+
+def _refuses(action: Callable[[], object], clause: str) -> None:
+    try:
+        action()
+    except ForetailError:
+        return
+    raise AssertionError(clause)

@@ -1,0 +1,66 @@
+"""A demand predictor of few patterns: linear dynamics of the matrices' principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
+from foretail.models.demand.regression import ridge
+from foretail.models.predictor import Parameter
+
+__all__ = ["LowRank"]
+
+
+class LowRank(DemandPredictor):
+    """Whole matrices are sums of a few patterns, whose weights follow a linear recurrence.
+
+    Source: Schmid, *Dynamic mode decomposition of numerical and experimental data*, J. Fluid Mech. 656 (2010), with
+    the last steps instead of the last one.
+
+    Parameters
+    ----------
+    rank : int
+        Patterns; fewer where the training runs do not have as many.
+    window : int
+        Last steps that count.
+    penalty : float
+        On the squared weights of the recurrence, relative to the mean square of the patterns' weights.
+
+    Attributes
+    ----------
+    patterns_ : float64[rank, n * n]
+        Orthonormal.
+    weight_ : float64[window * rank + 1, rank]
+        Of the last weights, oldest step first, and the intercept.
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
+        "rank": Parameter(int, low=1, high=4096),
+        "window": Parameter(int, low=1, high=1024),
+        "penalty": Parameter(float, low=1e-12, high=1e6),
+    }
+
+    def __init__(self, rank: int = 8, window: int = 4, penalty: float = 1e-4) -> None:
+        self.rank = rank
+        self.window = window
+        self.penalty = penalty
+
+    def _fit(self, runs: list[FloatArray]) -> None:
+        flat = [run.reshape(len(run), -1) for run in runs]
+        together = np.concatenate(flat)
+        _, sizes, patterns = np.linalg.svd(together, full_matrices=False)
+        present = int(np.count_nonzero(sizes > sizes[0] * 1e-12))
+        self.patterns_ = patterns[: max(1, min(self.rank, present))]
+        weights = [run @ self.patterns_.T for run in flat]
+        past, following = examples(weights, self.window)
+        scale = np.sqrt((following**2).mean()) or 1.0
+        self.weight_ = ridge(past.reshape(len(past), -1) / scale, following / scale, self.penalty)
+        self.weight_[-1] *= scale
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        last = history[-self.window :].reshape(-1, history.shape[1] ** 2) @ self.patterns_.T
+        found = windows(last, self.window)[-1].ravel() @ self.weight_[:-1] + self.weight_[-1]
+        return np.asarray(found @ self.patterns_).reshape(history.shape[1:])

@@ -1,0 +1,136 @@
+"""The demand predictor interface: what a model must do to be trained on runs and to forecast the next matrix.
+
+A new predictor subclasses :class:`DemandPredictor`, declares its parameters, and passes
+``foretail.models.demand.contract.check_demand_predictor``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_sequences import DemandSequence
+from foretail.features.errors import ForetailError
+from foretail.models.demand.hose import into_hose
+from foretail.models.predictor import Parameter
+
+__all__ = ["DemandPredictor", "FloatArray", "examples", "windows"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class DemandPredictor(ABC):
+    """Predicts, from the demand matrices of the past intervals, that of the next.
+
+    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    underscore. A prediction depends on the history it is given and on nothing else, earlier predictions included.
+    Subclasses implement `_fit` and `_predict`, which receive checked input.
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]]
+    """One entry per constructor parameter."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor parameters by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def fit(self, sequences: Sequence[DemandSequence]) -> Self:
+        """Learn from whole runs.
+
+        Parameters
+        ----------
+        sequences : sequence of DemandSequence
+            At least one, all with the same nodes and interval.
+
+        Raises
+        ------
+        ForetailError
+            On a parameter outside its constraint, no sequences, sequences that differ in nodes or interval, or too
+            short ones.
+        """
+        for name, constraint in self.parameter_constraints.items():
+            value = getattr(self, name)
+            if not constraint.allows(value):
+                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+        if len({(sequence.nodes, sequence.interval_ns) for sequence in sequences}) != 1:
+            raise ForetailError(
+                f"the {len(sequences)} training sequences do not have one number of nodes and one interval: give at "
+                f"least one, all alike"
+            )
+        if max(map(len, sequences)) < 2:
+            raise ForetailError("no training sequence has a second step to predict: give longer runs")
+        self._fit([sequence.demand for sequence in sequences])
+        self.nodes_ = sequences[0].nodes
+        return self
+
+    def predict(self, history: FloatArray, degree: int, *, fill: bool = False, absent: float = 0.0) -> DemandMatrix:
+        """Return the next matrix, in the hose model.
+
+        Parameters
+        ----------
+        history : float64[steps, n, n]
+            At least one matrix, oldest first, of the nodes of the training; more than a predictor looks at are fine,
+            and so are fewer.
+        degree, fill, absent :
+            As :func:`foretail.models.demand.hose.into_hose`.
+
+        Raises
+        ------
+        ForetailError
+            Before `fit`, or on another history or numbers out of range.
+        """
+        if not hasattr(self, "nodes_"):
+            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
+        past = DemandSequence(history, 1, "history")
+        if past.nodes != self.nodes_:
+            raise ForetailError(f"the history has {past.nodes} nodes, the training had {self.nodes_}: give those")
+        found = np.maximum(self._predict(past.demand), 0.0)
+        return into_hose(found * (1 - np.eye(self.nodes_)), degree, fill=fill, absent=absent)
+
+    @abstractmethod
+    def _fit(self, runs: list[FloatArray]) -> None: ...
+
+    @abstractmethod
+    def _predict(self, history: FloatArray) -> FloatArray: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+def windows(run: FloatArray, length: int) -> FloatArray:
+    """Return what was known before every step but the first, and after the last.
+
+    Parameters
+    ----------
+    run : float64[steps, ...]
+    length : int
+        Of a window, at least 1; before the first step its value is repeated.
+
+    Returns
+    -------
+    float64[steps, length, ...]
+        Entry t holds the last `length` steps up to and with t, oldest first.
+    """
+    known = np.concatenate([np.repeat(run[:1], length - 1, axis=0), run])
+    return np.stack([known[lag : lag + len(run)] for lag in range(length)], axis=1)
+
+
+def examples(runs: Sequence[FloatArray], length: int) -> tuple[FloatArray, FloatArray]:
+    """Return windows of training runs and what followed each.
+
+    Windows that reach back before the first step of a run are left out, but for one in runs that are too short.
+
+    Returns
+    -------
+    past : float64[rows, length, ...]
+    following : float64[rows, ...]
+    """
+    first = [max(0, min(length - 1, len(run) - 2)) for run in runs]
+    past = [windows(run, length)[start:-1] for start, run in zip(first, runs, strict=True)]
+    return np.concatenate(past), np.concatenate([run[start + 1 :] for start, run in zip(first, runs, strict=True)])

@@ -1,0 +1,318 @@
+"""Demand predictors: their contract, what each must predict exactly, the projection into the hose model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_sequences import DemandSequence
+from foretail.features.errors import ForetailError
+from foretail.models.demand.attention import HistoryAttention
+from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
+from foretail.models.demand.contract import check_demand_predictor, synthetic_sequences
+from foretail.models.demand.hose import into_hose
+from foretail.models.demand.low_rank import LowRank
+from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, ridge
+from foretail.sim_bridge.fabric.sequences import JOBS, repeated
+
+NODES, DEGREE = 5, 100
+OFF = ~np.eye(NODES, dtype=bool)
+EXACT = 1e-12
+
+PREDICTORS: list[DemandPredictor] = [
+    LastValue(),
+    MovingAverage(),
+    Seasonal(),
+    Seasonal(period=3),
+    LinearEntries(),
+    LinearEntries(window=2, shared=True),
+    BoostedEntries(trees=5),
+    LowRank(),
+    LowRank(rank=2, window=1),
+    HistoryAttention(steps=20),
+]
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS, ids=repr)
+def test_every_predictor_keeps_the_contract(predictor: DemandPredictor) -> None:
+    check_demand_predictor(predictor)
+
+
+@pytest.mark.parametrize("predictor", [LastValue, MovingAverage, Seasonal, LinearEntries, LowRank])
+def test_the_defaults_keep_the_contract(predictor: type[DemandPredictor]) -> None:
+    check_demand_predictor(predictor)
+
+
+class _Undeclared(MovingAverage):
+    parameter_constraints = {}  # noqa: RUF012
+
+
+class _LearnsInConstructor(MovingAverage):
+    def __init__(self, window: int = 8) -> None:
+        super().__init__(window)
+        self.learned_ = 1
+
+
+class _Remembers(LastValue):
+    def _fit(self, runs: list[FloatArray]) -> None:
+        self.seen = 0
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        self.seen += 1
+        return super()._predict(history) * (1 + self.seen)
+
+
+class _ForgetsItsSeed(LastValue):
+    def _fit(self, runs: list[FloatArray]) -> None:
+        self.factor = np.random.default_rng().random()
+
+    def _predict(self, history: FloatArray) -> FloatArray:
+        return super()._predict(history) * self.factor
+
+
+class _LeavesTheHose(LastValue):
+    def predict(self, history: FloatArray, degree: int, **options: Any) -> DemandMatrix:
+        return DemandMatrix(super().predict(history, degree, **options).demand * 10)
+
+
+@pytest.mark.parametrize(
+    ("broken", "clause"),
+    [
+        (_Undeclared, "must be declared"),
+        (_LearnsInConstructor, "only store"),
+        (_Remembers, "earlier predictions"),
+        (_ForgetsItsSeed, "same model"),
+    ],
+)
+def test_the_contract_names_what_is_broken(broken: type[DemandPredictor], clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        check_demand_predictor(broken)
+
+
+def test_the_contract_refuses_predictions_outside_the_hose_model() -> None:
+    with pytest.raises(ForetailError, match="hose model"):
+        check_demand_predictor(_LeavesTheHose)
+
+
+def runs_of(demand: NDArray[np.float64]) -> list[DemandSequence]:
+    return [DemandSequence(demand, 1000, "a")]
+
+
+def constant() -> NDArray[np.float64]:
+    matrix = np.random.default_rng(1).random((NODES, NODES)) * OFF
+    return np.repeat(matrix[np.newaxis], 20, axis=0)
+
+
+def periodic(steps: int = 24) -> NDArray[np.float64]:
+    matrices = np.random.default_rng(2).random((3, NODES, NODES)) * OFF
+    return matrices[np.arange(steps) % 3]
+
+
+def linear() -> NDArray[np.float64]:
+    """Every pair grows by a step of its own: x(t + 1) = 2 x(t) - x(t - 1)."""
+    random = np.random.default_rng(3)
+    growth = random.uniform(0.01, 0.1, (NODES, NODES)) * OFF
+    return growth * np.arange(30)[:, np.newaxis, np.newaxis] + random.random((NODES, NODES)) * OFF
+
+
+EXACT_LINEAR = [LinearEntries(2, EXACT), LinearEntries(2, EXACT, shared=True), LowRank(2, 2, EXACT)]
+EXACT_PERIODIC = [
+    Seasonal(),
+    LinearEntries(3, EXACT),
+    LinearEntries(3, EXACT, shared=True),
+    LowRank(3, 1, EXACT),
+    LowRank(3, 3, EXACT),
+]
+
+
+@pytest.mark.parametrize(
+    "predictor", [LastValue(), MovingAverage(), HistoryAttention(steps=1), *EXACT_PERIODIC, *EXACT_LINEAR], ids=repr
+)
+def test_constant_demand_is_predicted(predictor: DemandPredictor) -> None:
+    predictor.fit(runs_of(constant()))
+    for known in (1, 2, 20):
+        assert np.allclose(predictor.predict(constant()[:known], DEGREE).demand, constant()[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("predictor", EXACT_PERIODIC, ids=repr)
+def test_periodic_demand_is_predicted(predictor: DemandPredictor) -> None:
+    predictor.fit(runs_of(periodic()))
+    run = periodic(30)
+    for known in range(3, 30):
+        assert np.allclose(predictor.predict(run[:known], DEGREE).demand, run[known], atol=1e-6)
+
+
+@pytest.mark.parametrize("predictor", EXACT_LINEAR, ids=repr)
+def test_linear_demand_is_predicted_beyond_the_training(predictor: DemandPredictor) -> None:
+    run = linear()
+    predictor.fit(runs_of(run[:20]))
+    for known in range(2, 30):
+        assert np.allclose(predictor.predict(run[:known], DEGREE).demand, run[known], atol=1e-4)
+
+
+def test_trees_learn_a_period() -> None:
+    predictor = BoostedEntries(window=3, trees=200, depth=6).fit(runs_of(periodic()))
+    run = periodic(30)
+    for known in range(3, 30):
+        assert np.allclose(predictor.predict(run[:known], DEGREE).demand, run[known], atol=0.02)
+
+
+def test_attention_learns_to_recognise_phases_on_other_places() -> None:
+    phases = JOBS["hybrid_parallel"](NODES, 1, 1)
+    *train, test = [repeated(phases, 36, 1000, f"run {i}", i, placed_at_random=True, noise=0.05) for i in range(4)]
+    attention, last = HistoryAttention(window=3).fit(train), LastValue().fit(train)
+    error = [
+        np.abs(np.stack([p.predict(test.demand[:t], 1).demand - test.demand[t] for t in range(18, 36)])).sum()
+        for p in (attention, last)
+    ]
+    assert error[0] < 0.3 * error[1]
+
+
+def test_attention_does_not_depend_on_the_names_of_nodes() -> None:
+    run = synthetic_sequences(1, 15, NODES, 5)[0].demand
+    place = np.random.default_rng(1).permutation(NODES)
+    predictor = HistoryAttention(steps=20).fit(synthetic_sequences(2, 15, NODES, 6))
+    renamed = predictor.predict(run[:, place][:, :, place], 2).demand
+    assert np.allclose(renamed, predictor.predict(run, 2).demand[place][:, place], atol=1e-6)
+
+
+def test_training_leaves_torch_as_it_was() -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.manual_seed(99)
+        before = torch.random.get_rng_state()
+        HistoryAttention(steps=3).fit(synthetic_sequences(2, 9, NODES, 6))
+        assert torch.equal(torch.random.get_rng_state(), before)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_another_seed_gives_another_model() -> None:
+    train, run = synthetic_sequences(3, 20, NODES, 6), synthetic_sequences(1, 20, NODES, 7)[0].demand
+    first, second = (HistoryAttention(steps=20, seed=seed).fit(train).predict(run, 2).demand for seed in (1, 2))
+    assert not np.array_equal(first, second)
+
+
+def test_the_period_is_the_shortest_of_the_best() -> None:
+    assert Seasonal().fit(runs_of(periodic())).period_ == 3
+    assert Seasonal(longest=2).fit(runs_of(periodic())).period_ <= 2
+    assert Seasonal(period=5).fit(runs_of(periodic())).period_ == 5
+    assert Seasonal().fit(runs_of(constant())).period_ == 1
+
+
+def test_windows_repeat_the_first_step_and_examples_leave_those_out() -> None:
+    run = np.arange(4.0)
+    assert windows(run, 3).tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]
+    past, following = examples([run, np.array([7.0, 8.0]), np.array([9.0])], 3)
+    assert past.tolist() == [[0, 1, 2], [7, 7, 7]]
+    assert following.tolist() == [3, 8]
+
+
+def test_ridge_shrinks_weights_but_not_the_level() -> None:
+    inputs = np.random.default_rng(1).random((200, 2))
+    outputs = (inputs @ np.array([3.0, -1.0]) + 5)[:, np.newaxis]
+    assert np.allclose(ridge(inputs, outputs, EXACT)[:, 0], [3, -1, 5], atol=1e-6)
+    heavy = ridge(inputs, outputs, 1e6)[:, 0]
+    assert np.allclose(heavy, [0, 0, outputs.mean()], atol=1e-4)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> NDArray[np.float64]:
+    nodes = draw(st.integers(2, 6))
+    values = st.sampled_from([0.0, 0.0, 1.0]) | st.floats(1e-9, 1e9)
+    demand = draw(hnp.arrays(np.float64, (nodes, nodes), elements=values))
+    np.fill_diagonal(demand, 0)
+    return demand
+
+
+@settings(max_examples=150, deadline=None)
+@given(matrices(), st.integers(1, 8), st.booleans())
+def test_the_projection_is_in_the_hose_model_and_keeps_absent_pairs_absent(
+    demand: NDArray[np.float64], degree: int, fill: bool
+) -> None:
+    found = into_hose(demand, degree, fill=fill)
+    found.require_hose(degree)
+    assert np.array_equal(found.demand > 0, demand > 0) or fill  # sweeps may drive what cannot stay towards zero
+    assert not np.any((found.demand > 0) & (demand == 0))
+    if not fill:
+        assert np.all(found.demand <= demand)
+        assert np.allclose(into_hose(found.demand, degree).demand, found.demand, rtol=1e-12)
+        if DemandMatrix(demand).largest_sum <= degree:
+            assert np.array_equal(found.demand, demand)
+
+
+@settings(max_examples=50, deadline=None)
+@given(matrices(), st.floats(1e-3, 1))
+def test_absent_pairs_are_raised_when_asked(demand: NDArray[np.float64], absent: float) -> None:
+    found = into_hose(demand, 2, absent=absent)
+    found.require_hose(2)
+    assert np.all(found.demand[~np.eye(len(demand), dtype=bool)] > 0)
+
+
+def test_filling_balances_where_that_is_possible() -> None:
+    demand = np.random.default_rng(1).uniform(0.1, 1, (NODES, NODES)) * OFF
+    found = into_hose(demand, 3, fill=True).demand
+    assert np.allclose(found.sum(axis=0), 3)
+    assert np.allclose(found.sum(axis=1), 3)
+    assert not into_hose(np.zeros((3, 3)), 3, fill=True).demand.any()
+
+
+def test_predictions_pass_the_projection() -> None:
+    predictor = LastValue().fit(runs_of(constant()))
+    sparse = constant()
+    sparse[:, 0, 1] = 0
+    assert predictor.predict(sparse, 1).largest_sum <= 1 + 1e-9
+    assert predictor.predict(sparse, 1).demand[0, 1] == 0
+    assert predictor.predict(sparse, 1, absent=0.1).demand[0, 1] > 0
+    assert np.allclose(predictor.predict(sparse, 4, fill=True).demand.sum(axis=1), 4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("degree", "absent"), [(0, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf"))])
+def test_other_projections_are_refused(degree: int, absent: float) -> None:
+    with pytest.raises(ForetailError, match="give at least 1 uplink"):
+        into_hose(constant()[0], degree, absent=absent)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "says"),
+    [
+        (MovingAverage(window=0), r"predictor\.window is 0"),
+        (Seasonal(period=0), r"predictor\.period is 0: set it to an integer >= 1 .*or null"),
+        (LinearEntries(penalty=0), r"predictor\.penalty is 0"),
+        (BoostedEntries(trees=0), r"predictor\.trees"),
+        (LowRank(rank=1.5), r"predictor\.rank"),  # type: ignore[arg-type]
+        (HistoryAttention(learning_rate=0), r"predictor\.learning_rate"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(predictor: DemandPredictor, says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        predictor.fit(runs_of(constant()))
+
+
+def test_other_intervals_are_refused() -> None:
+    with pytest.raises(ForetailError, match="one interval"):
+        LastValue().fit([*runs_of(constant()), DemandSequence(constant(), 2000, "b")])
+
+
+@pytest.mark.parametrize(
+    ("package", "predictor", "extra"),
+    [("torch", HistoryAttention(), "nn"), ("xgboost", BoostedEntries(), "xgboost")],
+)
+def test_a_missing_package_is_named(
+    package: str, predictor: DemandPredictor, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ForetailError, match=rf"package {package}: install it with pip install 'foretail\[{extra}\]'"):
+        predictor.fit(runs_of(constant()))
