@@ -48,7 +48,7 @@ class DemandSequence:
     run: str
 
     def __post_init__(self) -> None:
-        demand = np.array(self.demand, np.float64)
+        demand = np.array(self.demand, np.float64, order="C")
         if demand.ndim != 3 or len(demand) == 0:
             raise ForetailError(f"a demand sequence has shape {demand.shape}: give one n x n matrix for each interval")
         if self.interval_ns <= 0:

@@ -49,4 +49,4 @@ def into_hose(matrix: npt.NDArray[np.float64], degree: int, *, fill: bool = Fals
             demand = degree * (demand / np.where(sums > 0, sums, 1.0))
     for axis in (1, 0):  # lowering columns raises no row again
         demand = demand / np.maximum(1.0, demand.sum(axis=axis, keepdims=True) / degree)
-    return DemandMatrix(demand)
+    return DemandMatrix(np.ascontiguousarray(demand))

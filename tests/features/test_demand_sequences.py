@@ -138,3 +138,8 @@ def test_a_split_never_parts_a_run() -> None:
     for validation, test in ((0.0, 0.5), (0.5, 0.5), (0.5, float("nan"))):
         with pytest.raises(ForetailError, match="split fractions"):
             split_sequences(sequences, validation, test)
+
+
+def test_matrices_lie_in_rows_whatever_they_came_from() -> None:
+    turned = np.arange(8.0).reshape(2, 2, 2).T * (1 - np.eye(2))
+    assert all(matrix.flags.c_contiguous for matrix in DemandSequence(turned.transpose(0, 2, 1), 1, "a").demand)

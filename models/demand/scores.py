@@ -1,0 +1,233 @@
+"""Scores of demand predictions: how wrong the matrices are, and what their schedules lose.
+
+Of a matrix only the shape counts for a schedule, so a small error may cost much and a large one nothing: what matters
+is the throughput that the schedule of the prediction has on the true matrix, relative to that of the true matrix's own
+schedule (Vermilion, thesis chapter 9). Throughputs are without the duty cycle and not capped at 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_sequences import DemandSequence, SequenceSplit
+from foretail.features.errors import ForetailError
+from foretail.models.demand.predictor import DemandPredictor, FloatArray
+from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
+from foretail.sim_bridge.fabric.vermilion import vermilion
+
+__all__ = [
+    "ROUTINGS",
+    "Evaluation",
+    "MatrixError",
+    "ScheduleScore",
+    "Score",
+    "choose_trust",
+    "evaluate",
+    "forecasts",
+    "matrix_error",
+    "score",
+]
+
+ROUTINGS: Mapping[str, Callable[[DemandMatrix, FloatArray], float]] = {
+    "single_hop": single_hop,
+    "multi_hop": lambda demand, capacity: multi_hop(demand, capacity).theta,
+}
+"""Throughput of a capacity matrix on a demand matrix, by routing."""
+
+
+@dataclass(frozen=True)
+class MatrixError:
+    """How wrong predicted matrices are.
+
+    Attributes
+    ----------
+    relative : float
+        Sum of all absolute errors over the sum of all demand.
+    shape : float
+        Mean over the steps with demand of half the absolute differences between the shares of all demand that the
+        pairs have, in [0, 1]; 1 where nothing is predicted.
+    """
+
+    relative: float
+    shape: float
+
+
+@dataclass(frozen=True)
+class ScheduleScore:
+    """Throughput of schedules from predictions, on the true matrices, with one trust and routing.
+
+    Attributes
+    ----------
+    predicted, true : float
+        Mean throughput of the schedules of the predicted and of the true matrices.
+    ratio, least_ratio : float
+        Mean and minimum over the steps of predicted over true.
+    """
+
+    predicted: float
+    true: float
+    ratio: float
+    least_ratio: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a predictor does on some runs.
+
+    Attributes
+    ----------
+    steps, idle_steps : int
+        Scored, and left out because they have no demand to schedule.
+    error : MatrixError
+    schedules : mapping from (routing, trust) to ScheduleScore
+    """
+
+    steps: int
+    idle_steps: int
+    error: MatrixError
+    schedules: Mapping[tuple[str, int], ScheduleScore]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A predictor with the trust that was best on the validation runs, and its scores there and on the test runs."""
+
+    routing: str
+    trust: int
+    validation: Score
+    test: Score
+
+
+def forecasts(predictor: DemandPredictor, sequence: DemandSequence, degree: int, warm_up: int = 1) -> FloatArray:
+    """Return the prediction of every step from `warm_up` on, from the steps before it: float64[steps, n, n]."""
+    if not 1 <= warm_up < len(sequence):
+        raise ForetailError(f"run {sequence.run} has {len(sequence)} steps: choose 1 <= warm_up < {len(sequence)}")
+    return np.stack([predictor.predict(sequence.demand[:t], degree).demand for t in range(warm_up, len(sequence))])
+
+
+def matrix_error(true: FloatArray, predicted: FloatArray) -> MatrixError:
+    """Compare float64[steps, n, n] with the same; ForetailError when the shapes differ or no step has demand."""
+    if true.shape != predicted.shape:
+        raise ForetailError(f"true demand has shape {true.shape}, predicted {predicted.shape}: predict every step")
+    total = true.sum(axis=(1, 2))
+    busy = total > 0
+    if not busy.any():
+        raise ForetailError("no scored step has demand: there is nothing to schedule for")
+    claimed = predicted.sum(axis=(1, 2))[busy]
+    shares = predicted[busy] / np.where(claimed > 0, claimed, 1.0)[:, np.newaxis, np.newaxis]
+    differences = np.abs(shares - true[busy] / total[busy, np.newaxis, np.newaxis]).sum(axis=(1, 2)) / 2
+    return MatrixError(
+        relative=float(np.abs(predicted - true).sum() / total.sum()),
+        shape=float(np.where(claimed > 0, differences, 1.0).mean()),
+    )
+
+
+def score(
+    predictor: DemandPredictor,
+    sequences: Sequence[DemandSequence],
+    degree: int,
+    trusts: Sequence[int],
+    *,
+    routings: Sequence[str] = ("single_hop", "multi_hop"),
+    warm_up: int = 1,
+    seed: int = 1,
+) -> Score:
+    """Predict every step of whole runs, schedule with each trust, and compare on the true matrices.
+
+    A prediction of no demand at all gets the oblivious schedule, with every pair alike.
+
+    Parameters
+    ----------
+    predictor : DemandPredictor
+        Trained.
+    sequences : sequence of DemandSequence
+        Runs that it was not trained on.
+    degree : int
+        Uplinks of a node.
+    trusts : sequence of int
+        Values of Vermilion's k, with l = 1; at least one.
+    routings : sequence of str
+        Of :data:`ROUTINGS`.
+    warm_up : int
+        First step to predict, at least 1.
+    seed : int
+        Of the circuits that Vermilion leaves to chance.
+
+    Raises
+    ------
+    ForetailError
+        On runs that are too short or without demand, or where Vermilion refuses k and the degree.
+    """
+    if not sequences or not trusts or not routings or not set(routings) <= set(ROUTINGS):
+        raise ForetailError(
+            f"{len(sequences)} runs, trusts {tuple(trusts)} and routings {tuple(routings)} give no score: give one or "
+            f"more of each, routings of {', '.join(ROUTINGS)}"
+        )
+    predicted = np.concatenate([forecasts(predictor, sequence, degree, warm_up) for sequence in sequences])
+    true = np.concatenate([sequence.demand[warm_up:] for sequence in sequences])
+    error = matrix_error(true, predicted)
+    busy = np.flatnonzero(true.any(axis=(1, 2)))
+    schedules = {}
+    for trust in trusts:
+        pairs: dict[str, list[tuple[float, float]]] = {routing: [] for routing in routings}
+        for step in busy:
+            wanted = DemandMatrix(true[step])
+            capacities = [_capacity(DemandMatrix(m[step]), degree, trust, seed) for m in (predicted, true)]
+            for routing, found in pairs.items():
+                of_predicted, of_true = (ROUTINGS[routing](wanted, capacity) for capacity in capacities)
+                found.append((of_predicted, of_true))
+        for routing, found in pairs.items():
+            theta = np.array(found)
+            ratio = theta[:, 0] / theta[:, 1]
+            of_predicted, of_true = theta.mean(axis=0).tolist()
+            schedules[routing, trust] = ScheduleScore(of_predicted, of_true, float(ratio.mean()), float(ratio.min()))
+    return Score(len(busy), len(true) - len(busy), error, schedules)
+
+
+def choose_trust(validation: Score, routing: str) -> int:
+    """Return the trust of the highest mean throughput of the predictions' schedules, the least of equals."""
+    found = {trust: result.predicted for (of, trust), result in validation.schedules.items() if of == routing}
+    if not found:
+        raise ForetailError(f"the validation score has no throughput with routing {routing!r}: score it first")
+    return min(found, key=lambda trust: (-found[trust], trust))
+
+
+def evaluate(
+    predictor: DemandPredictor,
+    split: SequenceSplit,
+    degree: int,
+    trusts: Sequence[int],
+    *,
+    routing: str = "multi_hop",
+    warm_up: int = 1,
+    seed: int = 1,
+) -> Evaluation:
+    """Train on the training runs, choose the trust on the validation runs, and score it on the test runs.
+
+    Parameters
+    ----------
+    predictor : DemandPredictor
+        It is trained here.
+    split : SequenceSplit
+    trusts : sequence of int
+        To choose from; the test runs see the chosen one only.
+    routing : str
+        Of the throughput that counts.
+    degree, warm_up, seed :
+        As :func:`score`.
+    """
+    predictor.fit(split.train)
+    validation = score(predictor, split.validation, degree, trusts, routings=[routing], warm_up=warm_up, seed=seed)
+    trust = choose_trust(validation, routing)
+    test = score(predictor, split.test, degree, [trust], routings=[routing], warm_up=warm_up, seed=seed)
+    return Evaluation(routing, trust, validation, test)
+
+
+def _capacity(demand: DemandMatrix, degree: int, trust: int, seed: int) -> FloatArray:
+    """Capacities of Vermilion's schedule, of the oblivious one for a zero matrix."""
+    oblivious = 1 if demand.largest_sum > 0 else trust
+    return vermilion(demand, degree, trust, oblivious, seed).capacity

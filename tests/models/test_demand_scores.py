@@ -1,0 +1,169 @@
+"""Scores of demand predictions: matrix errors, throughput of their schedules, the choice of trust."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_sequences import DemandSequence, SequenceSplit, split_sequences
+from foretail.features.errors import ForetailError
+from foretail.models.demand.attention import HistoryAttention
+from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
+from foretail.models.demand.low_rank import LowRank
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.scores import (
+    MatrixError,
+    ScheduleScore,
+    Score,
+    choose_trust,
+    evaluate,
+    forecasts,
+    matrix_error,
+    score,
+)
+from foretail.sim_bridge.fabric.matrices import permutation, ring
+from foretail.sim_bridge.fabric.sequences import JOBS, Phase, repeated
+from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
+from foretail.sim_bridge.fabric.vermilion import robustness, single_hop_guarantee, vermilion
+
+NODES, DEGREE, TRUSTS = 6, 2, (2, 3, 5)
+
+
+def job(run: str, seed: int, steps: int = 12, noise: float = 0.0) -> DemandSequence:
+    return repeated(
+        JOBS["hybrid_parallel"](NODES, DEGREE, 1), steps, 1000, run, seed, placed_at_random=True, noise=noise
+    )
+
+
+def test_errors_by_hand() -> None:
+    true = np.array([[[0.0, 2], [2, 0]], [[0, 4], [0, 0]], [[0, 0], [0, 0]]])
+    predicted = np.array([[[0.0, 1], [1, 0]], [[0, 2], [2, 0]], [[0, 1], [0, 0]]])
+    # 1 + 1 wrong of 4, 2 + 2 of 4, 1 of 0; the first has the right shares, the second half of them
+    assert matrix_error(true, predicted) == MatrixError(relative=7 / 8, shape=0.25)
+    assert matrix_error(true, true) == MatrixError(0.0, 0.0)
+    assert matrix_error(true, 0 * true) == MatrixError(1.0, 1.0)
+    with pytest.raises(ForetailError, match="no scored step has demand"):
+        matrix_error(0 * true, predicted)
+    with pytest.raises(ForetailError, match="predict every step"):
+        matrix_error(true, predicted[1:])
+
+
+def test_a_perfect_prediction_loses_nothing() -> None:
+    found = score(Seasonal(period=6).fit([job("a", 1)]), [job("b", 2)], DEGREE, TRUSTS, warm_up=6)
+    assert (found.steps, found.idle_steps) == (6, 0)
+    assert found.error.relative < 1e-12
+    assert set(found.schedules) == {(routing, k) for routing in ("single_hop", "multi_hop") for k in TRUSTS}
+    for (routing, trust), result in found.schedules.items():
+        assert result.ratio == result.least_ratio == 1
+        assert result.predicted == result.true
+        if routing == "single_hop":
+            assert result.true >= single_hop_guarantee(trust)
+
+
+def test_a_wrong_prediction_costs_what_its_schedule_cannot_carry() -> None:
+    first, second = ring(NODES, DEGREE), permutation(NODES, DEGREE, seed=3)
+    sequence = repeated([Phase(first), Phase(second)], 3, 1000, "a")
+    found = score(LastValue().fit([sequence]), [sequence], DEGREE, [4])
+    for routing, theta in (("single_hop", single_hop), ("multi_hop", lambda d, c: multi_hop(d, c).theta)):
+        ours = [theta(m, vermilion(p, DEGREE, 4).capacity) for p, m in ((first, second), (second, first))]
+        theirs = [theta(m, vermilion(m, DEGREE, 4).capacity) for m in (second, first)]
+        ratios = np.divide(ours, theirs)
+        expected = ScheduleScore(*(float(x) for x in (np.mean(ours), np.mean(theirs), ratios.mean(), ratios.min())))
+        got = found.schedules[routing, 4]
+        assert np.allclose(list(vars(got).values()), list(vars(expected).values()))
+    single, multi = found.schedules["single_hop", 4], found.schedules["multi_hop", 4]
+    assert single.ratio < 0.5
+    assert single.predicted <= multi.predicted
+    assert multi.least_ratio * multi.true >= robustness(4) - 1e-9
+
+
+def test_idle_steps_are_not_scored_and_idle_predictions_are_oblivious() -> None:
+    busy = ring(NODES, DEGREE).demand
+    sequence = DemandSequence(np.stack([busy, 0 * busy, busy, busy]), 1000, "a")
+    found = score(LastValue().fit([sequence]), [sequence], DEGREE, [3])
+    assert (found.steps, found.idle_steps) == (2, 1)
+    own = vermilion(DemandMatrix(busy), DEGREE, 3).capacity
+    oblivious = np.full((NODES, NODES), DEGREE / NODES) * (1 - np.eye(NODES))
+    wanted = DemandMatrix(busy)
+    expected = (single_hop(wanted, oblivious) + single_hop(wanted, own)) / 2
+    assert found.schedules["single_hop", 3].predicted == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [
+        LastValue(),
+        MovingAverage(3),
+        Seasonal(),
+        LinearEntries(3),
+        LowRank(),
+        BoostedEntries(trees=5),
+        HistoryAttention(steps=20),
+    ],
+    ids=lambda p: type(p).__name__,
+)
+def test_forecasts_do_not_see_the_future(predictor: DemandPredictor) -> None:
+    predictor.fit([job("a", 1, noise=0.2)])
+    run = job("b", 2, steps=24, noise=0.2)
+    before = forecasts(predictor, run, DEGREE, warm_up=2)
+    assert before.shape == (22, NODES, NODES)
+    for changed_from in (3, 7, 16):
+        later: NDArray[np.float64] = np.array(run.demand)
+        later[changed_from:] = later[changed_from:, ::-1, ::-1] * 2
+        after = forecasts(predictor, replace(run, demand=later), DEGREE, warm_up=2)
+        known = changed_from + 1 - 2  # the first changed step is itself still predicted from unchanged ones
+        assert np.array_equal(after[:known], before[:known])
+        assert not np.array_equal(after[known:], before[known:])
+
+
+def test_the_trust_is_chosen_without_the_test_runs() -> None:
+    sequences = [job(f"run {i}", i, 8, noise=0.5) for i in range(6)]
+    split = split_sequences(sequences, 0.2, 0.2, seed=1)
+    found = evaluate(LastValue(), split, DEGREE, TRUSTS, routing="single_hop")
+    by_trust = {k: found.validation.schedules["single_hop", k].predicted for k in TRUSTS}
+    assert by_trust[found.trust] == max(by_trust.values())
+    assert list(found.test.schedules) == [("single_hop", found.trust)]
+    easy = tuple(repeated([Phase(ring(NODES, DEGREE))], 8, 1000, s.run) for s in split.test)
+    again = evaluate(LastValue(), replace(split, test=easy), DEGREE, TRUSTS, routing="single_hop")
+    assert (again.trust, again.validation) == (found.trust, found.validation)
+    assert again.test != found.test
+
+
+def test_steady_demand_is_trusted_and_erratic_demand_is_not() -> None:
+    steady = [repeated([Phase(ring(NODES, DEGREE))], 4, 1000, f"run {i}") for i in range(3)]
+    phases = [Phase(permutation(NODES, DEGREE, seed)) for seed in range(1, 7)]
+    erratic = [repeated(phases, 6, 1000, f"run {i}", i, placed_at_random=True) for i in range(3)]
+    trusts = [
+        evaluate(LastValue(), SequenceSplit(*((s,) for s in runs)), DEGREE, (1, 3, 8), routing="single_hop").trust
+        for runs in (steady, erratic)
+    ]
+    assert trusts == [8, 1]
+
+
+def test_equal_throughput_prefers_less_trust() -> None:
+    schedules = {("multi_hop", k): ScheduleScore(0.5, 1, 0.5, 0.5) for k in (5, 3, 4)}
+    found = Score(1, 0, MatrixError(0, 0), schedules)
+    assert choose_trust(found, "multi_hop") == 3
+    with pytest.raises(ForetailError, match="'single_hop'"):
+        choose_trust(found, "single_hop")
+
+
+def test_impossible_scores_are_refused() -> None:
+    run = job("a", 1)
+    trained = LastValue().fit([run])
+    for warm_up in (0, 12):
+        with pytest.raises(ForetailError, match="choose 1 <= warm_up < 12"):
+            score(trained, [run], DEGREE, [3], warm_up=warm_up)
+    with pytest.raises(ForetailError, match="choose k = 4"):
+        score(trained, [run], 4, [3])
+    with pytest.raises(ForetailError, match="give no score"):
+        score(trained, [], DEGREE, [3])
+    with pytest.raises(ForetailError, match="give no score"):
+        score(trained, [run], DEGREE, [])
+    with pytest.raises(ForetailError, match="routings of single_hop, multi_hop"):
+        score(trained, [run], DEGREE, [3], routings=["two_hop"])
