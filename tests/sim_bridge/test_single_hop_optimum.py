@@ -14,17 +14,22 @@ from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.fabric.matrices import MATRICES, all_to_all, permutation, random_hose
 from foretail.sim_bridge.fabric.single_hop_optimum import rounding_gap, single_hop_optimum
-from foretail.sim_bridge.fabric.throughput import single_hop
+from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
 from foretail.sim_bridge.fabric.vermilion import next_period_factor
 from tests.sim_bridge.test_fabric import demands
 
 
-def _brute_force(demand: DemandMatrix, degree: int, period: int) -> Fraction:
-    """Return the best throughput over all multigraphs of degree at most ``degree * period``."""
+def _brute_force(demand: DemandMatrix, degree: int, period: int, oblivious: int) -> Fraction:
+    """Return the best throughput over all multigraphs of degree at most ``degree * period``, no pair below `oblivious`.
+
+    Pairs without demand get the least.
+    """
     nodes, circuits = demand.nodes, degree * period
     rows = []
     for node in range(nodes):
-        choices = product(*(range(circuits + 1) if demand.demand[node, to] > 0 else [0] for to in range(nodes)))
+        least = [oblivious * (to != node) for to in range(nodes)]
+        most = [circuits if demand.demand[node, to] > 0 else least[to] for to in range(nodes)]
+        choices = product(*(range(low, high + 1) for low, high in zip(least, most, strict=True)))
         rows.append([choice for choice in choices if sum(choice) <= circuits])
     best = Fraction(0)
     for edges in product(*rows):
@@ -38,10 +43,9 @@ def _brute_force(demand: DemandMatrix, degree: int, period: int) -> Fraction:
 
 
 @settings(max_examples=60, deadline=None)
-@given(demands(2, 3), st.sampled_from([(1, 1), (1, 2), (2, 1), (1, 3)]))
-def test_no_multigraph_is_better(demand: DemandMatrix, size: tuple[int, int]) -> None:
-    degree, period = size
-    assert single_hop_optimum(demand, degree, period).theta == _brute_force(demand, degree, period)
+@given(demands(2, 3), st.sampled_from([(1, 1, 0), (1, 2, 0), (2, 1, 0), (1, 3, 0), (1, 2, 1), (1, 3, 1), (2, 2, 1)]))
+def test_no_multigraph_is_better(demand: DemandMatrix, size: tuple[int, int, int]) -> None:
+    assert single_hop_optimum(demand, *size).theta == _brute_force(demand, *size)
 
 
 @settings(max_examples=60, deadline=None)
@@ -52,21 +56,36 @@ def test_the_schedule_reaches_it_and_vermilion_never_more(
     degree = data.draw(st.integers(1, min(3, demand.nodes)))
     k = next_period_factor(demand.nodes, degree, k)
     period = k * demand.nodes // degree
-    best = single_hop_optimum(demand, degree, period, seed)
+    oblivious = data.draw(st.integers(0, k))
+    best = single_hop_optimum(demand, degree, period, oblivious, seed)
     assert best.schedule.matchings.shape == (period, degree, demand.nodes)
     assert np.all(best.edges.sum(axis=0) == degree * period)
     assert np.all(best.edges.sum(axis=1) == degree * period)
+    assert best.schedule.edges[~np.eye(demand.nodes, dtype=bool)].min() >= oblivious
     reached = single_hop(demand, best.schedule.capacity)
     assert reached == pytest.approx(float(best.theta), rel=1e-12)
     gap = rounding_gap(demand, degree, k, data.draw(st.integers(1, k)), seed)
-    assert 0 < gap.ratio <= 1 + 1e-12
+    assert 0 < gap.vermilion <= gap.robust * (1 + 1e-12)
+    assert gap.robust <= gap.optimum
+    assert gap.ratio == gap.vermilion / gap.robust
+
+
+@settings(max_examples=30, deadline=None)
+@given(demands(5, 5), demands(5, 5), st.integers(1, 6), st.data())
+def test_oblivious_circuits_make_it_as_robust_as_vermilion(
+    truth: DemandMatrix, predicted: DemandMatrix, k: int, data: st.DataObject
+) -> None:
+    """Theorem 25: at least l / (2 k), whatever the prediction."""
+    oblivious = data.draw(st.integers(1, k))
+    schedule = single_hop_optimum(predicted, 1, 5 * k, oblivious).schedule
+    assert multi_hop(truth.scaled_to(1), schedule.capacity).theta >= oblivious / (2 * k) - 1e-6
 
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_vermilion_is_near_it_on_the_papers_matrices(name: str) -> None:
     gap = rounding_gap(MATRICES[name](16, 4), 4, 3)
     assert gap.optimum <= 1 + 1e-12
-    assert 2 / 3 <= gap.vermilion <= gap.optimum
+    assert 2 / 3 <= gap.vermilion <= gap.robust <= gap.optimum
 
 
 def test_a_permutation_gets_all_circuits() -> None:
@@ -104,3 +123,9 @@ def test_numbers_far_apart_stay_exact() -> None:
 def test_what_has_no_schedule_is_refused(demand: DemandMatrix, degree: int, period: int, complaint: str) -> None:
     with pytest.raises(ForetailError, match=complaint):
         single_hop_optimum(demand, degree, period)
+
+
+@pytest.mark.parametrize("oblivious", [-1, 3])
+def test_more_oblivious_circuits_than_there_are_is_refused(oblivious: int) -> None:
+    with pytest.raises(ForetailError, match=f"l is {oblivious}: choose 0 to 2 circuits"):
+        single_hop_optimum(random_hose(4, 1), 1, 8, oblivious)
