@@ -585,6 +585,22 @@ class DemoConfig(Stage):
 
 
 @dataclass
+class CircuitEntries:
+    """``outputs=[p4]``: the table entries of each rack."""
+
+    first_port: int = setting(0, "egress port of uplink 0", at_least=0, at_most=510)
+
+
+@dataclass
+class EtalonSchedule:
+    """``outputs=[etalon]``: times in the schedule of the Etalon emulator."""
+
+    day_us: int = setting(180, "how long circuits are up", at_least=1, at_most=10**9)
+    night_us: int = setting(20, "how long their reconfiguration takes", at_least=1, at_most=10**9)
+    time_dilation: int = setting(20, "wall-clock time per emulated time", at_least=1, at_most=10**6)
+
+
+@dataclass
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
 
@@ -603,6 +619,13 @@ class ScheduleConfig(Stage):
     prediction: str | None = setting(
         None, "file of the matrix to schedule for; null: `demand`, on which throughput is always taken"
     )
+    outputs: list[str] = setting(
+        ["json"],
+        "files: JSON, a C table, P4 entries of each rack, the Etalon emulator's string",
+        one_of=("json", "c", "p4", "etalon"),
+    )
+    p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
+    etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
 
 
 STAGES: dict[str, type[Stage]] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from foretail.configs.schema import ScheduleConfig, register
-from foretail.export.schedules import PlannedSchedule, schedule_json
+from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.features.demand_files import read_demand
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
@@ -80,7 +82,9 @@ class ScheduleResult:
             notes.append(f"The demand was scaled by {self.scaled_by:.4g} into the hose model first.")
         if planned.theta_multi_hop is None:
             notes.append("Multi-hop was not computed: multi_hop=yes does.")
-        notes.append(f"files: {', '.join(map(str, self.files))}")
+        if self.files:
+            more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+            notes.append(f"schedule: {self.files[0]}{more}")
         return [
             Table(
                 f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, k {planned.k}, l {planned.oblivious}",
@@ -98,7 +102,7 @@ class ScheduleResult:
 
 
 def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
-    """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write ``schedule.json`` to the run."""
+    """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write it to the run."""
     given = read_demand(Path(config.demand))
     demand = _in_hose(given, config)
     predicted = demand if config.prediction is None else read_demand(Path(config.prediction))
@@ -111,8 +115,9 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     planned = PlannedSchedule(
         made, config.k, config.l, single_hop(demand, made.capacity), _multi_hop(demand, made, config.multi_hop)
     )
-    path = run_dir / "schedule.json"
-    write_atomically(path, schedule_json(planned))
+    emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
+    texts = render_schedule(planned, config.outputs, first_port=config.p4.first_port, emulator=emulator)
+    files = _write(run_dir, texts)
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
     trust = config.k / config.l
@@ -124,8 +129,29 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         (int(pairs.min()), int(pairs.max())),
         demand.largest_sum / given.largest_sum,
         is_predicted,
-        (path,),
+        files,
     )
+
+
+def _write(run_dir: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
+    racks = run_dir / "p4"
+    in_racks = any(name.startswith("p4/") for name in texts)
+    if in_racks and racks.exists():
+        raise ForetailError(f"{racks} exists already: remove it or choose another run folder")
+    written: list[Path] = []
+    try:
+        for name, text in texts.items():
+            file = run_dir / name
+            write_atomically(file, text)
+            written.append(file)
+    except BaseException:
+        for file in written:
+            file.unlink()
+        if in_racks:
+            shutil.rmtree(racks, ignore_errors=True)
+        raise
+    return tuple(written)
 
 
 def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:

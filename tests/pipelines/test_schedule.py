@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema import ScheduleConfig
-from foretail.export.schedules import read_json
+from foretail.export.schedule.json_text import read_json
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
@@ -114,6 +114,26 @@ def test_multi_hop_is_computed_up_to_64_nodes_or_as_told(tmp_path: Path) -> None
     assert any("multi_hop=yes" in note for note in result.tables()[0].notes)
 
 
+def test_outputs_are_files_of_the_run(tmp_path: Path) -> None:
+    overrides = ("degree=1", "k=2", "outputs=[c,p4,etalon]", "p4.first_port=4", "etalon.day_us=10", "etalon.night_us=1")
+    result = scheduled(tmp_path, ring(3, 1), *overrides)
+    written = {str(file.relative_to(tmp_path / "run")) for file in result.files}
+    assert written == {"schedule.h", "schedule.etalon", "p4/tor_0.p4", "p4/tor_1.p4", "p4/tor_2.p4"}
+    assert all(file.is_file() for file in result.files)
+    assert "CIRCUIT_FIRST_PORT 4\n" in (tmp_path / "run" / "p4" / "tor_1.p4").read_text()
+    assert (tmp_path / "run" / "schedule.etalon").read_text().startswith("12 200 ")
+    with pytest.raises(ForetailError, match="p4 exists already"):
+        scheduled(tmp_path, ring(3, 1), "degree=1", "k=2", "outputs=[p4]")
+    scheduled(tmp_path, ring(3, 1), "degree=1", "k=3", "outputs=[c]")  # replaced
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run" / "schedule.h").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"schedule\.h"):
+        scheduled(tmp_path, ring(3, 1), "degree=1", "k=2", "outputs=[json,p4,c]")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["schedule.h"]
+
+
 def run_cli(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.chdir(folder)
     return cli.main(["schedule", *arguments])
@@ -136,6 +156,9 @@ BAD = {
     "seed": ([[0, 1], [1, 0]], ["seed=-1"], "seed = -1 is out of range"),
     "multi_hop": ([[0, 1], [1, 0]], ["multi_hop=maybe"], "multi_hop = maybe is unknown: choose from auto, yes, no"),
     "diagonal's name": ([[0, 1], [1, 0]], ["diagonal=none"], "diagonal = none is unknown: choose from idle, reuse"),
+    "output": ([[0, 1], [1, 0]], ["outputs=[xml]"], "outputs = xml is unknown: choose from json, c, p4, etalon"),
+    "ports": ([[0, 1], [1, 0]], ["outputs=[json,p4]", "p4.first_port=510"], "ports of v1model end at 510"),
+    "emulator": ([[0, 1], [1, 0]], ["outputs=[json,etalon]"], "give degree=1 or take etalon out of outputs"),
     "no prediction": ([[0, 1], [1, 0]], ["prediction=nowhere.csv"], "there is no file nowhere.csv"),
 }
 
@@ -154,6 +177,14 @@ def test_bad_input_gets_one_sentence(
     assert complaint in lines[0]
     assert lines[0].endswith(".")
     assert [path.name for path in tmp_path.iterdir()] == ["demand.npy"]
+
+
+def test_a_demand_has_to_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(tmp_path, monkeypatch, "degree=1", "k=2") == cli.EXIT_BAD_INPUT
+    assert capsys.readouterr().err == "foretail: the setting demand is missing: give demand=...\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_prediction_of_other_nodes_or_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -182,6 +213,4 @@ def test_the_process_refuses_bad_input(tmp_path: Path) -> None:
     assert done.returncode == cli.EXIT_BAD_INPUT
     assert len(done.stderr.splitlines()) == 1
     assert "row 1, column 1 of demand.csv" in done.stderr
-    done = foretail(tmp_path, "schedule", "degree=1", "k=2")
-    assert done.stderr == "foretail: the setting demand is missing: give demand=...\n"
     assert [path.name for path in tmp_path.iterdir()] == ["demand.csv"]

@@ -1,0 +1,31 @@
+"""A schedule with what it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretail.sim_bridge.fabric.schedule import Schedule
+
+__all__ = ["PlannedSchedule"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedSchedule:
+    """A schedule, what it was made with, and its throughput.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    k, oblivious : int
+        The k and l of the thesis.
+    theta_single_hop : float
+        Throughput on the demand, not capped at 1, without the duty cycle.
+    theta_multi_hop : float or None
+        None when it was not computed.
+    """
+
+    schedule: Schedule
+    k: int
+    oblivious: int
+    theta_single_hop: float
+    theta_multi_hop: float | None

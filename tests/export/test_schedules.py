@@ -1,0 +1,202 @@
+"""Schedules for other programs: every text says the schedule, and a changed text is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.export import schedule as export
+from foretail.export.build import find_compiler
+from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
+from foretail.export.schedule.c_table import c_table, read_c_table
+from foretail.export.schedule.emulator import emulator_schedule, read_emulator_schedule
+from foretail.export.schedule.json_text import read_json
+from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.fabric.matrices import random_hose, ring
+from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.fabric.vermilion import vermilion
+from tests.export.bmv2 import needs_p4_tools
+
+
+def planned(nodes: int = 6, degree: int = 2, k: int = 4) -> PlannedSchedule:
+    return PlannedSchedule(vermilion(ring(nodes, degree), degree, k), k, 1, 0.75, 0.8)
+
+
+@pytest.mark.parametrize(("nodes", "degree", "k"), [(2, 1, 1), (2, 2, 1), (6, 2, 4), (5, 1, 3), (8, 4, 10)])
+def test_every_output_reads_back_as_the_schedule(nodes: int, degree: int, k: int) -> None:
+    made = planned(nodes, degree, k)
+    outputs = ["json", "c", "p4", *(["etalon"] if degree == 1 else [])]
+    files = render_schedule(made, outputs)
+    assert len(files) == len(outputs) - 1 + nodes
+    assert np.array_equal(read_json(files["schedule.json"]).matchings, made.schedule.matchings)
+
+
+def test_what_does_not_read_back_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = vermilion(random_hose(6, 2), 2, 4)
+    for output, reader in (("json", "read_json"), ("c", "read_c_table"), ("p4", "read_tor_entries")):
+        monkeypatch.setattr(export, reader, lambda _: other)
+        with pytest.raises(ForetailError, match=f"the {output} output does not read back as the schedule"):
+            render_schedule(planned(), [output])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("n", 7, "says it has shape"),
+        ("period_slots", 11, "says it has shape"),
+        ("slots", [], "matchings or slots have not"),
+        ("matchings", [[[0, 1]]], "from a node to itself"),
+        ("matchings", [["a"]], "cannot be read from JSON"),
+        ("slots", [[[0, 1]]] * 12, "slot 0 of a schedule in JSON lists other circuits"),
+    ],
+)
+def test_json_that_contradicts_itself_is_refused(name: str, value: object, complaint: str) -> None:
+    document = json.loads(render_schedule(planned(), ["json"])["schedule.json"])
+    with pytest.raises(ForetailError, match=complaint):
+        read_json(json.dumps(document | {name: value}))
+    del document[name]
+    with pytest.raises(ForetailError, match="cannot be read from JSON"):
+        read_json(json.dumps(document))
+
+
+CALLER = """
+#include <stdio.h>
+#include "schedule.h"
+int main(void) {
+  unsigned slot, uplink, node;
+  for (slot = 0; slot < 2 * FORETAIL_SCHEDULE_SLOTS; ++slot)
+    for (uplink = 0; uplink < FORETAIL_SCHEDULE_UPLINKS; ++uplink)
+      for (node = 0; node < FORETAIL_SCHEDULE_NODES; ++node)
+        printf("%d ", foretail_schedule_destination(slot + 7ull * FORETAIL_SCHEDULE_SLOTS, uplink, node));
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_the_c_table_compiles_without_a_warning_and_says_the_schedule(language: str, tmp_path: Path) -> None:
+    schedule = planned().schedule
+    (tmp_path / "schedule.h").write_text(c_table(schedule))
+    (tmp_path / "caller.c").write_text(CALLER)
+    standard = "c99" if language == "c" else "c++11"
+    command = [*(find_compiler() if language == "c" else ["c++"]), "-x", language, f"-std={standard}", "-O1", "-Werror"]
+    warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wsign-compare"]
+    subprocess.run([*command, *warnings, "-o", tmp_path / "caller", tmp_path / "caller.c"], check=True)
+    printed = subprocess.run([tmp_path / "caller"], check=True, capture_output=True, text=True).stdout
+    read = np.array(printed.split(), int).reshape(2, *schedule.matchings.shape)
+    assert np.array_equal(read[0], schedule.matchings)
+    assert np.array_equal(read[1], schedule.matchings)
+
+
+def test_a_changed_c_table_is_noticed() -> None:
+    schedule = Schedule(np.array([[[1, IDLE, IDLE]], [[IDLE, 2, 0]]]))
+    text = c_table(schedule)
+    assert np.array_equal(read_c_table(text).matchings, schedule.matchings)
+    changed = read_c_table(text.replace("{1, -1, -1}", "{2, -1, -1}"))
+    assert not np.array_equal(changed.matchings, schedule.matchings)
+    with pytest.raises(ForetailError, match="does not repeat"):
+        read_c_table(text.replace("[slot % FORETAIL_SCHEDULE_SLOTS]", "[slot >= 2 ? 0 : slot]"))
+
+
+def test_p4_entries_lead_every_packet_to_its_circuit() -> None:
+    schedule = planned(8, 4, 6).schedule
+    texts = tor_entries(schedule, first_port=10)
+    for rack, text in enumerate(texts):
+        assert f"#define CIRCUIT_RACK {rack}\n" in text
+        for slot, uplinks in enumerate(schedule.matchings[:, :, rack].tolist()):
+            for destination in set(uplinks) - {IDLE}:
+                ports = [10 + uplink for uplink, reached in enumerate(uplinks) if reached == destination]
+                for lane, port in enumerate(ports):
+                    assert f" ({slot}, {destination}, {lane}) : send({port});\n" in text
+    assert any("CIRCUIT_LANES 4" in text for text in texts)  # parallel circuits of the ring
+    assert np.array_equal(read_tor_entries(texts).matchings, schedule.matchings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "complaint"),
+    [
+        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(2);", "a slot or port out of range"),
+        ("(0, 1, 0) : send(0);", "(9, 1, 0) : send(0);", "a slot or port out of range"),
+        ("(0, 1, 0) : send(0);", "(1, 2, 0) : send(0);", "repeats an entry"),
+        ("(1, 2, 0) : send(0);", "(0, 2, 0) : send(0);", "sends two ways through port 0"),
+        ("(0, 1, 0) : send(0);", "(0, 1, 0) : wait();", "holds the line"),
+        ("(0, 1, 0) : send(0);", "(0, 0, 0) : send(0);", "from a node to itself"),
+        ("up = 0;", "up = 1;", "is not as Foretail writes it"),
+        ("#define CIRCUIT_LANES 1\n", "", "is not as Foretail writes it"),
+        ("CIRCUIT_LANES 1\n", "CIRCUIT_LANES 2\n", "or lacks one"),
+        ("CIRCUIT_SLOTS 2\n", "CIRCUIT_SLOTS 3\n", "different periods"),
+    ],
+)
+def test_changed_p4_is_refused(before: str, after: str, complaint: str) -> None:
+    schedule = Schedule(np.array([[[1, 2, 0]], [[2, 0, 1]]]))
+    first, *others = tor_entries(schedule, 0)
+    assert before in first
+    with pytest.raises(ForetailError, match=complaint):
+        read_tor_entries([first.replace(before, after), *others])
+
+
+def test_racks_without_circuits_or_ports_are_refused() -> None:
+    with pytest.raises(ForetailError, match="rack 2 has no circuit"):
+        tor_entries(Schedule(np.array([[[1, 0, IDLE]]])), 0)
+    with pytest.raises(ForetailError, match="need egress ports up to 511"):
+        tor_entries(planned().schedule, 510)
+
+
+@needs_p4_tools
+def test_p4c_takes_the_entries(tmp_path: Path) -> None:
+    (tmp_path / "rack.p4").write_text(tor_entries(planned().schedule, 0)[0])
+    (tmp_path / "main.p4").write_text(
+        """#include <core.p4>
+#include <v1model.p4>
+#include "rack.p4"
+struct headers {}
+struct meta { bit<1> up; }
+parser P(packet_in p, out headers h, inout meta m, inout standard_metadata_t s) { state start { transition accept; } }
+control V(inout headers h, inout meta m) { apply {} }
+control I(inout headers h, inout meta m, inout standard_metadata_t s) {
+    Circuits() circuits;
+    apply { circuits.apply(0, 1, 0, s.egress_spec, m.up); }
+}
+control E(inout headers h, inout meta m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in headers h) { apply {} }
+V1Switch(P(), V(), I(), E(), V(), D()) main;
+"""
+    )
+    subprocess.run(["p4c-bm2-ss", "--std", "p4-16", "-o", tmp_path / "main.json", tmp_path / "main.p4"], check=True)
+
+
+def test_the_emulator_gets_sources_by_destination_in_dilated_time() -> None:
+    schedule = Schedule(np.array([[[1, 2, 0]], [[2, IDLE, 1]]]))
+    text = emulator_schedule(schedule, Emulator())
+    assert text == "4 3600 2/0/1 400 -1/-1/-1 3600 -1/2/0 400 -1/-1/-1\n"
+    assert np.array_equal(read_emulator_schedule(text, Emulator()).matchings, schedule.matchings)
+    assert emulator_schedule(schedule, Emulator(5, 1, 2)).startswith("4 10 2/0/1 2 -1")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("2 3600 1/0 3600 -1/-1", "other phases"),
+        ("4 3600 1/0 400 -1/-1", "other phases"),
+        ("1 3600 1/0", "other phases"),
+        ("0", "other phases"),
+        ("2 3600 1/0 400 1/-1", "at night"),
+        ("2 3600 1/0 400", "grammar"),
+        ("2 3600 1/0 400 -1", "grammar"),
+        ("2 3600 a/b 400 -1/-1", "grammar"),
+        ("2 3600 1/1 400 -1/-1", "from a node to itself"),
+    ],
+)
+def test_another_string_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        read_emulator_schedule(text, Emulator())
+
+
+def test_the_emulator_has_one_circuit_per_rack() -> None:
+    with pytest.raises(ForetailError, match="degree 2 and a rack in Etalon one circuit at a time"):
+        render_schedule(planned(), ["etalon"])
