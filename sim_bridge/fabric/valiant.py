@@ -1,7 +1,7 @@
 """Throughput under Valiant load balancing: every packet goes to a random node first, then to its destination.
 
-Source: Addanki, thesis, sections 7.2 and 7.4.2, which Mars, RotorNet and Sirius are evaluated with. Both legs take
-shortest paths, at every node split over the next hops in proportion to their capacity.
+Source: Addanki, thesis, section 7.4, which evaluates Mars, RotorNet and Sirius with it. Both legs take shortest
+paths, at every node split over the next hops in proportion to their capacity.
 """
 
 from __future__ import annotations
