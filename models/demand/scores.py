@@ -2,7 +2,8 @@
 
 Of a matrix only the shape counts for a schedule, so a small error may cost much and a large one nothing: what matters
 is the throughput that the schedule of the prediction has on the true matrix, relative to that of the true matrix's own
-schedule (Vermilion, thesis chapter 9). Throughputs are without the duty cycle and not capped at 1.
+schedule (Vermilion, thesis chapter 9). Throughputs are without the duty cycle, of matrices scaled to fill the uplinks
+of one node, so that steps with little demand do not count for more.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class ScheduleScore:
     predicted, true : float
         Mean throughput of the schedules of the predicted and of the true matrices.
     ratio, least_ratio : float
-        Mean and minimum over the steps of predicted over true.
+        Mean and minimum over the steps of predicted over true. With little trust both schedules are nearly alike and
+        the ratio is near 1 whatever the prediction: compare predictors of different trust by `predicted`.
     """
 
     predicted: float
@@ -175,7 +177,7 @@ def score(
     for trust in trusts:
         pairs: dict[str, list[tuple[float, float]]] = {routing: [] for routing in routings}
         for step in busy:
-            wanted = DemandMatrix(true[step])
+            wanted = DemandMatrix(true[step]).scaled_to(degree)
             capacities = [_capacity(DemandMatrix(m[step]), degree, trust, seed) for m in (predicted, true)]
             for routing, found in pairs.items():
                 of_predicted, of_true = (ROUTINGS[routing](wanted, capacity) for capacity in capacities)

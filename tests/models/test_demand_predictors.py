@@ -212,6 +212,12 @@ def test_the_period_is_the_shortest_of_the_best() -> None:
     assert Seasonal().fit(runs_of(constant())).period_ == 1
 
 
+def test_noise_does_not_make_the_period_longer() -> None:
+    for seed in range(5):
+        noisy = periodic(60) * np.random.default_rng(seed).uniform(0.8, 1.2, (60, NODES, NODES))
+        assert Seasonal().fit(runs_of(noisy)).period_ == 3
+
+
 def test_windows_repeat_the_first_step_and_examples_leave_those_out() -> None:
     run = np.arange(4.0)
     assert windows(run, 3).tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]

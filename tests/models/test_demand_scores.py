@@ -80,6 +80,9 @@ def test_a_wrong_prediction_costs_what_its_schedule_cannot_carry() -> None:
     assert single.ratio < 0.5
     assert single.predicted <= multi.predicted
     assert multi.least_ratio * multi.true >= robustness(4) - 1e-9
+    light = replace(sequence, demand=sequence.demand * np.array([1, 0.1, 0.7])[:, np.newaxis, np.newaxis])
+    scaled = score(LastValue().fit([light]), [light], DEGREE, [4]).schedules["multi_hop", 4]
+    assert np.allclose(list(vars(scaled).values()), list(vars(multi).values()))
 
 
 def test_idle_steps_are_not_scored_and_idle_predictions_are_oblivious() -> None:
