@@ -19,6 +19,7 @@ from foretail.features.demand_files import read_demand
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli, stage
+from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Table, write_atomically
 from foretail.sim_bridge.fabric.schedule import Schedule
 from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
@@ -169,7 +170,9 @@ def _multi_hop(demand: DemandMatrix, made: Schedule, wanted: str) -> float | Non
         return None
     # the solver's tolerances are absolute: give it a saturated matrix
     saturated = demand.scaled_to(made.degree)
-    return multi_hop(saturated, made.capacity).theta * made.degree / demand.largest_sum
+    with StageProgress() as progress:
+        progress.update("multi-hop throughput", 0.0, f"linear program of {demand.nodes} nodes")
+        return multi_hop(saturated, made.capacity).theta * made.degree / demand.largest_sum
 
 
 @hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="schedule")
