@@ -38,7 +38,7 @@ class DemandMatrix:
     demand: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        demand = np.array(self.demand, np.float64)
+        demand = np.array(self.demand, np.float64, order="C")
         if demand.ndim != 2 or demand.shape[0] != demand.shape[1] or not 2 <= len(demand) <= MAX_NODES:
             raise ForetailError(
                 f"the demand matrix has shape {demand.shape}: give one row and one column for each of 2 to "

@@ -7,6 +7,7 @@ import pytest
 
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge.fabric.vermilion import vermilion
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,9 @@ def test_the_matrix_cannot_be_changed() -> None:
     assert matrix.demand[0, 1] == 1
     with pytest.raises(ValueError, match="read-only"):
         matrix.demand[0, 1] = 2
+
+
+def test_columns_first_is_no_other_matrix() -> None:
+    demand = np.asfortranarray(np.array([[0, 1.0, 2.0], [3.0, 0, 1.0], [0.5, 2.0, 0]]))
+    assert DemandMatrix(demand).demand.flags.c_contiguous
+    assert vermilion(DemandMatrix(demand), 1, 3).nodes == 3
