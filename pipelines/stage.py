@@ -22,6 +22,7 @@ VERSIONS_OF = (
     "foretail",
     "ns3",
     "numpy",
+    "scipy",
     "pyarrow",
     "scikit-learn",
     "treelite",
