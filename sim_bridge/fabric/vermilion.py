@@ -15,6 +15,7 @@ import numpy.typing as npt
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import round_matrix
+from foretail.sim_bridge.fabric.regularise import regularised
 from foretail.sim_bridge.fabric.schedule import Schedule
 
 __all__ = [
@@ -74,12 +75,7 @@ def emulated_edges(
     edges = rounded(demand.scaled_to(1.0).demand * ((k - oblivious) * nodes)) + oblivious
     if diagonal == "reuse":
         np.fill_diagonal(edges, 0)
-    random = np.random.default_rng(seed)
-    # the configuration model: missing ends are paired at random
-    senders = np.repeat(np.arange(nodes), k * nodes - edges.sum(axis=1))
-    receivers = np.repeat(np.arange(nodes), k * nodes - edges.sum(axis=0))
-    np.add.at(edges, (senders, random.permutation(receivers)), 1)
-    return edges
+    return regularised(edges, k * nodes, seed)
 
 
 def rounded(matrix: npt.NDArray[np.float64]) -> IntArray:
