@@ -601,8 +601,34 @@ class EtalonSchedule:
 
 
 @dataclass
+class NoiseSweep:
+    """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
+
+    experiment: str = setting(
+        MISSING,
+        "figure of the thesis: 9.5 and 9.6 for every gamma, 9.7 and 9.8 for a drawn k",
+        one_of=("vermilion_fig9_5", "vermilion_fig9_6", "vermilion_fig9_7", "vermilion_fig9_8"),
+    )
+    nodes: int = setting(8, "n", at_least=2, at_most=64)
+    matrices: list[str] = setting(MISSING, "true demand", one_of=("ring", "all_to_all", "random", "skew", "chessboard"))
+    skew: float = setting(0.5, "skew: share of a permutation, the rest is a ring", at_least=0, at_most=1)
+    noise: list[str] = setting(MISSING, "kinds of noise", one_of=("additive", "multiplicative"))
+    deviations: list[float] = setting(MISSING, "standard deviations of the noise; largest entry 10", at_least=0)
+    samples: int = setting(MISSING, "predictions per point, of seeds 1 to this", at_least=1, at_most=10_000)
+    uniform_from: list[int] = setting(
+        [], "k is drawn uniformly from this to each gamma; empty: gamma itself, for each", at_least=1
+    )
+    duty_cycle: float = setting(
+        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
+    )
+
+
+@dataclass
 class ScheduleConfig(Stage):
-    """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
+    """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
+
+    With ``sweep`` only ``degree``, ``k`` (the largest gamma), ``diagonal`` and ``jobs`` count.
+    """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
     degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1)
@@ -626,6 +652,8 @@ class ScheduleConfig(Stage):
     )
     p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
     etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
+    sweep: NoiseSweep | None = setting(None, "experiment on wrong predictions; null = none")
+    jobs: int = setting(2, "sweep: points at the same time", at_least=1, at_most=1024)
 
 
 STAGES: dict[str, type[Stage]] = {

@@ -21,6 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines import cli, stage
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Table, write_atomically
+from foretail.pipelines.schedule_experiments import noise_experiment
 from foretail.sim_bridge.fabric.schedule import Schedule
 from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
 from foretail.sim_bridge.fabric.vermilion import Diagonal, consistency, robustness, single_hop_guarantee, vermilion
@@ -134,6 +135,11 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     )
 
 
+def work(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
+    """Do what the settings name: a sweep over wrong predictions, or one schedule."""
+    return noise_experiment(config.sweep, config, run_dir) if config.sweep else schedule(config, run_dir)
+
+
 def _write(run_dir: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
     """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
     racks = run_dir / "p4"
@@ -178,7 +184,7 @@ def _multi_hop(demand: DemandMatrix, made: Schedule, wanted: str) -> float | Non
 @hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="schedule")
 def main(cfg: DictConfig) -> None:
     """Compose the settings and run the stage."""
-    stage.run(cfg, ScheduleConfig, schedule)
+    stage.run(cfg, ScheduleConfig, work)
 
 
 if __name__ == "__main__":
