@@ -656,6 +656,72 @@ class ScheduleConfig(Stage):
     jobs: int = setting(2, "sweep: points at the same time", at_least=1, at_most=1024)
 
 
+@dataclass
+class DemandPredictor:
+    """One demand predictor; null settings are its own defaults, and it refuses those that it does not have."""
+
+    name: str = setting(
+        MISSING,
+        "the predictor",
+        one_of=(
+            "last_value",
+            "moving_average",
+            "seasonal",
+            "linear_entries",
+            "boosted_entries",
+            "low_rank",
+            "history_attention",
+        ),
+    )
+    window: int | None = setting(None, "last steps that count")
+    period: int | None = setting(None, "seasonal: steps; null: found in the training runs")
+    longest: int | None = setting(None, "seasonal: longest period that is tried")
+    penalty: float | None = setting(None, "linear_entries, low_rank: on the squared weights")
+    shared: bool | None = setting(None, "linear_entries: one function for all pairs, instead of one for each")
+    rank: int | None = setting(None, "low_rank: patterns")
+    trees: int | None = setting(None, "boosted_entries: number of trees")
+    depth: int | None = setting(None, "boosted_entries: largest depth of a tree")
+    learning_rate: float | None = setting(None, "boosted_entries, history_attention: of the training")
+    width: int | None = setting(None, "history_attention: hidden units")
+    steps: int | None = setting(None, "history_attention: training steps")
+    seed: int | None = setting(None, "boosted_entries, history_attention: same seed and runs, same predictor")
+
+
+@dataclass
+class DemandConfig(Stage):
+    """``foretail demand``: train demand predictors on runs, and score the schedules of what they predict on others."""
+
+    demand_predictor: dict[str, DemandPredictor] = setting(
+        MISSING, "predictors to compare, by the name they have in the table; the last value is always beside them"
+    )
+    collectives: list[str] = setting(
+        ["hybrid_parallel"],
+        "generated demand: names from foretail.sim_bridge.fabric.sequences; A+B swings between two and back",
+    )
+    nodes: int = setting(8, "collectives: n", at_least=2, at_most=1024)
+    noise: float = setting(0.2, "collectives: standard deviation of an entry, relative", at_least=0, at_most=10)
+    placed_at_random: bool = setting(True, "collectives: every run has an order of nodes and a first step of its own")
+    mixture_period_steps: float = setting(12.0, "collectives: from A over B to A in A+B", at_least=2, at_most=10**9)
+    job_seed: int = setting(1, "collectives: of a job's matrices, the same in all runs", at_least=0, at_most=2**32 - 1)
+    datasets: list[str] = setting([], "ns-3 dataset folders, split by their seeds, instead of collectives")
+    interval_ns: int | None = setting(None, "datasets: time of a step", at_least=1)
+    demand: str = setting(
+        "offered",
+        "datasets: what flows want to send, or data packets that reached the uplinks",
+        one_of=("offered", "carried"),
+    )
+    steps: int = setting(24, "matrices of a run", at_least=3, at_most=10**6)
+    warm_up: int = setting(6, "first step that is predicted and scored", at_least=1)
+    degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1)
+    trusts: list[int] = setting([2, 3, 5], "values of k, with l = 1, to choose from on the validation runs", at_least=1)
+    routing: str = setting(
+        "single_hop", "of the throughput that counts; multi_hop is slower", one_of=("single_hop", "multi_hop")
+    )
+    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    split: Split = part(Split, "seeds of the runs to train on, to choose the trust by, and to score")
+    tracking: Tracking = part(Tracking, "MLflow")
+
+
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
@@ -664,6 +730,7 @@ STAGES: dict[str, type[Stage]] = {
     "export": ExportConfig,
     "demo": DemoConfig,
     "schedule": ScheduleConfig,
+    "demand": DemandConfig,
 }
 
 

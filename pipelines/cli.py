@@ -41,6 +41,10 @@ STAGE_EXAMPLES = {
         "make a periodic schedule of circuits for a demand matrix, with its throughput",
         "foretail schedule demand=demand.csv degree=4 k=3",
     ),
+    "demand": (
+        "train predictors of the demand and tell what the schedules of their predictions are worth",
+        "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
+    ),
 }
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib import resources
 
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -46,12 +47,19 @@ def _message(error: BaseException, settings: tuple[str, ...]) -> str:
 
 
 def _missing_config(error: MissingConfigException) -> str:
-    match = re.search(r"Could not find '([^']+)'", str(error))
+    match = re.search(r"Could not (?:find|load) '([^']+)'", str(error))
     if match is None:
         return _first_line(error)
     group, _, option = match[1].rpartition("/")
-    known = sorted(name for name in error.options or () if not name.startswith("base_"))
+    known = sorted(name for name in error.options or _options(group) if not name.startswith("base_"))
     return f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}" if known else _first_line(error)
+
+
+def _options(group: str) -> Iterator[str]:
+    """Names in a group of configs; Hydra does not give them for one of a list."""
+    folder = resources.files("foretail.configs") / group
+    if group and folder.is_dir():
+        yield from (file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
 def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema import (
     CollectConfig,
+    DemandConfig,
     DemoConfig,
     DistillConfig,
     EvaluateConfig,
@@ -70,8 +71,10 @@ def validate(config: Stage) -> None:
     if isinstance(config, (TrainConfig, DemoConfig)):
         training_columns(config.features.names, config.features.own_queues)
         _check_predictor(config.predictor)
-    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig)):
+    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig, DemandConfig)):
         _check_split(config.split)
+    if isinstance(config, DemandConfig):
+        _check_demand(config)
     if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
@@ -319,6 +322,34 @@ def _check_sweep(config: EvaluateConfig) -> None:
         raise ForetailError(f"{where}.policies lacks credence, which {sweep.experiment} is about: add it")
     if len(config.parameters.alpha) != 1:
         raise ForetailError("parameters.alpha has several values, but generated arrivals have one priority: give one")
+
+
+def _check_demand(config: DemandConfig) -> None:
+    if config.split.name != "by_run":
+        raise ForetailError("demand is split by run: use split=by_run")
+    for name in ("demand_predictor", "trusts"):
+        if not getattr(config, name):
+            raise ForetailError(f"{name} is empty: give at least one")
+    if config.warm_up >= config.steps:
+        raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {config.steps} to score: lower it")
+    if config.datasets:
+        if config.interval_ns is None:
+            raise ForetailError("datasets are cut into steps: give interval_ns=..., the time of one")
+        return
+    if config.interval_ns is not None:
+        raise ForetailError("interval_ns is for datasets=[...], and none is given: leave it out")
+    if not config.collectives:
+        raise ForetailError("there are no sequences of demand: give collectives=[...] or datasets=[...]")
+    from foretail.sim_bridge.fabric.sequences import JOBS  # loads the native library, which other stages may not need
+
+    for position, name in enumerate(config.collectives):
+        jobs = name.split("+")
+        if len(jobs) > 2 or not set(jobs) <= set(JOBS):
+            raise ForetailError(
+                f"collectives = {name} is unknown: choose from {', '.join(JOBS)}, or two of them as A+B"
+            )
+        if name in config.collectives[:position]:
+            raise ForetailError(f"collectives names {name} twice: name every one once")
 
 
 def _check_distinct(where: str, seeds: Sequence[int]) -> None:

@@ -1,0 +1,300 @@
+"""``foretail demand``: train predictors of the demand, and tell what the schedules of their predictions are worth."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from foretail.configs.schema import DemandConfig, register
+from foretail.configs.schema import DemandPredictor as PredictorSettings
+from foretail.features.dataset import Dataset
+from foretail.features.demand_sequences import DemandSequence, Racks, SequenceSplit, carried_demand, offered_demand
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, read_records
+from foretail.features.splits import SIDES, split_by_seed
+from foretail.models.demand.attention import HistoryAttention
+from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
+from foretail.models.demand.low_rank import LowRank
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
+from foretail.models.tracking import track
+from foretail.pipelines import cli, stage
+from foretail.pipelines.export import tracking_uri
+from foretail.pipelines.progress import StageProgress
+from foretail.pipelines.result import Cell, Table, plain, write_result
+from foretail.pipelines.store import Store
+from foretail.pipelines.validation import roles
+from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
+
+register()
+
+PREDICTORS: Mapping[str, type[DemandPredictor]] = {
+    "last_value": LastValue,
+    "moving_average": MovingAverage,
+    "seasonal": Seasonal,
+    "linear_entries": LinearEntries,
+    "boosted_entries": BoostedEntries,
+    "low_rank": LowRank,
+    "history_attention": HistoryAttention,
+}
+DATASETS = "datasets"
+GENERATED_INTERVAL_NS = 1
+"""Generated demand has no time, only steps."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predictors on the runs of one workload.
+
+    Attributes
+    ----------
+    workload : collectives by name, or ``datasets``
+    split : its runs
+    evaluations : by name, of the predictors
+    last_value : what the last value does on the same runs
+    """
+
+    workload: str
+    split: SequenceSplit
+    evaluations: Mapping[str, Evaluation]
+    last_value: Evaluation
+
+
+@dataclass(frozen=True)
+class DemandResult:
+    """What predictors are worth.
+
+    Attributes
+    ----------
+    config : the settings
+    predictors : by name
+    comparisons : one per workload
+    tracked : the run in MLflow, or None
+    """
+
+    config: DemandConfig
+    predictors: Mapping[str, DemandPredictor]
+    comparisons: tuple[Comparison, ...]
+    tracked: Mapping[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        split, kinds = self.config.split, self.config.demand_predictor
+        return {
+            "seeds": dict(roles(split)) | {"schedule": self.config.seed, "job": self.config.job_seed},
+            "routing": self.config.routing,
+            "predictors": {
+                name: {"name": kinds[name].name, "parameters": predictor.parameters()}
+                for name, predictor in self.predictors.items()
+            },
+            "workloads": {
+                found.workload: {
+                    "nodes": found.split.test[0].nodes,
+                    "runs": {side: [sequence.run for sequence in getattr(found.split, side)] for side in SIDES},
+                    "last_value": _figures(found.last_value),
+                    "predictors": {name: _figures(evaluation) for name, evaluation in found.evaluations.items()},
+                }
+                for found in self.comparisons
+            },
+            "tracked": self.tracked,
+        }
+
+    def tables(self) -> list[Table]:
+        """One row per workload and predictor: errors and throughput on the test runs."""
+        config = self.config
+        of_test = next(iter(self.comparisons[0].evaluations.values())).test
+        notes = [
+            "theta: mean throughput on the true matrices, scaled to fill the uplinks, of the schedules of the "
+            "predictions; last value: of those of the last matrices with the trust that is best for them; truth: of "
+            "those of the true matrices with the trust of theta.",
+            f"Test runs of seeds {', '.join(map(str, config.split.test))}: {of_test.steps} steps"
+            + (f", and {of_test.idle_steps} without demand" if of_test.idle_steps else "")
+            + f"; k chosen from {', '.join(map(str, config.trusts))} on seeds "
+            + ", ".join(map(str, config.split.validation)),
+        ]
+        if self.tracked is not None:
+            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        routing = config.routing.replace("_", "-")
+        return [
+            Table(
+                f"Predicted demand: {self.comparisons[0].split.test[0].nodes} nodes, degree {config.degree}, {routing}",
+                (
+                    "workload",
+                    "predictor",
+                    "k",
+                    "error",
+                    "error of shape",
+                    "theta",
+                    "last value",
+                    "truth",
+                    "least ratio",
+                ),
+                tuple(self._rows()),
+                tuple(notes),
+            )
+        ]
+
+    def _rows(self) -> Iterator[tuple[Cell, ...]]:
+        for found in self.comparisons:
+            last = _worth(found.last_value)
+            for name, evaluation in found.evaluations.items():
+                error, worth = evaluation.test.error, _worth(evaluation)
+                figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true, worth.least_ratio)
+                yield found.workload, name, evaluation.trust, *figures
+
+
+def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
+    """Train, choose the trust and score; nothing goes to the run folder but ``result.json``."""
+    del run_dir
+    predictors = {name: _untrained(name, settings) for name, settings in config.demand_predictor.items()}
+    splits = _splits(config)
+    comparisons = []
+    with StageProgress() as progress:
+        for position, (workload, split) in enumerate(splits.items()):
+            progress.update("demand predictors", position / len(splits), workload)
+            comparisons.append(_compared(workload, split, predictors, config))
+    result = DemandResult(config, predictors, tuple(comparisons))
+    return replace(result, tracked=_tracked(config, result)) if config.tracking.enabled else result
+
+
+def _untrained(name: str, settings: PredictorSettings) -> DemandPredictor:
+    kind = PREDICTORS[settings.name]
+    given = {key: value for key, value in asdict(settings).items() if key != "name" and value is not None}
+    for key, value in given.items():
+        where, constraint = f"demand_predictor.{name}.{key}", kind.parameter_constraints.get(key)
+        if constraint is None:
+            takes = ", ".join(kind.parameter_constraints) or "nothing"
+            raise ForetailError(f"{where} is given, but {settings.name} takes {takes}: leave it out")
+        if not constraint.allows(value):
+            raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
+    return kind(**given)
+
+
+def _compared(
+    workload: str, split: SequenceSplit, predictors: Mapping[str, DemandPredictor], config: DemandConfig
+) -> Comparison:
+    def evaluated(predictor: DemandPredictor) -> Evaluation:
+        return evaluate(
+            predictor,
+            split,
+            config.degree,
+            config.trusts,
+            routing=config.routing,
+            warm_up=config.warm_up,
+            seed=config.seed,
+        )
+
+    last = evaluated(LastValue())
+    found = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
+    return Comparison(workload, split, found, last)
+
+
+def _splits(config: DemandConfig) -> dict[str, SequenceSplit]:
+    """The runs by workload; only datasets have an interval."""
+    if config.interval_ns is None:
+        sides = [seeds for _, seeds in roles(config.split)]
+        return {
+            name: SequenceSplit(*(tuple(_generated(name, seed, config) for seed in seeds) for seeds in sides))
+            for name in config.collectives
+        }
+    datasets = [Dataset.open(Path(path)) for path in config.datasets]
+    found = split_by_seed(datasets, config.split.train, config.split.validation, config.split.test)
+    recorded = [
+        tuple(_recorded(item.dataset, config.demand, config.interval_ns, config.steps) for item in getattr(found, side))
+        for side in SIDES
+    ]
+    return {DATASETS: SequenceSplit(*recorded)}
+
+
+def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
+    """The collectives of one run; two that are mixed are placed and disturbed each on its own."""
+    jobs = name.split("+")
+    run = f"{name}, seed {seed}"
+    parts = [
+        repeated(
+            JOBS[job](config.nodes, config.degree, config.job_seed),
+            config.steps,
+            GENERATED_INTERVAL_NS,
+            run,
+            len(jobs) * seed + position,
+            placed_at_random=config.placed_at_random,
+            noise=config.noise,
+        )
+        for position, job in enumerate(jobs)
+    ]
+    return parts[0] if len(parts) == 1 else mixed(parts[0], parts[1], config.mixture_period_steps, run)
+
+
+def _recorded(dataset: Dataset, kind: str, interval_ns: int, steps: int) -> DemandSequence:
+    if kind == "carried":
+        return carried_demand(dataset, interval_ns, steps)
+    dataset.require_trace()
+    flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
+    run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
+    return offered_demand(flows, Racks.of_trace(dataset), interval_ns, steps, run)
+
+
+def _worth(evaluation: Evaluation) -> ScheduleScore:
+    return evaluation.test.schedules[evaluation.routing, evaluation.trust]
+
+
+def _figures(evaluation: Evaluation) -> dict[str, Any]:
+    sides = {"validation": evaluation.validation, "test": evaluation.test}
+    return {"trust": evaluation.trust} | {side: _score(score) for side, score in sides.items()}
+
+
+def _score(score: Score) -> dict[str, Any]:
+    by_trust = {str(trust): asdict(worth) for (_, trust), worth in score.schedules.items()}
+    return {
+        "steps": score.steps,
+        "idle_steps": score.idle_steps,
+        "error": asdict(score.error),
+        "schedules_by_trust": by_trust,
+    }
+
+
+def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
+    """One MLflow run with ``result.json``, and inside it one for every workload and predictor."""
+    tracking = config.tracking
+    with track(
+        tracking.experiment,
+        asdict(config),
+        uri=tracking_uri(tracking, Store(config.store_dir)),
+        run_name=tracking.run_name,
+        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
+    ) as run:
+        for found in result.comparisons:
+            for name, evaluation in found.evaluations.items():
+                run.log_nested(
+                    f"{found.workload} {name}",
+                    {
+                        "workload": found.workload,
+                        "predictor": config.demand_predictor[name].name,
+                        "parameters": plain(result.predictors[name].parameters()),
+                        "trust": evaluation.trust,
+                    },
+                    {f"test/error/{key}": value for key, value in asdict(evaluation.test.error).items()}
+                    | {f"test/theta/{key}": value for key, value in asdict(_worth(evaluation)).items()}
+                    | {"test/theta/last_value": _worth(found.last_value).predicted},
+                )
+        with tempfile.TemporaryDirectory() as folder:
+            run.log_file(write_result(Path(folder), result.document()))
+    return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
+
+
+@hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="demand")
+def main(cfg: DictConfig) -> None:
+    """Compose the settings and run the stage."""
+    stage.run(cfg, DemandConfig, demand)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["demand", *sys.argv[1:]]))

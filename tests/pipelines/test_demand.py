@@ -1,0 +1,237 @@
+"""The demand stage: what it trains on, chooses by and scores, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+from foretail.configs import schema
+from foretail.configs.schema import DemandConfig
+from foretail.features.dataset import Dataset
+from foretail.features.demand_sequences import DemandSequence, carried_demand
+from foretail.features.errors import ForetailError
+from foretail.models.demand.averages import LastValue, Seasonal
+from foretail.models.demand.scores import choose_trust, score
+from foretail.pipelines import cli
+from foretail.pipelines.demand import PREDICTORS, DemandResult, demand
+from foretail.pipelines.result import plain
+from foretail.pipelines.validation import typed
+from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
+from tests.features.test_demand_sequences import TOPOLOGY, make_flows
+from tests.pipelines.test_cli import foretail
+from tests.pipelines.test_configs import composed, options
+from tests.traces import make_arrivals, write_trace
+
+TINY = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]"]
+OFF = "tracking.enabled=false"
+
+
+def compared(folder: Path, *overrides: str) -> DemandResult:
+    return demand(typed(composed("demand", *TINY, *overrides), DemandConfig), folder / "run")
+
+
+def document_of(result: DemandResult) -> dict[str, Any]:
+    found: dict[str, Any] = plain(result.document())
+    return found
+
+
+def run_of(job: str, seed: int, noise: float = 0.2, run: str = "a") -> DemandSequence:
+    return repeated(JOBS[job](4, 2, 1), 12, 1, run, seed, placed_at_random=True, noise=noise)
+
+
+def test_figures_are_those_of_the_runs_of_each_side(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]", "split.train=[5,6]")
+    (found,) = document_of(result)["workloads"].values()
+    train = [run_of("hybrid_parallel", seed) for seed in (5, 6)]
+    validation, test = (run_of("hybrid_parallel", seed) for seed in (3, 4))
+    for name, predictor in (("last_value", LastValue()), ("seasonal", Seasonal())):
+        predictor.fit(train)
+        chosen_by = score(predictor, [validation], 2, [2, 4], routings=["single_hop"], warm_up=6)
+        trust = choose_trust(chosen_by, "single_hop")
+        expected = score(predictor, [test], 2, [trust], routings=["single_hop"], warm_up=6)
+        got = found["predictors"][name]
+        assert got["trust"] == trust
+        assert got["validation"]["schedules_by_trust"].keys() == {"2", "4"}
+        assert got["test"]["error"] == dataclasses.asdict(expected.error)
+        worth = dataclasses.asdict(expected.schedules["single_hop", trust])
+        assert got["test"]["schedules_by_trust"] == {str(trust): worth}
+    assert found["last_value"] == found["predictors"]["last_value"]
+    assert (
+        found["predictors"]["seasonal"]["test"]["error"]["relative"] < found["last_value"]["test"]["error"]["relative"]
+    )
+
+
+def test_a_perfect_prediction_is_as_good_as_the_truth_and_better_than_the_last_value(tmp_path: Path) -> None:
+    for routing in ("single_hop", "multi_hop"):
+        result = compared(tmp_path, OFF, "demand_predictor=seasonal", "noise=0", f"routing={routing}")
+        (table,) = result.tables()
+        (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        assert (row["workload"], row["predictor"], row["k"]) == ("hybrid_parallel", "seasonal", 4)
+        assert row["error"] == pytest.approx(0, abs=1e-12)
+        assert row["theta"] == row["truth"]
+        assert isinstance(row["last value"], float)
+        assert isinstance(row["truth"], float)
+        assert row["last value"] < row["truth"]
+        assert routing.replace("_", "-") in table.title
+
+
+def test_the_test_seeds_choose_nothing(tmp_path: Path) -> None:
+    one, other = (
+        document_of(compared(tmp_path, OFF, f"split.test=[{seed}]"))["workloads"]["hybrid_parallel"]["predictors"]
+        for seed in (4, 9)
+    )
+    for name in one:
+        assert one[name]["validation"] == other[name]["validation"]
+        assert one[name]["trust"] == other[name]["trust"]
+        assert one[name]["test"] != other[name]["test"]
+
+
+def test_a_mixture_swings_between_two_jobs(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "collectives=[ring,hybrid_parallel+ring]", "mixture_period_steps=5")
+    assert [found.workload for found in result.comparisons] == ["ring", "hybrid_parallel+ring"]
+    (sequence,) = result.comparisons[1].split.test
+    expected = mixed(run_of("hybrid_parallel", 8), run_of("ring", 9), 5, "a")
+    assert np.array_equal(sequence.demand, expected.demand)
+    assert sequence.run == "hybrid_parallel+ring, seed 4"
+
+
+def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
+    folders = []
+    for seed in (1, 2, 3):
+        folder = tmp_path / f"run_{seed}"
+        arrivals = make_arrivals(1000, seed=seed)
+        arrivals.records["flow"] = np.arange(1000) % 40
+        write_trace(folder, arrivals, scenario=TOPOLOGY, seed=seed)
+        (folder / "run").mkdir()
+        flows = make_flows(*((100 * start, 100, 50, start % 2, 2 + start % 2) for start in range(40)))
+        (folder / "run" / "flows.bin").write_bytes(flows.tobytes())
+        folders.append(str(folder))
+    overrides = [f"datasets=[{','.join(folders)}]", "degree=1", "steps=8", "warm_up=2"]
+    overrides += [OFF, "demand_predictor=last_value", "split={train:[2],validation:[1],test:[3]}"]
+    for kind in ("offered", "carried"):
+        result = compared(tmp_path, *overrides, "interval_ns=500", f"demand={kind}")
+        found = document_of(result)["workloads"]["datasets"]
+        assert found["runs"] == {"train": ["run_2, seed 2"], "validation": ["run_1, seed 1"], "test": ["run_3, seed 3"]}
+        (sequence,) = result.comparisons[0].split.test
+        assert (sequence.nodes, len(sequence), sequence.interval_ns) == (2, 8, 500)
+        if kind == "offered":  # five flows of 50 bytes in 500 ns; an uplink carries a byte in a ns
+            assert np.allclose(sequence.demand, np.array([[0, 0.5], [0, 0]]))
+        else:
+            assert np.array_equal(sequence.demand, carried_demand(Dataset.open(tmp_path / "run_3"), 500, 8).demand)
+    for bad, complaint in (
+        ("interval_ns=null", "give interval_ns=..., the time of one"),
+        ("split.test=[3,4]", "seed 4 of the split has no run"),
+        ("split.train=[4]", "seed 4 of the split has no run"),
+    ):
+        with pytest.raises(ForetailError, match=complaint):
+            compared(tmp_path, *overrides, "interval_ns=500", bad)
+
+
+def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    result = compared(
+        tmp_path,
+        "demand_predictor=[last_value,seasonal]",
+        "collectives=[ring,hybrid_parallel]",
+        "demand_predictor.seasonal.period=6",
+        f"tracking.uri={uri}",
+        "tracking.sweep_id=s1",
+    )
+    document = document_of(result)
+    client = MlflowClient(uri)
+    outer = client.get_run(document["tracked"]["run_id"])
+    assert (outer.info.status, outer.data.tags["sweep_id"]) == ("FINISHED", "s1")
+    assert (outer.data.params["nodes"], outer.data.params["split.test"]) == ("4", "[4]")
+    artifact = Path(client.download_artifacts(outer.info.run_id, "result.json", str(tmp_path)))
+    assert json.loads(artifact.read_text())["workloads"] == document["workloads"]
+    inner = client.search_runs(
+        [document["tracked"]["experiment_id"]], f"tags.mlflow.parentRunId = '{outer.info.run_id}'"
+    )
+    assert len(inner) == 4
+    for run in inner:
+        of_run = document["workloads"][run.data.params["workload"]]
+        figures = of_run["predictors"][run.data.params["predictor"]]
+        worth = figures["test"]["schedules_by_trust"][run.data.params["trust"]]
+        assert run.data.metrics["test/theta/predicted"] == worth["predicted"]
+        assert run.data.metrics["test/theta/true"] == worth["true"]
+        assert run.data.metrics["test/error/relative"] == figures["test"]["error"]["relative"]
+        assert run.info.status == "FINISHED"
+    assert any(outer.info.run_id in note for note in result.tables()[0].notes)
+
+
+def test_settings_are_the_parameters_of_the_predictors() -> None:
+    fields = {field.name: field for field in dataclasses.fields(schema.DemandPredictor)}
+    assert fields["name"].metadata["one_of"] == tuple(PREDICTORS)
+    assert set(fields) - {"name"} == {name for kind in PREDICTORS.values() for name in kind.parameter_constraints}
+    assert options("demand_predictor") == sorted(PREDICTORS)
+
+
+def test_parameters_reach_the_predictors(tmp_path: Path) -> None:
+    chosen = f"demand_predictor=[{','.join(PREDICTORS)}]"
+    few = ["demand_predictor.history_attention.steps=5", "demand_predictor.boosted_entries.trees=3"]
+    result = compared(tmp_path, OFF, chosen, *few, "demand_predictor.seasonal.period=2")
+    assert {name: type(predictor) for name, predictor in result.predictors.items()} == PREDICTORS
+    parameters = {name: found["parameters"] for name, found in document_of(result)["predictors"].items()}
+    assert parameters["history_attention"]["steps"] == 5
+    assert parameters["boosted_entries"]["trees"] == 3
+    assert parameters["seasonal"] == {"period": 2, "longest": 64}
+    assert parameters["linear_entries"]["shared"] is True
+
+
+BAD = {
+    "unknown predictor": (
+        ["demand_predictor=[oracle]"],
+        "demand_predictor=oracle is unknown: choose from boosted_entr",
+    ),
+    "no predictor": (["demand_predictor=[]"], "the setting demand_predictor is missing"),
+    "last one deleted": (["demand_predictor=seasonal", "~demand_predictor.seasonal"], "demand_predictor is empty"),
+    "parameter": (["demand_predictor.seasonal.period=0"], "demand_predictor.seasonal.period = 0 is out of range"),
+    "other's parameter": (["demand_predictor.seasonal.rank=2"], "rank is given, but seasonal takes period, longest"),
+    "overlap": (["split.test=[1]"], "split.test and split.train both hold seed 1"),
+    "by time": (["split=by_time", "split.seeds=[1]"], "demand is split by run"),
+    "no sequences": (["collectives=[]"], "there are no sequences of demand"),
+    "collective": (["collectives=[broadcast]"], "collectives = broadcast is unknown: choose from ring, all_to_all"),
+    "three jobs": (["collectives=[ring+ring+ring]"], "or two of them as A+B"),
+    "twice": (["collectives=[ring,ring]"], "collectives names ring twice"),
+    "interval": (["interval_ns=5"], "interval_ns is for datasets"),
+    "warm-up": (["warm_up=12"], "warm_up = 12 leaves none of steps = 12"),
+    "no trust": (["trusts=[]"], "trusts is empty"),
+    "indivisible": (["nodes=5", "trusts=[3]"], "choose k = 4"),
+    "degree": (["degree=5"], "give 1 to 4 uplinks"),
+    "store": (["tracking.uri=nonsense://x"], "MLflow cannot use nonsense://x"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_sentence_and_nothing_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides, complaint = BAD[case]
+    monkeypatch.chdir(tmp_path)
+    tracking = [] if case == "store" else [OFF]
+    given = [setting for setting in TINY if setting.split("=")[0] not in {o.split("=")[0] for o in overrides}]
+    code = cli.main(["demand", *given, *tracking, *overrides])
+    lines = capsys.readouterr().err.splitlines()
+    assert code == cli.EXIT_BAD_INPUT
+    assert len(lines) == 1
+    assert complaint in lines[0]
+    assert lines[0].endswith((".", "?"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_process_prints_one_table_and_writes_one_file(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    for wanted in ("Predicted demand: 4 nodes, degree 2, single-hop", "linear_entries", "last value", "k chosen from"):
+        assert wanted in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["result.json"]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
+    assert result["tracked"] is None
