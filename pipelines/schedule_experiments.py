@@ -234,7 +234,11 @@ def _measured(
 
 
 def _capacity(predicted: DemandMatrix, config: ScheduleConfig, trust: int, seed: int) -> Any:
-    return vermilion(predicted, config.degree, trust, seed=seed, diagonal=cast(Diagonal, config.diagonal)).capacity
+    """Capacity of the schedule for a prediction; one of no demand at all, which has no shape, is not looked at."""
+    looked_at = trust if predicted.largest_sum > 0 else 1
+    diagonal = cast(Diagonal, config.diagonal)
+    made = vermilion(predicted, config.degree, looked_at, seed=seed, diagonal=diagonal)
+    return made.capacity
 
 
 def _curves(samples: pd.DataFrame, sweep: NoiseSweep, largest: int) -> pd.DataFrame:

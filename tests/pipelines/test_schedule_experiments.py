@@ -92,6 +92,17 @@ def test_a_sample_is_found_again_by_its_seed(folder: Path) -> None:
     assert row["theta"] == pytest.approx(multi_hop(demand, made.capacity).theta, abs=1e-9)
 
 
+def test_a_prediction_of_no_demand_at_all_is_not_looked_at(tmp_path: Path) -> None:
+    """Multiplicative noise on three entries clips them all to 0 in one sample of eight or so."""
+    small = ["k=3", "degree=3", "sweep.nodes=3", "sweep.matrices=[ring]", "sweep.deviations=[10]", "sweep.samples=20"]
+    ran("vermilion_fig9_6", tmp_path, "run", *small)
+    samples = pd.read_parquet(tmp_path / "run" / "vermilion_fig9_6.parquet")
+    empty = [seed for seed in range(1, 21) if noisy(ring(3, 3), 10, "multiplicative", 2**32 + seed).largest_sum == 0]
+    assert 0 < len(empty) < 10
+    oblivious = multi_hop(ring(3, 3), vermilion(ring(3, 3), 3, 1).capacity).theta
+    assert np.allclose(samples[samples["seed"].isin(empty)]["theta"], oblivious)
+
+
 def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:
     """The means of the figures for every gamma; 0.91, which the thesis has, comes from neither distribution."""
     key = ["matrix", "deviation"]
