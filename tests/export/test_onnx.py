@@ -69,7 +69,7 @@ def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ense
     assert metadata["foretail.default_tau"] == str(lowered.default_tau)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(forests())
 def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
     for method, max_cells in (("cells", 10**8), ("boxes", 0)):

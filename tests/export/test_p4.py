@@ -57,7 +57,7 @@ def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempP
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     trained=forests(),
     decision=st.sampled_from(DECISIONS),

@@ -34,7 +34,7 @@ def _ensemble(tree: Tree, inputs: int = 2) -> Ensemble:
     return Ensemble(tuple(FeatureInput(f"f{i}", "", 8) for i in range(inputs)), (tree,), Fraction(1, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(forests(max_depth=6))
 def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
     model = trained.ensemble
@@ -47,7 +47,7 @@ def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
         model = after
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(forests())
 def test_what_is_emitted_decides_as_the_model_on_every_cell(trained: Trained) -> None:
     voted = lower(trained.ensemble).ensemble

@@ -59,7 +59,7 @@ def _expected(arrivals: Arrivals) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=ROWS_SCHEMA.names, dtype=object)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(arrivals_strategy(max_arrivals=60))
 def test_what_is_written_is_what_is_read(arrivals: Arrivals) -> None:
     with TemporaryDirectory() as folder:

@@ -129,7 +129,7 @@ def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]
         split_by_time(datasets, *given_fractions, gap_ns=1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     arrivals_strategy(min_arrivals=3, max_arrivals=40, max_step_ns=50),
     st.floats(0.1, 0.5),

@@ -243,7 +243,7 @@ def matrices(draw: st.DrawFn) -> NDArray[np.float64]:
     return demand
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(matrices(), st.integers(1, 8), st.booleans())
 def test_the_projection_is_in_the_hose_model_and_keeps_absent_pairs_absent(
     demand: NDArray[np.float64], degree: int, fill: bool
@@ -259,7 +259,7 @@ def test_the_projection_is_in_the_hose_model_and_keeps_absent_pairs_absent(
             assert np.array_equal(found.demand, demand)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(matrices(), st.floats(1e-3, 1))
 def test_absent_pairs_are_raised_when_asked(demand: NDArray[np.float64], absent: float) -> None:
     found = into_hose(demand, 2, absent=absent)

@@ -51,7 +51,7 @@ def _exact_sums(ensemble: Ensemble, x: npt.NDArray[np.int64]) -> list[Fraction]:
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_the_ensemble_sums_to_the_last_bit_and_decides_up_to_rounding_as_its_framework(
     kind: str, data: st.DataObject

@@ -24,7 +24,7 @@ def _f1(confusion: Confusion) -> Fraction:
     return Fraction(2 * confusion.tp, 2 * confusion.tp + confusion.fp + confusion.fn)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(forests(), st.integers(0, 2**32 - 1))
 def test_no_threshold_has_a_higher_f1_and_no_lower_one_the_same(trained: Trained, seed: int) -> None:
     labels = np.random.default_rng(seed).random(len(trained.rows)) < 0.3
@@ -96,7 +96,7 @@ def test_it_improves_on_one_half_for_credence_like_rows() -> None:
     assert 0 < chosen.probability < 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     forests(max_trees=2, max_depth=2, max_features=2).filter(lambda t: max(f.bits for f in t.ensemble.features) <= 6)
 )

@@ -50,7 +50,7 @@ def test_noise_costs_no_more_than_the_robustness(kind: Noise, trust: int) -> Non
         assert robustness(trust) - 1e-6 <= wrong <= right + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 9), st.floats(0, 0.5))
 def test_no_mixture_of_two_is_better(largest: int, floor: float) -> None:
     found = best_distribution(largest, floor)

@@ -47,7 +47,7 @@ def text_of(rows: list[tuple[int, ...]]) -> str:
     rows=st.lists(st.tuples(*[st.integers(0, BUFFER)] * 4, st.integers(0, 1)), min_size=1, max_size=60),
     block_bytes=st.sampled_from((200, 1000, 1 << 22)),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 def test_rows_come_back_in_their_order(
     rows: list[tuple[int, ...]], block_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

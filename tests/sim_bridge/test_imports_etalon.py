@@ -71,7 +71,7 @@ def read(path: Path, reading: Reading = SHOW) -> tuple[etalon.Survey, Records]:
     latency_dilated=st.booleans(),
     chunk=st.sampled_from((1, 3, 1 << 16)),
 )
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_what_is_written_is_read_in_order_of_arrival(
     packets: Records,
     record_bytes: int,
@@ -151,7 +151,7 @@ def geometry(buffer_bytes: int, *rates_bps: int) -> Any:
 
 
 @given(packets=logged(most=120), least=st.integers(1, 40), buffer_bytes=st.sampled_from((9000, 20_000, 60_000)))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_labels_do_not_depend_on_the_windows(
     packets: Records, least: int, buffer_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
