@@ -53,7 +53,6 @@ def test_every_kind_of_rows_is_the_same_function(kind: Kind, intervals: Interval
 
 
 @given(intervals=interval_maps())
-@settings()
 def test_ternary_rows_are_at_most_as_many_as_prefixes(intervals: Intervals[int]) -> None:
     top = (1 << intervals.bits) - 1
     ternary, lpm = rows_of(intervals, "ternary", top), rows_of(intervals, "lpm", top)
