@@ -18,7 +18,7 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 
-__all__ = ["DropPredictor", "Parameter", "TreePredictor", "checked_features"]
+__all__ = ["DropPredictor", "Parameter", "Parameterised", "TreePredictor", "checked_features"]
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
@@ -70,19 +70,33 @@ class Parameter:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
-class DropPredictor(ABC):
-    """Predicts, from the features of an arrival, whether LQD would drop the packet.
-
-    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
-    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
-    """
+class Parameterised(ABC):
+    """Something with declared parameters, which its constructor only stores."""
 
     parameter_constraints: ClassVar[Mapping[str, Parameter]]
     """One entry per constructor parameter."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor parameters by name."""
-        return {name: getattr(self, name) for name in list(inspect.signature(type(self).__init__).parameters)[1:]}
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def check_parameters(self) -> None:
+        """Raise ForetailError on a parameter outside its constraint."""
+        for name, constraint in self.parameter_constraints.items():
+            value = getattr(self, name)
+            if not constraint.allows(value):
+                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+class DropPredictor(Parameterised):
+    """Predicts, from the features of an arrival, whether LQD would drop the packet.
+
+    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
+    """
 
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         """Learn from labelled arrivals.
@@ -99,10 +113,7 @@ class DropPredictor(ABC):
         ForetailError
             On a parameter outside its constraint, malformed rows, or labels of one class only.
         """
-        for name, constraint in self.parameter_constraints.items():
-            value = getattr(self, name)
-            if not constraint.allows(value):
-                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+        self.check_parameters()
         features = checked_features(x)
         labels = np.asarray(y)
         if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
@@ -139,9 +150,6 @@ class DropPredictor(ABC):
 
     @abstractmethod
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
 
 
 class TreePredictor(DropPredictor):

@@ -6,10 +6,9 @@ A new predictor subclasses :class:`DemandPredictor`, declares its parameters, an
 
 from __future__ import annotations
 
-import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,27 +17,20 @@ from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.demand_sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.hose import into_hose
-from foretail.models.predictor import Parameter
+from foretail.models.predictor import Parameterised
 
 __all__ = ["DemandPredictor", "FloatArray", "examples", "windows"]
 
 FloatArray = npt.NDArray[np.float64]
 
 
-class DemandPredictor(ABC):
+class DemandPredictor(Parameterised):
     """Predicts, from the demand matrices of the past intervals, that of the next.
 
     The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. A prediction depends on the history it is given and on nothing else, earlier predictions included.
     Subclasses implement `_fit` and `_predict`, which receive checked input.
     """
-
-    parameter_constraints: ClassVar[Mapping[str, Parameter]]
-    """One entry per constructor parameter."""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor parameters by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fit(self, sequences: Sequence[DemandSequence]) -> Self:
         """Learn from whole runs.
@@ -54,10 +46,7 @@ class DemandPredictor(ABC):
             On a parameter outside its constraint, no sequences, sequences that differ in nodes or interval, or too
             short ones.
         """
-        for name, constraint in self.parameter_constraints.items():
-            value = getattr(self, name)
-            if not constraint.allows(value):
-                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+        self.check_parameters()
         if len({(sequence.nodes, sequence.interval_ns) for sequence in sequences}) != 1:
             raise ForetailError(
                 f"the {len(sequences)} training sequences do not have one number of nodes and one interval: give at "
@@ -98,9 +87,6 @@ class DemandPredictor(ABC):
 
     @abstractmethod
     def _predict(self, history: FloatArray) -> FloatArray: ...
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
 
 
 def windows(run: FloatArray, length: int) -> FloatArray:
