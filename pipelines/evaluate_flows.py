@@ -23,6 +23,7 @@ from foretail.pipelines.flow_statistics import (
     FLOW_GROUPS,
     FlowSummary,
     PairedDifference,
+    interval_text,
     mean_interval,
     occupancy_percentiles,
     paired_difference,
@@ -186,7 +187,7 @@ class FlowsResult:
                     tuple(
                         (
                             policy,
-                            *(_interval(self.differences(metric, baseline)[policy]) for _, metric in HEADLINES[:6]),
+                            *(interval_text(self.differences(metric, baseline)[policy]) for _, metric in HEADLINES[:6]),
                         )
                         for policy in self.policies
                         if policy != baseline
@@ -286,11 +287,3 @@ def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
-
-
-def _interval(difference: PairedDifference) -> str:
-    if difference.mean is None:
-        return "-"
-    if difference.low is None or difference.high is None:
-        return f"{difference.mean:+.3g}"
-    return f"{difference.mean:+.3g} [{difference.low:+.3g}, {difference.high:+.3g}]"

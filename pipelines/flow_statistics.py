@@ -62,6 +62,15 @@ class PairedDifference:
     pairs: int
 
 
+def interval_text(found: PairedDifference, sign: str = "+") -> str:
+    """Mean and interval for a table; `sign` is that of Python's number format."""
+    if found.mean is None:
+        return "-"
+    if found.low is None or found.high is None:
+        return f"{found.mean:{sign}.3g}"
+    return f"{found.mean:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
+
+
 def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
     """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`.
 

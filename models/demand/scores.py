@@ -24,6 +24,7 @@ __all__ = [
     "ROUTINGS",
     "Evaluation",
     "MatrixError",
+    "RunThroughput",
     "ScheduleScore",
     "Score",
     "choose_trust",
@@ -58,22 +59,61 @@ class MatrixError:
 
 
 @dataclass(frozen=True)
-class ScheduleScore:
-    """Throughput of schedules from predictions, on the true matrices, with one trust and routing.
+class RunThroughput:
+    """Throughput of the schedules of one run, means over its steps with demand.
 
     Attributes
     ----------
+    steps : int
+        At least 1.
     predicted, true : float
-        Mean throughput of the schedules of the predicted and of the true matrices.
+        Of the schedules of the predicted and of the true matrices.
     ratio, least_ratio : float
-        Mean and minimum over the steps of predicted over true. With little trust both schedules are nearly alike and
-        the ratio is near 1 whatever the prediction: compare predictors of different trust by `predicted`.
+        Mean and minimum of predicted over true.
     """
 
+    steps: int
     predicted: float
     true: float
     ratio: float
     least_ratio: float
+
+
+@dataclass(frozen=True)
+class ScheduleScore:
+    """Throughput of schedules from predictions, on the true matrices, with one trust and routing.
+
+    With little trust both schedules are nearly alike and the ratio is near 1 whatever the prediction: compare
+    predictors of different trust by `predicted`.
+
+    Attributes
+    ----------
+    by_run : mapping from a run to RunThroughput
+        Runs with demand, at least one. Steps of a run depend on each other, runs do not, so they are the unit of every
+        mean and interval.
+    """
+
+    by_run: Mapping[str, RunThroughput]
+
+    @property
+    def predicted(self) -> float:
+        """Mean over the runs, of the schedules of the predicted matrices."""
+        return float(np.mean([run.predicted for run in self.by_run.values()]))
+
+    @property
+    def true(self) -> float:
+        """Mean over the runs, of the schedules of the true matrices."""
+        return float(np.mean([run.true for run in self.by_run.values()]))
+
+    @property
+    def ratio(self) -> float:
+        """Mean over the runs of predicted over true."""
+        return float(np.mean([run.ratio for run in self.by_run.values()]))
+
+    @property
+    def least_ratio(self) -> float:
+        """Least predicted over true of all steps."""
+        return min(run.least_ratio for run in self.by_run.values())
 
 
 @dataclass(frozen=True)
@@ -96,7 +136,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A predictor with the trust that was best on the validation runs, and its scores there and on the test runs."""
+    """A predictor with the trust that was best on the validation runs, and its scores there and on the test runs.
+
+    Both are scored with every trust; the test runs choose none.
+    """
 
     routing: str
     trust: int
@@ -173,6 +216,7 @@ def score(
     true = np.concatenate([sequence.demand[warm_up:] for sequence in sequences])
     error = matrix_error(true, predicted)
     busy = np.flatnonzero(true.any(axis=(1, 2)))
+    run = np.repeat([sequence.run for sequence in sequences], [len(sequence) - warm_up for sequence in sequences])[busy]
     schedules = {}
     for trust in trusts:
         pairs: dict[str, list[tuple[float, float]]] = {routing: [] for routing in routings}
@@ -184,9 +228,9 @@ def score(
                 found.append((of_predicted, of_true))
         for routing, found in pairs.items():
             theta = np.array(found)
-            ratio = theta[:, 0] / theta[:, 1]
-            of_predicted, of_true = theta.mean(axis=0).tolist()
-            schedules[routing, trust] = ScheduleScore(of_predicted, of_true, float(ratio.mean()), float(ratio.min()))
+            schedules[routing, trust] = ScheduleScore(
+                {name: _of_run(theta[run == name]) for name in dict.fromkeys(run.tolist())}
+            )
     return Score(len(busy), len(true) - len(busy), error, schedules)
 
 
@@ -216,7 +260,7 @@ def evaluate(
         It is trained here.
     split : SequenceSplit
     trusts : sequence of int
-        To choose from; the test runs see the chosen one only.
+        To choose from on the validation runs.
     routing : str
         Of the throughput that counts.
     degree, warm_up, seed :
@@ -225,8 +269,15 @@ def evaluate(
     predictor.fit(split.train)
     validation = score(predictor, split.validation, degree, trusts, routings=[routing], warm_up=warm_up, seed=seed)
     trust = choose_trust(validation, routing)
-    test = score(predictor, split.test, degree, [trust], routings=[routing], warm_up=warm_up, seed=seed)
+    test = score(predictor, split.test, degree, trusts, routings=[routing], warm_up=warm_up, seed=seed)
     return Evaluation(routing, trust, validation, test)
+
+
+def _of_run(theta: FloatArray) -> RunThroughput:
+    """From float64[steps, 2]: throughput of predicted and true schedules."""
+    ratio = theta[:, 0] / theta[:, 1]
+    predicted, true = theta.mean(axis=0).tolist()
+    return RunThroughput(len(theta), predicted, true, float(ratio.mean()), float(ratio.min()))
 
 
 def _capacity(demand: DemandMatrix, degree: int, trust: int, seed: int) -> FloatArray:

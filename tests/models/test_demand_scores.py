@@ -18,6 +18,7 @@ from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.demand.scores import (
     MatrixError,
+    RunThroughput,
     ScheduleScore,
     Score,
     choose_trust,
@@ -73,16 +74,32 @@ def test_a_wrong_prediction_costs_what_its_schedule_cannot_carry() -> None:
         ours = [theta(m, vermilion(p, DEGREE, 4).capacity) for p, m in ((first, second), (second, first))]
         theirs = [theta(m, vermilion(m, DEGREE, 4).capacity) for m in (second, first)]
         ratios = np.divide(ours, theirs)
-        expected = ScheduleScore(*(float(x) for x in (np.mean(ours), np.mean(theirs), ratios.mean(), ratios.min())))
-        got = found.schedules[routing, 4]
-        assert np.allclose(list(vars(got).values()), list(vars(expected).values()))
+        worth = found.schedules[routing, 4]
+        (got,) = worth.by_run.values()
+        assert np.allclose(list(vars(got).values()), [2, np.mean(ours), np.mean(theirs), ratios.mean(), ratios.min()])
+        assert (worth.predicted, worth.true) == (got.predicted, got.true)
+        assert (worth.ratio, worth.least_ratio) == (got.ratio, got.least_ratio)
     single, multi = found.schedules["single_hop", 4], found.schedules["multi_hop", 4]
     assert single.ratio < 0.5
     assert single.predicted <= multi.predicted
     assert multi.least_ratio * multi.true >= robustness(4) - 1e-9
     light = replace(sequence, demand=sequence.demand * np.array([1, 0.1, 0.7])[:, np.newaxis, np.newaxis])
     scaled = score(LastValue().fit([light]), [light], DEGREE, [4]).schedules["multi_hop", 4]
-    assert np.allclose(list(vars(scaled).values()), list(vars(multi).values()))
+    assert np.allclose(list(vars(scaled.by_run["a"]).values()), list(vars(multi.by_run["a"]).values()))
+
+
+def test_runs_count_alike_whatever_their_length() -> None:
+    runs = [job("a", 1, 8, noise=0.5), job("b", 2, 12, noise=0.5), job("b", 3, 9, noise=0.5)]
+    idle = DemandSequence(np.zeros((4, NODES, NODES)), 1000, "idle")
+    trained = LastValue().fit(runs)
+    both = score(trained, [*runs, idle], DEGREE, [3]).schedules["single_hop", 3]
+    alone = [score(trained, of, DEGREE, [3]).schedules["single_hop", 3] for of in (runs[:1], runs[1:])]
+    assert both.by_run == alone[0].by_run | alone[1].by_run
+    assert [run.steps for run in both.by_run.values()] == [7, 11 + 8]
+    assert both.predicted == pytest.approx((alone[0].predicted + alone[1].predicted) / 2)
+    assert both.true == pytest.approx((alone[0].true + alone[1].true) / 2)
+    assert both.ratio == pytest.approx((alone[0].ratio + alone[1].ratio) / 2)
+    assert both.least_ratio == min(alone[0].least_ratio, alone[1].least_ratio)
 
 
 def test_idle_steps_are_not_scored_and_idle_predictions_are_oblivious() -> None:
@@ -130,7 +147,7 @@ def test_the_trust_is_chosen_without_the_test_runs() -> None:
     found = evaluate(LastValue(), split, DEGREE, TRUSTS, routing="single_hop")
     by_trust = {k: found.validation.schedules["single_hop", k].predicted for k in TRUSTS}
     assert by_trust[found.trust] == max(by_trust.values())
-    assert list(found.test.schedules) == [("single_hop", found.trust)]
+    assert list(found.test.schedules) == [("single_hop", k) for k in TRUSTS]
     easy = tuple(repeated([Phase(ring(NODES, DEGREE))], 8, 1000, s.run) for s in split.test)
     again = evaluate(LastValue(), replace(split, test=easy), DEGREE, TRUSTS, routing="single_hop")
     assert (again.trust, again.validation) == (found.trust, found.validation)
@@ -149,7 +166,7 @@ def test_steady_demand_is_trusted_and_erratic_demand_is_not() -> None:
 
 
 def test_equal_throughput_prefers_less_trust() -> None:
-    schedules = {("multi_hop", k): ScheduleScore(0.5, 1, 0.5, 0.5) for k in (5, 3, 4)}
+    schedules = {("multi_hop", k): ScheduleScore({"a": RunThroughput(1, 0.5, 1, 0.5, 0.5)}) for k in (5, 3, 4)}
     found = Score(1, 0, MatrixError(0, 0), schedules)
     assert choose_trust(found, "multi_hop") == 3
     with pytest.raises(ForetailError, match="'single_hop'"):
