@@ -14,11 +14,9 @@ from omegaconf import DictConfig
 
 from foretail.configs.schema import DemandConfig, register
 from foretail.configs.schema import DemandPredictor as PredictorSettings
-from foretail.features.dataset import Dataset
-from foretail.features.demand_sequences import DemandSequence, Racks, SequenceSplit, carried_demand, offered_demand
+from foretail.features.demand_sequences import SequenceSplit
 from foretail.features.errors import ForetailError
-from foretail.features.records import FLOW_DTYPE, read_records
-from foretail.features.splits import SIDES, split_by_seed
+from foretail.features.splits import SIDES
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank
@@ -27,12 +25,12 @@ from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
 from foretail.models.tracking import track
 from foretail.pipelines import cli, stage
+from foretail.pipelines.demand_runs import demand_runs
 from foretail.pipelines.export import tracking_uri
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.store import Store
 from foretail.pipelines.validation import roles
-from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
 
 register()
 
@@ -45,9 +43,6 @@ PREDICTORS: Mapping[str, type[DemandPredictor]] = {
     "low_rank": LowRank,
     "history_attention": HistoryAttention,
 }
-DATASETS = "datasets"
-GENERATED_INTERVAL_NS = 1
-"""Generated demand has no time, only steps."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
     """Train, choose the trust and score; nothing goes to the run folder but ``result.json``."""
     del run_dir
     predictors = {name: _untrained(name, settings) for name, settings in config.demand_predictor.items()}
-    splits = _splits(config)
+    splits = demand_runs(config)
     comparisons = []
     with StageProgress() as progress:
         for position, (workload, split) in enumerate(splits.items()):
@@ -195,51 +190,6 @@ def _compared(
     last = evaluated(LastValue())
     found = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
     return Comparison(workload, split, found, last)
-
-
-def _splits(config: DemandConfig) -> dict[str, SequenceSplit]:
-    """The runs by workload; only datasets have an interval."""
-    if config.interval_ns is None:
-        sides = [seeds for _, seeds in roles(config.split)]
-        return {
-            name: SequenceSplit(*(tuple(_generated(name, seed, config) for seed in seeds) for seeds in sides))
-            for name in config.collectives
-        }
-    datasets = [Dataset.open(Path(path)) for path in config.datasets]
-    found = split_by_seed(datasets, config.split.train, config.split.validation, config.split.test)
-    recorded = [
-        tuple(_recorded(item.dataset, config.demand, config.interval_ns, config.steps) for item in getattr(found, side))
-        for side in SIDES
-    ]
-    return {DATASETS: SequenceSplit(*recorded)}
-
-
-def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
-    """The collectives of one run; two that are mixed are placed and disturbed each on its own."""
-    jobs = name.split("+")
-    run = f"{name}, seed {seed}"
-    parts = [
-        repeated(
-            JOBS[job](config.nodes, config.degree, config.job_seed),
-            config.steps,
-            GENERATED_INTERVAL_NS,
-            run,
-            len(jobs) * seed + position,
-            placed_at_random=config.placed_at_random,
-            noise=config.noise,
-        )
-        for position, job in enumerate(jobs)
-    ]
-    return parts[0] if len(parts) == 1 else mixed(parts[0], parts[1], config.mixture_period_steps, run)
-
-
-def _recorded(dataset: Dataset, kind: str, interval_ns: int, steps: int) -> DemandSequence:
-    if kind == "carried":
-        return carried_demand(dataset, interval_ns, steps)
-    dataset.require_trace()
-    flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
-    run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
-    return offered_demand(flows, Racks.of_trace(dataset), interval_ns, steps, run)
 
 
 def _worth(evaluation: Evaluation) -> ScheduleScore:
