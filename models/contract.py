@@ -76,6 +76,11 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
     _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
     _refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        weight = np.ones(len(y))
+        weight[len(y) // 2] = wrong
+        _refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
+    _refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
     assert not hasattr(fresh, "features_in_"), "a refused fit must leave the predictor untrained"
 
     x_before, y_before = x.copy(), y.copy()
@@ -92,6 +97,10 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1]"
     again = copy.deepcopy(fresh).fit(x, y)
     assert np.array_equal(again.probability(unseen), probability), "same seed and rows must give the same model"
+    alike = copy.deepcopy(fresh).fit(x, y, np.ones(len(y)))
+    assert np.array_equal(alike.probability(unseen), probability), "weights of 1 must change nothing"
+    heavy = copy.deepcopy(fresh).fit(x, y, np.where(y, 50.0, 1.0))
+    assert heavy.probability(x).mean() > trained.probability(x).mean(), "heavier drops must be predicted more"
     if isinstance(trained, TreePredictor):
         assert isinstance(again, TreePredictor)
         ensemble = trained.to_ensemble(features)

@@ -83,7 +83,7 @@ class RandomForest(TreePredictor):
         self.seed = seed
         self.jobs = jobs
 
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         if self.features_per_split is not None and self.features_per_split > x.shape[1]:
             raise ForetailError(
                 f"predictor.features_per_split is {self.features_per_split}: set it to at most the "
@@ -98,7 +98,7 @@ class RandomForest(TreePredictor):
             bootstrap=self.bootstrap,
             random_state=self.seed,
             n_jobs=self.jobs,
-        ).fit(x, y)
+        ).fit(x, y, sample_weight=weight)
         self.forest_.n_jobs = 1  # threads would sum the trees in an order of their own
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:

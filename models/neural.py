@@ -30,10 +30,10 @@ BATCH_ROWS = 1 << 16
 class MultilayerPerceptron(NetworkPredictor):
     """Dense layers with rectifiers over the standardised features and their logarithms.
 
-    Drops are rare, so every batch holds as many drops as other rows, drawn with replacement; the odds of the training
-    rows go back into the last bias (King and Zeng, *Logistic regression in rare events data*, Political Analysis 9,
-    2001), and probabilities are those of the rows as they come. Training takes as many steps whatever the number of
-    rows, on one thread.
+    Drops are rare, so every batch holds as many drops as other rows, drawn by their weights with replacement; the odds
+    of the training rows go back into the last bias (King and Zeng, *Logistic regression in rare events data*, Political
+    Analysis 9, 2001), and probabilities are those of the rows as they come. Training takes as many steps whatever the
+    number of rows, on one thread.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ class MultilayerPerceptron(NetworkPredictor):
         self.learning_rate = learning_rate
         self.seed = seed
 
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         columns = _columns(x)
         self.mean_ = columns.mean(axis=0, dtype=np.float64).astype(np.float32)
         deviation = columns.std(axis=0, dtype=np.float64).astype(np.float32)
         self.deviation_ = np.where(deviation > 0, deviation, np.float32(1))
         random = np.random.default_rng(self.seed)
-        drops, others = np.flatnonzero(y), np.flatnonzero(~y)
+        drops, others = _Draw(np.flatnonzero(y), weight), _Draw(np.flatnonzero(~y), weight)
         half = self.batch_rows // 2
         target = torch.cat([torch.ones(half), torch.zeros(half)])
         with _one_thread(), torch.random.fork_rng(devices=[]):
@@ -100,14 +100,14 @@ class MultilayerPerceptron(NetworkPredictor):
             for step in range(self.steps):
                 for group in optimizer.param_groups:
                     group["lr"] = self.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
-                rows = np.concatenate([random.choice(drops, half), random.choice(others, half)])
+                rows = np.concatenate([drops.rows(half, random), others.rows(half, random)])
                 batch = torch.from_numpy((columns[rows] - self.mean_) / self.deviation_)
                 optimizer.zero_grad()
                 loss = loss_of(module(batch).squeeze(1), target)
                 loss.backward()
                 optimizer.step()
             with torch.no_grad():
-                list(module.parameters())[-1].add_(math.log(len(drops) / len(others)))
+                list(module.parameters())[-1].add_(math.log(drops.weight / others.weight))
         self.module_ = module
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
@@ -122,6 +122,19 @@ class MultilayerPerceptron(NetworkPredictor):
         dense = [part for part in self.module_ if isinstance(part, torch.nn.Linear)]
         layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in dense]
         return Network.of_layers(features, self.mean_, self.deviation_, layers)
+
+
+class _Draw:
+    """Draws some rows, with replacement, each as often as it weighs."""
+
+    def __init__(self, rows: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]) -> None:
+        self._rows = rows
+        self._until = np.cumsum(weight[rows])
+        self.weight = float(self._until[-1])
+
+    def rows(self, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
+        drawn = np.searchsorted(self._until, random.random(count) * self.weight, side="right")
+        return self._rows[np.minimum(drawn, len(self._rows) - 1)]  # the product may round up to the whole weight
 
 
 def _columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 
-__all__ = ["DropPredictor", "Parameter", "Parameterised", "TreePredictor", "checked_features"]
+__all__ = ["DropPredictor", "Parameter", "Parameterised", "TreePredictor", "checked_features", "checked_weights"]
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
@@ -98,7 +98,7 @@ class DropPredictor(Parameterised):
     underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
     """
 
-    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
 
         Parameters
@@ -107,11 +107,13 @@ class DropPredictor(Parameterised):
             Feature values in ``[0, 2**24)``.
         y : bool array [rows]
             Whether LQD drops the packet.
+        weight : float array [rows], optional
+            How much each row counts, finite and positive; 1 without it. Probabilities are those of the weighted rows.
 
         Raises
         ------
         ForetailError
-            On a parameter outside its constraint, malformed rows, or labels of one class only.
+            On a parameter outside its constraint, malformed rows or weights, or labels of one class only.
         """
         self.check_parameters()
         features = checked_features(x)
@@ -125,9 +127,10 @@ class DropPredictor(Parameterised):
             raise ForetailError(f"the {len(labels)} training rows hold no drop: {RAISE_CONGESTION}")
         if drops == len(labels):
             raise ForetailError(f"all {drops} training rows are drops: lower background.load or incast.burst_fraction")
+        weights = np.ones(len(labels)) if weight is None else checked_weights(weight, len(labels))
         self.features_in_ = features.shape[1]
         self.rows_, self.drops_ = len(labels), drops
-        self._fit(features, labels)
+        self._fit(features, labels, weights)
         return self
 
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -146,7 +149,7 @@ class DropPredictor(Parameterised):
             raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
 
     @abstractmethod
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None: ...
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None: ...
 
     @abstractmethod
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
@@ -180,3 +183,19 @@ def checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:
     if array.min() < 0 or array.max() >= 1 << 24:
         raise ForetailError("the features have values outside [0, 2**24): saturate them as their definition says")
     return array.astype(np.int32, copy=False)
+
+
+def checked_weights(weight: npt.ArrayLike, rows: int) -> npt.NDArray[np.float64]:
+    """Return `weight` as float64[rows]; raise ForetailError on another shape, or a weight not finite and positive."""
+    array = np.asarray(weight)
+    if array.shape != (rows,) or array.dtype.kind not in "iuf":
+        raise ForetailError(
+            f"the row weights have shape {array.shape} and type {array.dtype}: pass {rows} numbers, one for each row"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array > 0)))
+    if len(wrong):
+        raise ForetailError(
+            f"row {wrong[0]} weighs {array[wrong[0]]:g}: weights are finite and positive, leave out rows that do not "
+            f"count"
+        )
+    return array.astype(np.float64, copy=False)

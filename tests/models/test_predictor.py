@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 from collections.abc import Sequence
 from typing import Any, Self
@@ -9,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.models import forest
@@ -47,23 +50,28 @@ class _ForgetsToDeclare(RandomForest):
 
 
 class _ReturnsNothing(RandomForest):
-    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Self:
-        super().fit(x, y)
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
+        super().fit(x, y, weight)
         return None  # type: ignore[return-value]
 
 
 class _ChangesItsInput(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
-        super()._fit(x, y)
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        super()._fit(x, y, weight)
         x[0, 0] += 1
 
 
 class _ForgetsItsSeed(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_]) -> None:
-        super()._fit(x, y)
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        super()._fit(x, y, weight)
         other = RandomForest(self.trees, self.depth, seed=np.random.default_rng().integers(1 << 30).item())
-        DropPredictor.fit(other, x, y)
+        DropPredictor.fit(other, x, y, weight)
         self.forest_ = other.forest_
+
+
+class _IgnoresWeights(RandomForest):
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        super()._fit(x, y, np.ones(len(y)))
 
 
 class _ExportsAnotherModel(RandomForest):
@@ -84,6 +92,7 @@ class _ReturnsPercent(RandomForest):
         (_ReturnsNothing, "return self"),
         (_ChangesItsInput, "not change the features"),
         (_ForgetsItsSeed, "same seed"),
+        (_IgnoresWeights, "heavier drops"),
         (_ExportsAnotherModel, "Not equal|decide as the model"),
         (_ReturnsPercent, "in \\[0, 1\\]"),
     ],
@@ -140,6 +149,35 @@ def test_no_drop_in_training_names_the_settings_that_raise_congestion() -> None:
 def test_malformed_features_are_refused(rows: Any) -> None:
     with pytest.raises(ForetailError, match="the features have"):
         RandomForest().fit(rows, np.array([True, False]))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_a_weight_of_n_is_the_row_n_times(seed: int, depth: int) -> None:
+    random = np.random.default_rng(seed)
+    x = random.integers(0, 30, (200, 3))
+    y = x[:, 0] + random.integers(0, 30, 200) > 40
+    y[:2] = True, False
+    weight = random.integers(1, 5, 200)
+    forest = RandomForest(trees=2, depth=depth, bootstrap=False, seed=1)
+    weighted = copy.deepcopy(forest).fit(x, y, weight).probability(x)
+    repeated = forest.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight)).probability(x)
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (np.ones(len(Y) - 1), r"shape \(2999,\) .* pass 3000 numbers"),
+        (np.ones((len(Y), 1)), "shape"),
+        (np.full(len(Y), "1"), "type"),
+        (np.where(np.arange(len(Y)) == 7, 0.0, 1.0), "row 7 weighs 0"),
+        (np.where(np.arange(len(Y)) == 8, -2.0, 1.0), "row 8 weighs -2"),
+        (np.where(np.arange(len(Y)) == 9, np.nan, 1.0), "row 9 weighs nan"),
+    ],
+)
+def test_malformed_weights_are_refused(weight: npt.NDArray[Any], says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        RandomForest().fit(X, Y, weight)
 
 
 def test_threads_do_not_change_the_model() -> None:
