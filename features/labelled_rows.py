@@ -1,0 +1,144 @@
+"""Labelled rows as arrays: read whole, batch by batch, or sampled so that many runs fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.errors import ForetailError
+from foretail.features.splits import Selection, Side
+
+__all__ = ["ASKED", "LABEL", "Region", "Rows", "Sampling", "read_rows", "row_batches"]
+
+LABEL, ASKED = "lqd_drop", "shadow_asked"
+Region = Literal["whole", "asked"]
+"""Every row, or those where a Credence that is told the true labels asks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as a predictor sees them.
+
+    Attributes
+    ----------
+    x : int32[rows, features]
+    lqd_drop : bool[rows]
+        The label.
+    asked : bool[rows] or None
+        Where a Credence that is told the true labels asks; None where nobody knows.
+    weight : float64[rows] or None
+        How many rows each stands for; None when every row is there.
+    """
+
+    x: NDArray[np.int32]
+    lqd_drop: NDArray[np.bool_]
+    asked: NDArray[np.bool_] | None
+    weight: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.lqd_drop)
+
+    def __getitem__(self, chosen: NDArray[np.bool_] | slice) -> Rows:
+        """Return the rows of a mask or slice."""
+        return Rows(
+            self.x[chosen],
+            self.lqd_drop[chosen],
+            None if self.asked is None else self.asked[chosen],
+            None if self.weight is None else self.weight[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Keeps every drop and every row of the asked region, and a share of the others, each weighing as all that it
+    stands for, so that weighted counts are those of all rows in expectation.
+
+    Attributes
+    ----------
+    others : float
+        Share of the other rows, in (0, 1]; 1 keeps all.
+    seed : int
+        Of the draw; it does not depend on the batches.
+    """
+
+    others: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.others <= 1:
+            raise ForetailError(f"sampling.others is {self.others}: give a share above 0 and at most 1")
+
+    def of(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """Return the sample of the next rows of a selection."""
+        if self.others == 1:
+            return rows
+        wanted = rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
+        kept = wanted | (random.random(len(rows)) < self.others)
+        chosen = rows[kept]
+        return Rows(chosen.x, chosen.lqd_drop, chosen.asked, np.where(wanted[kept], 1.0, 1 / self.others))
+
+
+EVERY_ROW = Sampling()
+
+
+def row_batches(
+    side: Side, columns: Sequence[str], sampling: Sampling = EVERY_ROW, region: Region = "whole"
+) -> Iterator[Rows]:
+    """Yield the rows of a side in order; memory does not depend on their number.
+
+    Parameters
+    ----------
+    side : sequence of Selection
+    columns : sequence of str
+        The columns of ``x``, in order.
+    sampling : Sampling
+        Of every selection alike.
+    region : {'whole', 'asked'}
+        Which rows.
+
+    Raises
+    ------
+    ForetailError
+        When the asked region is wanted and nobody knows it.
+    """
+    is_trace = all(selection.dataset.is_trace for selection in side)
+    if region == "asked" and not is_trace:
+        raise ForetailError(
+            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
+            "tell: set operating_point.region=whole"
+        )
+    for place, selection in enumerate(side):
+        random = np.random.default_rng([sampling.seed, place])
+        for rows in _batches(selection, columns, is_trace):
+            sample = sampling.of(rows, random)
+            yield sample[sample.asked] if region == "asked" and sample.asked is not None else sample
+
+
+def read_rows(side: Side, columns: Sequence[str], sampling: Sampling = EVERY_ROW, region: Region = "whole") -> Rows:
+    """Return the rows of a side in order; parameters and errors as :func:`row_batches`'s."""
+    found = list(row_batches(side, columns, sampling, region))
+    if not found:
+        raise ForetailError("a side of the split has no rows: give it more runs or a longer time")
+    return Rows(
+        np.concatenate([rows.x for rows in found]),
+        np.concatenate([rows.lqd_drop for rows in found]),
+        None if found[0].asked is None else np.concatenate([rows.asked for rows in found if rows.asked is not None]),
+        None if found[0].weight is None else np.concatenate([r.weight for r in found if r.weight is not None]),
+    )
+
+
+def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> Iterator[Rows]:
+    labels = [LABEL, ASKED] if is_trace else [LABEL]
+    for batch in selection.rows([*columns, *labels]):
+        x = np.empty((batch.num_rows, len(columns)), np.int32)
+        for place in range(len(columns)):
+            x[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
+        lqd_drop, *asked = (
+            batch.column(place).to_numpy(zero_copy_only=False) for place in range(len(columns), batch.num_columns)
+        )
+        yield Rows(x, lqd_drop, asked[0] if asked else None)
