@@ -287,6 +287,14 @@ class Split:
 
 
 @dataclass
+class Sampling:
+    """Which training rows are read: every drop and all of the asked region, and a share of the others, weighted."""
+
+    others: float = setting(1.0, "share of the others; smaller saves memory and time", above=0, at_most=1)
+    seed: int = setting(1, "of the draw", at_least=0, at_most=2**32 - 1)
+
+
+@dataclass
 class OperatingPoint:
     """The probability threshold with the highest F1 on the validation split."""
 
@@ -412,6 +420,7 @@ class TrainConfig(Stage):
     predictor: Predictor = part(Predictor, "the predictor")
     datasets: list[str] = setting([], "dataset folders to use; empty = the scenario's runs, simulated when missing")
     split: Split = part(Split, "training, validation and test rows")
+    sampling: Sampling = part(Sampling, "of the training rows")
     operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
     tracking: Tracking = part(Tracking, "MLflow")
     jobs: int = setting(
@@ -627,7 +636,8 @@ class NoiseSweep:
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
 
-    With ``sweep`` only ``degree``, ``k`` (the largest gamma), ``diagonal`` and ``jobs`` count.
+    With an experiment ``demand`` means nothing; with ``sweep``, ``degree``, ``k`` (the largest gamma) and ``diagonal``
+    count.
     """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
@@ -652,8 +662,9 @@ class ScheduleConfig(Stage):
     )
     p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
     etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
-    sweep: NoiseSweep | None = setting(None, "experiment on wrong predictions; null = none")
-    jobs: int = setting(2, "sweep: points at the same time", at_least=1, at_most=1024)
+    sweep: dict[str, NoiseSweep] = setting({}, "experiment on noisy predictions, by size: full and small; empty = none")
+    size: str = setting("full", "which sweep of an experiment", one_of=SIZES)
+    jobs: int = setting(2, "experiments: points at the same time", at_least=1, at_most=1024)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines import cli, stage
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Table, write_atomically
-from foretail.pipelines.schedule_experiments import noise_experiment
+from foretail.pipelines.schedule_noise import noise_experiment
 from foretail.sim_bridge.fabric.schedule import Schedule
 from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
 from foretail.sim_bridge.fabric.vermilion import Diagonal, consistency, robustness, single_hop_guarantee, vermilion
@@ -30,6 +30,9 @@ register()
 
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
+
+FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {"sweep": noise_experiment}
+"""What runs an experiment, by the setting that holds its sweeps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +139,12 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
 
 
 def work(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
-    """Do what the settings name: a sweep over wrong predictions, or one schedule."""
-    return noise_experiment(config.sweep, config, run_dir) if config.sweep else schedule(config, run_dir)
+    """Do what the settings name: an experiment, or one schedule."""
+    for family, experiment in FAMILIES.items():
+        sweeps = getattr(config, family)
+        if sweeps:
+            return experiment(sweeps[config.size], config, run_dir)
+    return schedule(config, run_dir)
 
 
 def _write(run_dir: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:

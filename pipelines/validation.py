@@ -23,6 +23,7 @@ from foretail.configs.schema import (
     Policy,
     Predictor,
     Scenario,
+    ScheduleConfig,
     Split,
     Stage,
     TrainConfig,
@@ -52,6 +53,8 @@ def validate(config: Stage) -> None:
     if isinstance(config, EvaluateConfig):
         _check_open_loop(config)
         _check_sweep(config)
+    if isinstance(config, ScheduleConfig):
+        _check_families(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
     if isinstance(config, (CollectConfig, TrainConfig, DistillConfig)):
@@ -301,27 +304,43 @@ def _check_sweep(config: EvaluateConfig) -> None:
         return
     if is_open_loop(config):
         raise ForetailError("sweep makes its own arrivals: leave arrivals and datasets out, or the experiment")
-    if config.size not in config.sweep:
-        raise ForetailError(
-            f"sweep has no size {config.size}: choose from {', '.join(config.sweep)}, or give sweep.{config.size}"
-        )
+    _check_lists_of_size("sweep", config.sweep, config.size)
     from foretail.sim_bridge.workloads import WORKLOADS  # loads the native library, which other stages may not need
 
     sweep, where = config.sweep[config.size], f"sweep.{config.size}"
     for workload in sweep.workloads:
         if workload not in WORKLOADS:
             raise ForetailError(f"{where}.workloads = {workload} is unknown: choose from {', '.join(WORKLOADS)}")
-    for name in ("workloads", "ports", "buffer_per_port", "flip_probabilities", "seeds", "policies"):
-        values = getattr(sweep, name)
-        if not values:
-            raise ForetailError(f"{where}.{name} is empty: give at least one value")
-        for position, value in enumerate(values):
-            if value in values[:position]:
-                raise ForetailError(f"{where}.{name} holds {value} twice: every value makes points of its own")
     if sweep.experiment != "competitive_ratio" and "credence" not in sweep.policies:
         raise ForetailError(f"{where}.policies lacks credence, which {sweep.experiment} is about: add it")
     if len(config.parameters.alpha) != 1:
         raise ForetailError("parameters.alpha has several values, but generated arrivals have one priority: give one")
+
+
+def _check_families(config: ScheduleConfig) -> None:
+    families = [field.name for field in dataclasses.fields(config) if isinstance(getattr(config, field.name), dict)]
+    given = [family for family in families if getattr(config, family)]
+    if len(given) > 1:
+        raise ForetailError(f"{' and '.join(given)} are experiments of their own: run one after the other")
+    for family in given:
+        _check_lists_of_size(family, getattr(config, family), config.size)
+
+
+def _check_lists_of_size(where: str, sweeps: Mapping[str, Any], size: str) -> None:
+    """The sweep of that size is there, and its lists have values, none twice; those with a default may be empty."""
+    if size not in sweeps:
+        raise ForetailError(f"{where} has no size {size}: choose from {', '.join(sweeps)}, or give {where}.{size}")
+    for field in dataclasses.fields(sweeps[size]):
+        values = getattr(sweeps[size], field.name)
+        if not isinstance(values, list):
+            continue
+        if not values and (field.default_factory is dataclasses.MISSING or field.default_factory()):
+            raise ForetailError(f"{where}.{size}.{field.name} is empty: give at least one value")
+        for position, value in enumerate(values):
+            if value in values[:position]:
+                raise ForetailError(
+                    f"{where}.{size}.{field.name} holds {value} twice: every value makes points of its own"
+                )
 
 
 def _check_demand(config: DemandConfig) -> None:
@@ -330,6 +349,9 @@ def _check_demand(config: DemandConfig) -> None:
     for name in ("demand_predictor", "trusts"):
         if not getattr(config, name):
             raise ForetailError(f"{name} is empty: give at least one")
+    for position, trust in enumerate(config.trusts):
+        if trust in config.trusts[:position]:
+            raise ForetailError(f"trusts holds {trust} twice: name every k once")
     if config.warm_up >= config.steps:
         raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {config.steps} to score: lower it")
     if config.datasets:

@@ -18,7 +18,7 @@ from foretail.sim_bridge.fabric.tradeoff import noisy
 from foretail.sim_bridge.fabric.vermilion import vermilion
 
 EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
-SHORT = ["sweep.samples=2", "sweep.deviations=[10,0]"]
+SHORT = ["size=small", "sweep.small.deviations=[10,0]"]
 
 
 def arguments(experiment: str, folder: Path, name: str, *overrides: str) -> list[str]:
@@ -94,7 +94,14 @@ def test_a_sample_is_found_again_by_its_seed(folder: Path) -> None:
 
 def test_a_prediction_of_no_demand_at_all_is_not_looked_at(tmp_path: Path) -> None:
     """Multiplicative noise on three entries clips them all to 0 in one sample of eight or so."""
-    small = ["k=3", "degree=3", "sweep.nodes=3", "sweep.matrices=[ring]", "sweep.deviations=[10]", "sweep.samples=20"]
+    small = [
+        "k=3",
+        "degree=3",
+        "sweep.small.nodes=3",
+        "sweep.small.matrices=[ring]",
+        "sweep.small.deviations=[10]",
+        "sweep.small.samples=20",
+    ]
     ran("vermilion_fig9_6", tmp_path, "run", *small)
     samples = pd.read_parquet(tmp_path / "run" / "vermilion_fig9_6.parquet")
     empty = [seed for seed in range(1, 21) if noisy(ring(3, 3), 10, "multiplicative", 2**32 + seed).largest_sum == 0]
@@ -135,15 +142,15 @@ def test_a_stopped_sweep_goes_on_and_a_drawn_k_measures_nothing_again(
 
 
 BAD = {
-    "sweep.deviations=[1,1]": "sweep.deviations is empty or holds a value twice: give different values",
-    "sweep.matrices=[]": "sweep.matrices is empty",
-    "sweep.matrices=[torus]": "sweep.matrices = torus is unknown: choose from ring",
-    "sweep.noise=[pink]": "sweep.noise = pink is unknown",
-    "sweep.deviations=[-1]": "sweep.deviations = -1.0 is out of range",
-    "sweep.samples=0": "sweep.samples = 0 is out of range",
-    "sweep.uniform_from=[11]": "sweep.uniform_from = 11 is more than k = 10: choose at most k",
-    "sweep.duty_cycle=0": "sweep.duty_cycle = 0.0 is out of range",
-    "sweep.nodes=6": "k n = 1 x 6 matchings do not fill 4 uplinks evenly",
+    "sweep.small.deviations=[1,1]": "sweep.small.deviations holds 1.0 twice: every value makes points of its own",
+    "sweep.small.matrices=[]": "sweep.small.matrices is empty",
+    "sweep.small.matrices=[torus]": "sweep.small.matrices = torus is unknown: choose from ring",
+    "sweep.small.noise=[pink]": "sweep.small.noise = pink is unknown",
+    "sweep.small.deviations=[-1]": "sweep.small.deviations = -1.0 is out of range",
+    "sweep.small.samples=0": "sweep.small.samples = 0 is out of range",
+    "sweep.small.uniform_from=[11]": "uniform_from = 11 is more than k = 10: choose at most k",
+    "sweep.small.duty_cycle=0": "sweep.small.duty_cycle = 0.0 is out of range",
+    "sweep.small.nodes=6": "k n = 1 x 6 matchings do not fill 4 uplinks evenly",
 }
 
 

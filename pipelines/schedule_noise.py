@@ -1,15 +1,14 @@
-"""``foretail schedule experiment=...``: throughput of schedules that are made for wrong predictions.
+"""``foretail schedule experiment=vermilion_fig9_5`` to ``9_8``: schedules that are made for noisy predictions.
 
-A point of a sweep is one matrix under one deviation of the noise, with all its samples and trust factors, and an entry
-of the store: a sweep that was stopped goes on where it was, and the randomised schedules reuse the deterministic ones.
+A point is one matrix under one deviation of the noise, with all its samples and trust factors: the randomised
+schedules reuse the deterministic ones.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ import pandas as pd
 from foretail.configs.schema import NoiseSweep, ScheduleConfig
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.pipelines.jobs import Report, run_jobs
+from foretail.pipelines.points import Point, SoFar, measure_points, write_files
 from foretail.pipelines.result import Table, plain
 from foretail.pipelines.schedule_figures import draw
 from foretail.pipelines.store import Key, Store, code_digest
@@ -35,13 +34,12 @@ from foretail.sim_bridge.fabric.vermilion import (
 )
 
 POINT = "schedule_noise"
-POINT_FILE = "throughput.json"
 NOISE_SEED = 2**32
 """Added to a sample's seed for the noise, which must not be the random numbers that made its matrix."""
 
 
 @dataclass(frozen=True)
-class Point:
+class Case:
     """One matrix under one deviation of the noise.
 
     Attributes
@@ -131,11 +129,14 @@ class NoiseResult:
 
 def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -> NoiseResult:
     """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
-    _check(sweep, config)
+    for least in sweep.uniform_from:
+        if least > config.k:
+            raise ForetailError(f"uniform_from = {least} is more than k = {config.k}: choose at most k")
     samples, reused = _samples(config, sweep)
     curves = _curves(samples, sweep, config.k)
-    points = len(list(_points(sweep)))
-    return NoiseResult(sweep, curves, reused, points, _write(sweep, samples, curves, run_dir))
+    figure, stem = draw(curves), sweep.experiment
+    files = {f"{stem}.csv": curves, f"{stem}.parquet": samples, f"{stem}.pdf": figure, f"{stem}.png": figure}
+    return NoiseResult(sweep, curves, reused, len(list(_cases(sweep))), write_files(run_dir, files))
 
 
 def demand_of(matrix: str, sweep: NoiseSweep, degree: int, seed: int) -> DemandMatrix:
@@ -150,87 +151,57 @@ def demand_of(matrix: str, sweep: NoiseSweep, degree: int, seed: int) -> DemandM
     return made[matrix]()
 
 
-def _check(sweep: NoiseSweep, config: ScheduleConfig) -> None:
-    for name in ("matrices", "noise", "deviations"):
-        values = getattr(sweep, name)
-        if not values or len(set(values)) < len(values):
-            raise ForetailError(f"sweep.{name} is empty or holds a value twice: give different values")
-    for least in sweep.uniform_from:
-        if least > config.k:
-            raise ForetailError(f"sweep.uniform_from = {least} is more than k = {config.k}: choose at most k")
-
-
-def _points(sweep: NoiseSweep) -> Iterator[Point]:
+def _cases(sweep: NoiseSweep) -> Iterator[Case]:
     for noise in sweep.noise:
         for matrix in sweep.matrices:
             for deviation in sorted(sweep.deviations):
-                yield Point(matrix, noise, deviation)
+                yield Case(matrix, noise, deviation)
 
 
 def _samples(config: ScheduleConfig, sweep: NoiseSweep) -> tuple[pd.DataFrame, int]:
-    """Measure every point that the store lacks; one row per sample and trust factor, and how many points it had."""
-    store, code, points = Store(config.store_dir), code_digest("features", "sim_bridge"), list(_points(sweep))
-    waiting = iter(enumerate(points))
-    found: dict[int, pd.DataFrame] = {}
-    reused: list[Point] = []
-
-    def work(report: Report) -> None:
-        for place, point in waiting:  # shared by all jobs
-
-            def so_far(seed: int, point: Point = point) -> None:
-                now = f"{point.matrix} {point.noise} {point.deviation:g}, sample {seed} of {sweep.samples}"
-                report(len(found) / len(points), f"{len(found):,} of {len(points):,} points, now {now}")
-
-            key = Key(
-                POINT,
-                {
-                    **asdict(point),
-                    "nodes": sweep.nodes,
-                    "degree": config.degree,
-                    "skew": sweep.skew,
-                    "samples": sweep.samples,
-                    "trust": config.k,
-                    "diagonal": config.diagonal,
-                    "code": code,
-                },
-            )
-            entry = store.get_or_build(key, _measured(point, sweep, config, so_far))
-            if entry.reused:
-                reused.append(point)
-            theta = json.loads((entry.path / POINT_FILE).read_text(encoding="ascii"))
-            found[place] = pd.DataFrame(
-                [
-                    {**asdict(point), "seed": seed, "gamma": trust, "theta": value}
-                    for seed, values in enumerate(theta, 1)
-                    for trust, value in enumerate(values, 1)
-                ]
-            )
-
-    jobs = min(config.jobs, len(points))
-    run_jobs({f"{sweep.experiment} {job + 1} of {jobs}": work for job in range(jobs)}, jobs)
-    return pd.concat([found[place] for place in range(len(points))], ignore_index=True), len(reused)
+    """One row per sample and trust factor, and how many points were in the store."""
+    code, cases = code_digest("features", "sim_bridge"), list(_cases(sweep))
+    settings = {
+        "nodes": sweep.nodes,
+        "degree": config.degree,
+        "skew": sweep.skew,
+        "samples": sweep.samples,
+        "trust": config.k,
+        "diagonal": config.diagonal,
+        "code": code,
+    }
+    points = [
+        Point(
+            f"{case.matrix} {case.noise} {case.deviation:g}",
+            Key(POINT, {**asdict(case), **settings}),
+            partial(_throughput, case, sweep, config),
+        )
+        for case in cases
+    ]
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    rows = [
+        {**asdict(case), "seed": seed, "gamma": trust, "theta": theta}
+        for case, measurement in zip(cases, measured, strict=True)
+        for seed, of_sample in enumerate(measurement.found, 1)
+        for trust, theta in enumerate(of_sample, 1)
+    ]
+    return pd.DataFrame(rows), sum(measurement.entry.reused for measurement in measured)
 
 
-def _measured(
-    point: Point, sweep: NoiseSweep, config: ScheduleConfig, so_far: Callable[[int], None]
-) -> Callable[[Path], None]:
-    """Write the throughput on the true matrix: [sample][gamma - 1]."""
-
-    def build(folder: Path) -> None:
-        theta = []
-        for seed in range(1, sweep.samples + 1):
-            so_far(seed)
-            demand = demand_of(point.matrix, sweep, config.degree, seed)
-            predicted = noisy(demand, point.deviation, cast(Noise, point.noise), NOISE_SEED + seed)
-            theta.append(
-                [
-                    multi_hop(demand, _capacity(predicted, config, trust, 2 * NOISE_SEED + seed)).theta
-                    for trust in range(1, config.k + 1)
-                ]
-            )
-        (folder / POINT_FILE).write_text(json.dumps(theta) + "\n", encoding="ascii")
-
-    return build
+def _throughput(case: Case, sweep: NoiseSweep, config: ScheduleConfig, so_far: SoFar) -> list[list[float]]:
+    """Throughput on the true matrix: [sample][gamma - 1]."""
+    theta = []
+    for seed in range(1, sweep.samples + 1):
+        so_far(f"sample {seed} of {sweep.samples}")
+        demand = demand_of(case.matrix, sweep, config.degree, seed)
+        predicted = noisy(demand, case.deviation, cast(Noise, case.noise), NOISE_SEED + seed)
+        theta.append(
+            [
+                multi_hop(demand, _capacity(predicted, config, trust, 2 * NOISE_SEED + seed)).theta
+                for trust in range(1, config.k + 1)
+            ]
+        )
+    return theta
 
 
 def _capacity(predicted: DemandMatrix, config: ScheduleConfig, trust: int, seed: int) -> Any:
@@ -277,16 +248,3 @@ def _curves(samples: pd.DataFrame, sweep: NoiseSweep, largest: int) -> pd.DataFr
 def _over_samples(samples: pd.DataFrame) -> pd.DataFrame:
     by = samples.groupby(["noise", "matrix", "deviation"], sort=False)["theta"]
     return by.agg(mean="mean", least="min", largest="max", samples="size").reset_index()
-
-
-def _write(sweep: NoiseSweep, samples: pd.DataFrame, curves: pd.DataFrame, run_dir: Path) -> tuple[Path, ...]:
-    """Write curves, samples and the figure into the run folder; a file appears whole."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".schedule.", dir=run_dir) as staging:
-        stem = Path(staging) / sweep.experiment
-        curves.to_csv(stem.with_suffix(".csv"), index=False)
-        samples.to_parquet(stem.with_suffix(".parquet"), index=False)
-        figure = draw(curves)
-        figure.savefig(stem.with_suffix(".pdf"))
-        figure.savefig(stem.with_suffix(".png"), dpi=150)
-        return tuple(path.rename(run_dir / path.name) for path in sorted(Path(staging).iterdir()))
