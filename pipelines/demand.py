@@ -27,6 +27,7 @@ from foretail.models.tracking import track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.demand_runs import demand_runs
 from foretail.pipelines.export import tracking_uri
+from foretail.pipelines.flow_statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.store import Store
@@ -62,6 +63,30 @@ class Comparison:
     evaluations: Mapping[str, Evaluation]
     last_value: Evaluation
 
+    @property
+    def best(self) -> str:
+        """The predictor of the highest throughput on the validation runs, with its trust; the first of equals."""
+        return max(self.evaluations, key=lambda name: _worth(self.evaluations[name], "validation").predicted)
+
+    def differences(self, name: str) -> dict[str, PairedDifference]:
+        """Throughput of a predictor less that of others, each with its own trust, paired by test run.
+
+        ``last_value`` is less that of the last values, ``truth`` less that of the true matrices with the same trust.
+        """
+        found = _by_run(self.evaluations[name], "predicted")
+        return {
+            "last_value": paired_difference(found, _by_run(self.last_value, "predicted")),
+            "truth": paired_difference(found, _by_run(self.evaluations[name], "true")),
+        }
+
+    def ratios(self, name: str) -> dict[int, PairedDifference]:
+        """Mean of predicted over true throughput over the test runs, by trust."""
+        evaluation = self.evaluations[name]
+        return {
+            trust: mean_interval([run.ratio for run in worth.by_run.values()])
+            for (_, trust), worth in evaluation.test.schedules.items()
+        }
+
 
 @dataclass(frozen=True)
 class DemandResult:
@@ -95,7 +120,15 @@ class DemandResult:
                     "nodes": found.split.test[0].nodes,
                     "runs": {side: [sequence.run for sequence in getattr(found.split, side)] for side in SIDES},
                     "last_value": _figures(found.last_value),
-                    "predictors": {name: _figures(evaluation) for name, evaluation in found.evaluations.items()},
+                    "best_on_validation": found.best,
+                    "predictors": {
+                        name: _figures(evaluation)
+                        | {
+                            "theta_minus": plain(found.differences(name)),
+                            "theta_over_truth_by_trust": plain(found.ratios(name)),
+                        }
+                        for name, evaluation in found.evaluations.items()
+                    },
                 }
                 for found in self.comparisons
             },
@@ -103,38 +136,41 @@ class DemandResult:
         }
 
     def tables(self) -> list[Table]:
-        """One row per workload and predictor: errors and throughput on the test runs."""
-        config = self.config
-        of_test = next(iter(self.comparisons[0].evaluations.values())).test
+        """Errors and throughput on the test runs, with the trust of the validation runs, and relative to it all."""
+        config, first = self.config, self.comparisons[0]
+        of_test = next(iter(first.evaluations.values())).test
+        nodes, routing = first.split.test[0].nodes, config.routing.replace("_", "-")
         notes = [
-            "theta: mean throughput on the true matrices, scaled to fill the uplinks, of the schedules of the "
-            "predictions; last value: of those of the last matrices with the trust that is best for them; truth: of "
-            "those of the true matrices with the trust of theta.",
-            f"Test runs of seeds {', '.join(map(str, config.split.test))}: {of_test.steps} steps"
+            "theta: throughput on the true matrices, scaled to fill the uplinks, of the schedules of the predictions, "
+            "without the duty cycle; truth: of those of the true matrices with the same k; last value: of those of the "
+            "last matrices with their k. Differences are paired by run, with 95 % t intervals.",
+            f"{len(first.split.test)} test runs: {of_test.steps} steps"
             + (f", and {of_test.idle_steps} without demand" if of_test.idle_steps else "")
-            + f"; k chosen from {', '.join(map(str, config.trusts))} on seeds "
-            + ", ".join(map(str, config.split.validation)),
+            + f"; k chosen from {', '.join(map(str, config.trusts))} on {len(first.split.validation)} other runs.",
         ]
+        for found in self.comparisons:
+            less = {of: interval_text(difference) for of, difference in found.differences(found.best).items()}
+            notes.append(
+                f"{found.workload}: best on the validation runs is {found.best}, on the test runs {less['last_value']} "
+                f"against the last value and {less['truth']} against the truth."
+            )
+        by_trust = ["Means over the test runs, with 95 % t intervals; least of a step: with the k above."]
         if self.tracked is not None:
-            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
-        routing = config.routing.replace("_", "-")
+            by_trust.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        columns = ("k", "error", "error of shape", "theta", "last value", "truth", "minus last value", "minus truth")
         return [
             Table(
-                f"Predicted demand: {self.comparisons[0].split.test[0].nodes} nodes, degree {config.degree}, {routing}",
-                (
-                    "workload",
-                    "predictor",
-                    "k",
-                    "error",
-                    "error of shape",
-                    "theta",
-                    "last value",
-                    "truth",
-                    "least ratio",
-                ),
+                f"Predicted demand: {nodes} nodes, degree {config.degree}, {routing}",
+                ("workload", "predictor", *columns),
                 tuple(self._rows()),
                 tuple(notes),
-            )
+            ),
+            Table(
+                f"Throughput over that of the truth's schedule, by k ({routing})",
+                ("workload", "predictor", *(f"k = {trust}" for trust in config.trusts), "least of a step"),
+                tuple(self._ratio_rows()),
+                tuple(by_trust),
+            ),
         ]
 
     def _rows(self) -> Iterator[tuple[Cell, ...]]:
@@ -142,8 +178,15 @@ class DemandResult:
             last = _worth(found.last_value)
             for name, evaluation in found.evaluations.items():
                 error, worth = evaluation.test.error, _worth(evaluation)
-                figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true, worth.least_ratio)
-                yield found.workload, name, evaluation.trust, *figures
+                figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true)
+                less = (interval_text(difference) for difference in found.differences(name).values())
+                yield found.workload, name, evaluation.trust, *figures, *less
+
+    def _ratio_rows(self) -> Iterator[tuple[Cell, ...]]:
+        for found in self.comparisons:
+            for name, evaluation in found.evaluations.items():
+                ratios = (interval_text(ratio, sign="") for ratio in found.ratios(name).values())
+                yield found.workload, name, *ratios, _worth(evaluation).least_ratio
 
 
 def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
@@ -192,8 +235,14 @@ def _compared(
     return Comparison(workload, split, found, last)
 
 
-def _worth(evaluation: Evaluation) -> ScheduleScore:
-    return evaluation.test.schedules[evaluation.routing, evaluation.trust]
+def _worth(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
+    score: Score = getattr(evaluation, side)
+    return score.schedules[evaluation.routing, evaluation.trust]
+
+
+def _by_run(evaluation: Evaluation, figure: str) -> dict[str, float]:
+    """Throughput on every test run with demand, `predicted` or `true`."""
+    return {run: getattr(throughput, figure) for run, throughput in _worth(evaluation).by_run.items()}
 
 
 def _figures(evaluation: Evaluation) -> dict[str, Any]:
@@ -202,13 +251,20 @@ def _figures(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _score(score: Score) -> dict[str, Any]:
-    by_trust = {str(trust): asdict(worth) for (_, trust), worth in score.schedules.items()}
+    by_trust = {
+        str(trust): _means(worth) | {"by_run": {run: asdict(found) for run, found in worth.by_run.items()}}
+        for (_, trust), worth in score.schedules.items()
+    }
     return {
         "steps": score.steps,
         "idle_steps": score.idle_steps,
         "error": asdict(score.error),
         "schedules_by_trust": by_trust,
     }
+
+
+def _means(worth: ScheduleScore) -> dict[str, float]:
+    return {figure: getattr(worth, figure) for figure in ("predicted", "true", "ratio", "least_ratio")}
 
 
 def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
@@ -232,8 +288,19 @@ def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
                         "trust": evaluation.trust,
                     },
                     {f"test/error/{key}": value for key, value in asdict(evaluation.test.error).items()}
-                    | {f"test/theta/{key}": value for key, value in asdict(_worth(evaluation)).items()}
-                    | {"test/theta/last_value": _worth(found.last_value).predicted},
+                    | {f"test/theta/{key}": value for key, value in _means(_worth(evaluation)).items()}
+                    | {"test/theta/last_value": _worth(found.last_value).predicted}
+                    | {
+                        f"test/theta_minus_{of}/{key}": value
+                        for of, difference in found.differences(name).items()
+                        for key, value in asdict(difference).items()
+                        if value is not None
+                    }
+                    | {
+                        f"test/theta_over_truth/{trust}": ratio.mean
+                        for trust, ratio in found.ratios(name).items()
+                        if ratio.mean is not None
+                    },
                 )
         with tempfile.TemporaryDirectory() as folder:
             run.log_file(write_result(Path(folder), result.document()))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlflow import MlflowClient
+from scipy.stats import ttest_1samp
 
 from foretail.configs import schema
 from foretail.configs.schema import DemandConfig
@@ -20,6 +21,7 @@ from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines import cli
 from foretail.pipelines.demand import PREDICTORS, DemandResult, demand
+from foretail.pipelines.flow_statistics import interval_text
 from foretail.pipelines.result import plain
 from foretail.pipelines.validation import typed
 from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
@@ -59,9 +61,11 @@ def test_figures_are_those_of_the_runs_of_each_side(tmp_path: Path) -> None:
         assert got["trust"] == trust
         assert got["validation"]["schedules_by_trust"].keys() == {"2", "4"}
         assert got["test"]["error"] == dataclasses.asdict(expected.error)
-        worth = dataclasses.asdict(expected.schedules["single_hop", trust])
-        assert got["test"]["schedules_by_trust"] == {str(trust): worth}
-    assert found["last_value"] == found["predictors"]["last_value"]
+        worth, told = expected.schedules["single_hop", trust], got["test"]["schedules_by_trust"][str(trust)]
+        assert told["by_run"] == {"hybrid_parallel, seed 4": dataclasses.asdict(worth.by_run["a"])}
+        for figure in ("predicted", "true", "ratio", "least_ratio"):
+            assert told[figure] == getattr(worth, figure)
+    assert found["last_value"].items() <= found["predictors"]["last_value"].items()
     assert (
         found["predictors"]["seasonal"]["test"]["error"]["relative"] < found["last_value"]["test"]["error"]["relative"]
     )
@@ -70,7 +74,8 @@ def test_figures_are_those_of_the_runs_of_each_side(tmp_path: Path) -> None:
 def test_a_perfect_prediction_is_as_good_as_the_truth_and_better_than_the_last_value(tmp_path: Path) -> None:
     for routing in ("single_hop", "multi_hop"):
         result = compared(tmp_path, OFF, "demand_predictor=seasonal", "noise=0", f"routing={routing}")
-        (table,) = result.tables()
+        table, by_trust = result.tables()
+        assert [ratios[2:] for ratios in by_trust.rows] == [("1", "1", 1.0)]  # of one run: no interval
         (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
         assert (row["workload"], row["predictor"], row["k"]) == ("hybrid_parallel", "seasonal", 4)
         assert row["error"] == pytest.approx(0, abs=1e-12)
@@ -79,6 +84,32 @@ def test_a_perfect_prediction_is_as_good_as_the_truth_and_better_than_the_last_v
         assert isinstance(row["truth"], float)
         assert row["last value"] < row["truth"]
         assert routing.replace("_", "-") in table.title
+
+
+def test_differences_are_paired_by_run(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]", "split.test=[4,5,6]", "noise=0.5")
+    found = document_of(result)["workloads"]["hybrid_parallel"]
+    assert found["best_on_validation"] == "seasonal"
+    seasonal, last = (found["predictors"][name] for name in ("seasonal", "last_value"))
+    ours, theirs = (of["test"]["schedules_by_trust"][str(of["trust"])]["by_run"] for of in (seasonal, last))
+    assert list(ours) == [f"hybrid_parallel, seed {seed}" for seed in (4, 5, 6)]
+    less = {
+        "last_value": [ours[run]["predicted"] - theirs[run]["predicted"] for run in ours],
+        "truth": [ours[run]["predicted"] - ours[run]["true"] for run in ours],
+    }
+    for of, differences in less.items():
+        expected = ttest_1samp(differences, 0.0).confidence_interval(0.95)
+        told = seasonal["theta_minus"][of]
+        assert told["pairs"] == 3
+        assert told["mean"] == pytest.approx(np.mean(differences))
+        assert (told["low"], told["high"]) == pytest.approx(tuple(expected))
+    assert last["theta_minus"]["last_value"] == {"mean": 0, "low": 0, "high": 0, "pairs": 3}
+    for trust, ratio in seasonal["theta_over_truth_by_trust"].items():
+        by_run = seasonal["test"]["schedules_by_trust"][trust]["by_run"].values()
+        assert ratio["mean"] == pytest.approx(np.mean([run["ratio"] for run in by_run]))
+        assert ratio["low"] < ratio["mean"] < ratio["high"]
+    (note,) = (note for note in result.tables()[0].notes if "best on the validation runs is seasonal" in note)
+    assert interval_text(result.comparisons[0].differences("seasonal")["last_value"]) in note
 
 
 def test_the_test_seeds_choose_nothing(tmp_path: Path) -> None:
@@ -160,9 +191,12 @@ def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> No
         worth = figures["test"]["schedules_by_trust"][run.data.params["trust"]]
         assert run.data.metrics["test/theta/predicted"] == worth["predicted"]
         assert run.data.metrics["test/theta/true"] == worth["true"]
+        assert run.data.metrics["test/theta_minus_truth/mean"] == figures["theta_minus"]["truth"]["mean"]
+        ratio = figures["theta_over_truth_by_trust"]["2"]["mean"]
+        assert run.data.metrics["test/theta_over_truth/2"] == ratio
         assert run.data.metrics["test/error/relative"] == figures["test"]["error"]["relative"]
         assert run.info.status == "FINISHED"
-    assert any(outer.info.run_id in note for note in result.tables()[0].notes)
+    assert any(outer.info.run_id in note for note in result.tables()[-1].notes)
 
 
 def test_settings_are_the_parameters_of_the_predictors() -> None:
@@ -202,6 +236,7 @@ BAD = {
     "interval": (["interval_ns=5"], "interval_ns is for datasets"),
     "warm-up": (["warm_up=12"], "warm_up = 12 leaves none of steps = 12"),
     "no trust": (["trusts=[]"], "trusts is empty"),
+    "one trust twice": (["trusts=[2,4,2]"], "trusts holds 2 twice"),
     "indivisible": (["nodes=5", "trusts=[3]"], "choose k = 4"),
     "degree": (["degree=5"], "give 1 to 4 uplinks"),
     "store": (["tracking.uri=nonsense://x"], "MLflow cannot use nonsense://x"),
@@ -225,10 +260,16 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_process_prints_one_table_and_writes_one_file(tmp_path: Path) -> None:
+def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> None:
     done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
     assert (done.returncode, done.stderr) == (0, "")
-    for wanted in ("Predicted demand: 4 nodes, degree 2, single-hop", "linear_entries", "last value", "k chosen from"):
+    for wanted in (
+        "Predicted demand: 4 nodes, degree 2, single-hop",
+        "linear_entries",
+        "minus last value",
+        "k chosen from",
+        "k = 4",
+    ):
         assert wanted in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["result.json"]
