@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
 from omegaconf import DictConfig
@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from foretail.configs.schema import DistillConfig, register
 from foretail.features import splits
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Region, read_rows
 from foretail.models.distillation import Budget, distil
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Confusion
@@ -21,21 +22,17 @@ from foretail.models.network import Network
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.pipelines.judgement import Judged, JudgedSide, Labelled, judge, replay_scores_of
 from foretail.pipelines.result import Cell, Table
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import (
     SCORE_COLUMNS,
-    Judged,
-    Labelled,
     describe,
     find_split,
-    judge,
     model_key,
-    read_labelled,
     read_outcome,
     replay_and_run,
-    replay_scores_of,
     score_rows,
     track_model,
     tracked_entry,
@@ -150,22 +147,21 @@ def load_teacher(model: str) -> Network:
 
 
 def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: splits.Split, store: Store) -> None:
-    region = config.operating_point.region
-    labelled = read_labelled(split, [item.name for item in teacher.features], config.own_queues, region)
+    labelled = Labelled.of(split, [item.name for item in teacher.features], config.own_queues)
     if labelled.inputs != teacher.features:
         raise ForetailError(
             f"the network {config.model} reads features of another arithmetic than the datasets hold: "
             f"distil on datasets of the cell_bytes and average_shift that it was trained on"
         )
-    rows, settings = labelled.rows, config.student
+    settings = config.student
+    validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
     best, *others = distil(
         teacher.probability,
         teacher.threshold,
         teacher.features,
-        rows["train"].x,
-        rows["validation"].x,
+        read_rows(split.train, labelled.columns).x,
+        validation.x,
         Budget(settings.trees, settings.depth, settings.leaves),
-        region=rows["validation"].asked if region == "asked" else None,
         seed=settings.seed,
     )
     judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}
@@ -185,7 +181,9 @@ def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: 
             **_figures(judged["student"]),
         },
         "validation_f1_against_teacher": {student.answers: student.validation.f1 for student in (best, *others)},
-        "agreement": {side: _agreement(labelled, judged["teacher"], judged["student"], side) for side in splits.SIDES},
+        "agreement": {
+            side: _agreement(judged["teacher"].sides[side], judged["student"].sides[side]) for side in splits.SIDES
+        },
         "loss": _loss(judged["teacher"], judged["student"]),
         "tracked": None,
     }
@@ -233,10 +231,10 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _agreement(labelled: Labelled, teacher: Judged, student: Judged, side: str) -> dict[str, dict[str, Any]]:
+def _agreement(teacher: JudgedSide, student: JudgedSide) -> dict[str, dict[str, Any]]:
     """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
-    taught, learned, asked = teacher.predicted[side], student.predicted[side], labelled.rows[side].asked
-    regions = {"whole": slice(None)} | ({} if asked is None else {"asked": asked})
+    taught, learned = teacher.predicted, student.predicted
+    regions = {"whole": slice(None)} | ({} if teacher.asked is None else {"asked": teacher.asked})
     found = {}
     for region, chosen in regions.items():
         confusion = Confusion.count(taught[chosen], learned[chosen])

@@ -8,35 +8,31 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import hydra
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from foretail.configs.schema import DistillConfig, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
-from foretail.features.catalog import training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.metrics import Score, scores
+from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows
+from foretail.models.ensemble import Ensemble
+from foretail.models.metrics import Score
 from foretail.models.operating_point import OperatingPoint, choose_network_threshold, choose_operating_point
 from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
-from foretail.pipelines.inputs import feature_inputs
+from foretail.pipelines.judgement import Judged, Labelled, judge, replay_scores_of
 from foretail.pipelines.predictors import untrained
 from foretail.pipelines.result import Cell, Table, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
 from foretail.pipelines.validation import roles
-from foretail.sim_bridge.replay import ReplayScores, replay_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
     from foretail.models.network import Network
@@ -45,60 +41,7 @@ register()
 
 MODEL = "model"
 OUTCOME_FILE = "outcome.json"
-LABEL, ASKED = "lqd_drop", "shadow_asked"
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of one side of the split, as arrays.
-
-    Attributes
-    ----------
-    x : int32 [rows, features]
-    lqd_drop : bool [rows], the label
-    asked : bool [rows], where a Credence that is told the true labels asks; None where nobody knows
-    """
-
-    x: NDArray[np.int32]
-    lqd_drop: NDArray[np.bool_]
-    asked: NDArray[np.bool_] | None
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """The rows of a split as a predictor sees them.
-
-    Attributes
-    ----------
-    split : what they were read from
-    inputs, columns : the predictor's inputs, and the columns of the datasets that they come from
-    rows : by side
-    ports : the most of any switch, N of the closed form
-    """
-
-    split: splits.Split
-    inputs: tuple[FeatureInput, ...]
-    columns: tuple[str, ...]
-    rows: Mapping[str, Rows]
-    ports: int
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a model says of every row, and what that is worth.
-
-    Attributes
-    ----------
-    probability, predicted : by side, float64 [rows] and bool [rows]
-    scores : by side and region
-    replay : scores of the test runs, replayed; None when a side is no whole run
-    """
-
-    probability: Mapping[str, NDArray[np.float64]]
-    predicted: Mapping[str, NDArray[np.bool_]]
-    scores: Mapping[str, Mapping[str, Mapping[str, Score]]]
-    replay: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -162,13 +105,6 @@ def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Itera
         for region, named in scores[side].items():
             drops = int(named["true_positives"] or 0) + int(named["false_negatives"] or 0)
             yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
-
-
-def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
-    """What MLflow keeps of a replay, under a name; empty without one."""
-    if judged.replay is None:
-        return {}
-    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss")}}}
 
 
 def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
@@ -238,60 +174,12 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
     return splits.split_by_time(datasets, config.validation_fraction, config.test_fraction, config.gap_ns)
 
 
-def read_labelled(split: splits.Split, names: Sequence[str], own_queues: bool, region: str) -> Labelled:
-    """The rows of a split for features of these names; `region` is where the operating point will be chosen."""
-    columns = training_columns(names, own_queues)
-    datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
-    inputs = feature_inputs(names, datasets)
-    rows = {side: read_rows(getattr(split, side), columns) for side in splits.SIDES}
-    if region == "asked" and rows["validation"].asked is None:
-        raise ForetailError(
-            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
-            "tell: set operating_point.region=whole"
-        )
-    ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-    return Labelled(split, inputs, tuple(columns), rows, ports)
-
-
-def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
-    """Score a model on every side, and replay the test runs with it."""
-    rows = labelled.rows
-    probability = {side: model.probability(rows[side].x) for side in splits.SIDES}
-    predicted = {side: model.exceeds(rows[side].x) for side in splits.SIDES}
-    return Judged(
-        probability=probability,
-        predicted=predicted,
-        scores={
-            side: scores(
-                rows[side].lqd_drop,
-                predicted[side],
-                ports=labelled.ports,
-                score=probability[side],
-                asked=rows[side].asked,
-            )
-            for side in splits.SIDES
-        },
-        replay=_replayed(labelled.split.test, predicted["test"]),
-    )
-
-
-def read_rows(side: splits.Side, columns: Sequence[str]) -> Rows:
-    """The labelled rows of a side, in order."""
-    is_trace = all(selection.dataset.is_trace for selection in side)
-    labels = [LABEL, ASKED] if is_trace else [LABEL]
-    frame = pd.concat([selection.frame([*columns, *labels]) for selection in side], ignore_index=True)
-    return Rows(
-        x=frame[list(columns)].to_numpy(np.int32),
-        lqd_drop=frame[LABEL].to_numpy(np.bool_),
-        asked=frame[ASKED].to_numpy(np.bool_) if is_trace else None,
-    )
-
-
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
-    region = config.operating_point.region
-    labelled = read_labelled(split, config.features.names, config.features.own_queues, region)
-    predictor = untrained(config.predictor).fit(labelled.rows["train"].x, labelled.rows["train"].lqd_drop)
-    model, point = _at_operating_point(predictor, labelled, region)
+    labelled = Labelled.of(split, config.features.names, config.features.own_queues)
+    validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
+    rows = read_rows(split.train, labelled.columns, Sampling(config.sampling.others, config.sampling.seed))
+    predictor = untrained(config.predictor).fit(rows.x, rows.lqd_drop, rows.weight)
+    model, point = _at_operating_point(predictor, labelled, validation)
     judged = judge(model, labelled)
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
@@ -310,43 +198,19 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
 
 
 def _at_operating_point(
-    predictor: DropPredictor, labelled: Labelled, region: str
+    predictor: DropPredictor, labelled: Labelled, validation: Rows
 ) -> tuple[Ensemble | Network, OperatingPoint]:
-    validation = labelled.rows["validation"]
-    chosen = validation.asked if region == "asked" else None
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)
-        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, chosen)
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop)
         return ensemble.with_threshold(point.threshold), point
     from foretail.models.network import NetworkPredictor  # needs packages of its own
 
     if not isinstance(predictor, NetworkPredictor):
         raise TypeError(f"a {type(predictor).__name__} is neither trees nor a network")
     network = predictor.to_network(labelled.inputs)
-    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, chosen)
+    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop)
     return network.with_threshold(point.probability), point
-
-
-def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
-    """Replay scores of the test runs together.
-
-    None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
-    """
-    if any(selection.where is not None or not selection.dataset.is_trace for selection in test):
-        return None
-    runs: list[ReplayScores] = []
-    first = 0
-    for selection in test:
-        rows = selection.dataset.manifest.rows
-        runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
-        first += rows
-    total = ReplayScores(
-        lqd_bytes=sum(run.lqd_bytes for run in runs),
-        followlqd_bytes=sum(run.followlqd_bytes for run in runs),
-        accept_bytes=sum(run.accept_bytes for run in runs),
-    )
-    inverse = None if total.eta is None else 1 / total.eta
-    return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
 
 
 def track_model(
@@ -362,7 +226,7 @@ def track_model(
 
     Scores are logged by name and region; `more_scores` beside those of the sides.
     """
-    tracking, split, test = config.tracking, labelled.split, labelled.rows["test"]
+    tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
     tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
     for caveat in ("open_loop", "drops_visible"):  # of imported traces
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
@@ -386,8 +250,8 @@ def track_model(
                 "test",
                 region,
                 test.lqd_drop[chosen],
-                judged.predicted["test"][chosen],
-                judged.probability["test"][chosen],
+                test.predicted[chosen],
+                test.probability[chosen],
             )
         registered = None
         if isinstance(model, Ensemble):
@@ -449,6 +313,7 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
     parameters.pop("jobs", None)
     depends_on = {
         "features": asdict(config.features),
+        "sampling": asdict(config.sampling),
         "predictor": {"name": config.predictor.name, **parameters},
         "network": [stage.versions()[name] for name in ("torch", "onnxruntime")]
         if config.predictor.name == "mlp"

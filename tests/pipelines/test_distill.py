@@ -16,12 +16,13 @@ from foretail.configs import schema
 from foretail.features import splits
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Rows, read_rows
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.network import Network
 from foretail.pipelines.distill import DistillResult, distill
 from foretail.pipelines.export import export, load_model
 from foretail.pipelines.store import Store
-from foretail.pipelines.train import Rows, TrainResult, read_rows, split_datasets, train
+from foretail.pipelines.train import TrainResult, split_datasets, train
 from foretail.pipelines.validation import typed
 from foretail.sim_bridge.replay import replay_scores
 from tests.pipelines.test_cli import foretail
