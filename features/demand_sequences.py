@@ -18,6 +18,7 @@ from foretail.features.dataset import Dataset
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, Records, read_records
+from foretail.features.splits import drawn_sides
 
 __all__ = ["DemandSequence", "Racks", "SequenceSplit", "carried_demand", "offered_demand", "split_sequences"]
 
@@ -184,38 +185,10 @@ class SequenceSplit:
     test: tuple[DemandSequence, ...]
 
 
-def split_sequences(
-    sequences: Sequence[DemandSequence], validation: float, test: float, seed: int = 1
-) -> SequenceSplit:
-    """Draw whole runs for validation and test; the rest train.
-
-    Parameters
-    ----------
-    sequences : sequence of DemandSequence
-        Of at least three runs; their order does not matter.
-    validation, test : float
-        Fractions of the runs in (0, 1), each rounded to at least one run.
-    seed : int
-        Of the draw.
-
-    Raises
-    ------
-    ForetailError
-        On fractions out of range, or a side that would be empty.
-    """
-    if not (validation > 0 and test > 0 and validation + test < 1):
-        raise ForetailError(
-            f"the split fractions validation={validation} and test={test} must be positive with a sum below 1"
-        )
-    runs = np.random.default_rng(seed).permutation(sorted({sequence.run for sequence in sequences})).tolist()
-    first = max(1, round(validation * len(runs)))
-    second = first + max(1, round(test * len(runs)))
-    if second >= len(runs):
-        raise ForetailError(
-            f"{len(runs)} runs cannot fill train, validation ({validation}) and test ({test}): give more runs"
-        )
-    sides = (runs[second:], runs[:first], runs[first:second])
-    return SequenceSplit(*(tuple(s for s in sequences if s.run in side) for side in sides))
+def split_sequences(sequences: Sequence[DemandSequence], validation: float, test: float, seed: int) -> SequenceSplit:
+    """Draw whole runs for validation and test, as :func:`foretail.features.splits.drawn_sides`; the rest train."""
+    drawn = drawn_sides({sequence.run for sequence in sequences}, validation, test, seed)
+    return SequenceSplit(**{side: tuple(s for s in sequences if s.run in runs) for side, runs in drawn.items()})
 
 
 def _check_intervals(interval_ns: int, steps: int) -> None:

@@ -5,7 +5,6 @@ Neighbouring packets of one burst must not sit on both sides; a random row split
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +69,57 @@ class Split:
                 raise ForetailError(f"the {name} side of the split has no rows: give it more runs or a longer time")
 
 
+def listed_sides(
+    train: Collection[int], validation: Collection[int], test: Collection[int], present: Collection[int]
+) -> dict[str, set[int]]:
+    """Return the seeds of every side, once each of the runs that are `present` is on one.
+
+    Raises
+    ------
+    ForetailError
+        If a seed is on two sides, a listed seed has no run, or a run's seed is on no side.
+    """
+    sides = dict(zip(SIDES, (set(train), set(validation), set(test)), strict=True))
+    listed = [seed for seeds in sides.values() for seed in seeds]
+    twice = sorted({seed for seed in listed if listed.count(seed) > 1})
+    if twice:
+        raise ForetailError(f"seed {twice[0]} is on two sides of the split: list it on one")
+    if missing := sorted(set(listed) - set(present)):
+        raise ForetailError(f"seed {missing[0]} of the split has no run: collect it or take it off the list")
+    if unlisted := sorted(set(present) - set(listed)):
+        raise ForetailError(f"the run with seed {unlisted[0]} is on no side of the split: list its seed on one")
+    return sides
+
+
+def drawn_sides(runs: Collection[str], validation: float, test: float, seed: int) -> dict[str, list[str]]:
+    """Draw the names of whole runs for validation and test; the rest train.
+
+    Parameters
+    ----------
+    runs : collection of str
+        At least three; their order does not matter.
+    validation, test : float
+        Fractions of the runs in (0, 1), each rounded to at least one run.
+    seed : int
+        Of the draw.
+
+    Raises
+    ------
+    ForetailError
+        On fractions out of range, or a side that would be empty.
+    """
+    _check_fractions(validation, test)
+    names = np.random.default_rng(seed).permutation(sorted(runs)).tolist()
+    first = max(1, round(validation * len(names)))
+    second = first + max(1, round(test * len(names)))
+    if second >= len(names):
+        raise ForetailError(
+            f"{len(names)} runs with different traffic cannot fill train, validation ({validation}) and test ({test}):"
+            " give more runs or lower the fractions"
+        )
+    return dict(zip(SIDES, (names[second:], names[:first], names[first:second]), strict=True))
+
+
 def split_by_seed(
     datasets: Sequence[Dataset],
     train: Collection[int],
@@ -84,16 +134,7 @@ def split_by_seed(
         If a seed is on two sides, a listed seed has no run, a run's seed is on no side, a run is given twice, or a
         side is empty.
     """
-    sides = dict(zip(SIDES, (set(train), set(validation), set(test)), strict=True))
-    listed = [seed for seeds in sides.values() for seed in seeds]
-    twice = sorted({seed for seed in listed if listed.count(seed) > 1})
-    if twice:
-        raise ForetailError(f"seed {twice[0]} is on two sides of the split: list it on one")
-    present = {dataset.manifest.seed for dataset in datasets}
-    if missing := sorted(set(listed) - present):
-        raise ForetailError(f"seed {missing[0]} of the split has no run: collect it or take it off the list")
-    if unlisted := sorted(present - set(listed)):
-        raise ForetailError(f"the run with seed {unlisted[0]} is on no side of the split: list its seed on one")
+    sides = listed_sides(train, validation, test, {dataset.manifest.seed for dataset in datasets})
     _refuse_repeats(datasets)
     return Split(
         **{name: tuple(Selection(d) for d in datasets if d.manifest.seed in seeds) for name, seeds in sides.items()}
@@ -119,21 +160,11 @@ def split_by_run(datasets: Sequence[Dataset], validation: float, test: float, se
     ForetailError
         On fractions out of range, a run given twice, or a side that would be empty.
     """
-    _check_fractions(validation, test)
     _refuse_repeats(datasets)
     traffics = _traffics(datasets)
-    names = np.random.default_rng(seed).permutation(sorted(traffics)).tolist()
-    first = max(1, round(validation * len(names)))
-    second = first + max(1, round(test * len(names)))
-    if second >= len(names):
-        raise ForetailError(
-            f"{len(names)} runs with different traffic cannot fill train, validation ({validation}) and test ({test}):"
-            " collect more seeds or lower the fractions"
-        )
+    drawn = drawn_sides(traffics, validation, test, seed)
     return Split(
-        train=_whole(traffics, names[second:]),
-        validation=_whole(traffics, names[:first]),
-        test=_whole(traffics, names[first:second]),
+        **{name: tuple(Selection(run) for of in names for run in traffics[of]) for name, names in drawn.items()}
     )
 
 
@@ -179,16 +210,11 @@ def split_by_time(datasets: Sequence[Dataset], validation: float, test: float, g
     return Split(**{name: tuple(side) for name, side in sides.items()})
 
 
-def _whole(traffics: dict[str, list[Dataset]], names: Sequence[str]) -> Side:
-    return tuple(Selection(dataset) for name in names for dataset in traffics[name])
-
-
 def _traffics(datasets: Sequence[Dataset]) -> dict[str, list[Dataset]]:
     """Group runs by the traffic they were offered: scenario and seed, whatever the policy."""
     traffics: dict[str, list[Dataset]] = {}
     for dataset in datasets:
-        traffic = json.dumps([dataset.manifest.scenario, dataset.manifest.seed], sort_keys=True)
-        traffics.setdefault(traffic, []).append(dataset)
+        traffics.setdefault(dataset.manifest.traffic_sha256, []).append(dataset)
     return traffics
 
 

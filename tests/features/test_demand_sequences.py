@@ -133,11 +133,11 @@ def test_a_split_never_parts_a_run() -> None:
     again = split_sequences(sequences[::-1], 0.2, 0.3, seed=4)
     assert {s.run for s in again.test} == sides[2]
     assert any({s.run for s in split_sequences(sequences, 0.2, 0.3, seed=i).test} != sides[2] for i in range(5))
-    with pytest.raises(ForetailError, match="2 runs cannot fill"):
-        split_sequences(sequences[:2], 0.2, 0.3)
+    with pytest.raises(ForetailError, match="2 runs with different traffic cannot fill"):
+        split_sequences(sequences[:2], 0.2, 0.3, seed=1)
     for validation, test in ((0.0, 0.5), (0.5, 0.5), (0.5, float("nan"))):
         with pytest.raises(ForetailError, match="split fractions"):
-            split_sequences(sequences, validation, test)
+            split_sequences(sequences, validation, test, seed=1)
 
 
 def test_matrices_lie_in_rows_whatever_they_came_from() -> None:
