@@ -418,7 +418,9 @@ class TrainConfig(Stage):
     policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
     predictor: Predictor = part(Predictor, "the predictor")
-    datasets: list[str] = setting([], "dataset folders to use; empty = the scenario's runs, simulated when missing")
+    datasets: list[str] = setting(
+        [], "datasets, or runs or sweeps of foretail collect; empty = the scenario's runs, simulated when missing"
+    )
     split: Split = part(Split, "training, validation and test rows")
     sampling: Sampling = part(Sampling, "of the training rows")
     operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from foretail.configs.schema import DemandConfig
 from foretail.features.dataset import Dataset
 from foretail.features.demand_sequences import DemandSequence, Racks, SequenceSplit, carried_demand, offered_demand
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.splits import SIDES, split_by_seed
+from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.validation import roles
 from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
 
@@ -25,7 +24,7 @@ def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
             name: SequenceSplit(*(tuple(_generated(name, seed, config) for seed in seeds) for seeds in sides))
             for name in config.collectives
         }
-    datasets = [Dataset.open(Path(path)) for path in config.datasets]
+    datasets = open_datasets(config.datasets)
     found = split_by_seed(datasets, config.split.train, config.split.validation, config.split.test)
     recorded = [
         tuple(_recorded(item.dataset, config.demand, config.interval_ns, config.steps) for item in getattr(found, side))

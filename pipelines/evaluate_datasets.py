@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import scores
+from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.predictions import Worth, asked_model, check_inputs, described, source_of
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Table
@@ -99,7 +99,7 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
     for position, path in enumerate(config.datasets):
         if path in config.datasets[:position]:
             raise ForetailError(f"datasets names {path} twice: name every dataset once")
-    datasets = [Dataset.open(Path(path)) for path in config.datasets]
+    datasets = open_datasets(config.datasets)
     for dataset in datasets:
         dataset.require_trace()
     for dataset in datasets:

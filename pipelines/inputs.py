@@ -1,12 +1,47 @@
-"""The inputs of a model, as the datasets that it is trained on describe them."""
+"""The datasets that settings name, and the inputs of a model as they describe them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.manifest import MANIFEST_NAME
 from foretail.models.ensemble import FeatureInput
+from foretail.pipelines.result import RESULT_FILE
+
+
+def open_datasets(paths: Sequence[str]) -> list[Dataset]:
+    """Open every dataset that `paths` name, in order: dataset folders, run folders of ``foretail collect``, or the
+    folders of its sweeps."""
+    return [Dataset.open(folder) for path in paths for folder in _dataset_folders(Path(path))]
+
+
+def _dataset_folders(path: Path) -> Iterator[Path]:
+    if (path / MANIFEST_NAME).is_file() or not path.is_dir():
+        yield path
+    elif (path / RESULT_FILE).is_file():
+        yield from _collected(path / RESULT_FILE)
+    else:
+        results = sorted(path.glob(f"*/{RESULT_FILE}"), key=lambda file: (len(file.parent.name), file.parent.name))
+        if not results:
+            raise ForetailError(f"{path} holds no dataset and no run of foretail collect: name one of these folders")
+        for result in results:
+            yield from _collected(result)
+
+
+def _collected(result: Path) -> Iterator[Path]:
+    try:
+        document = json.loads(result.read_text(encoding="utf-8"))
+        if document["stage"] != "collect":
+            raise ValueError(f"of foretail {document['stage']}")
+        yield from [Path(run["path"]) for run in document["runs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ForetailError(
+            f"{result} is no result of foretail collect ({error}): name the folder of a run"
+        ) from None
 
 
 def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:

@@ -27,6 +27,7 @@ from foretail.models.tracking import TrackedRun, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
+from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.judgement import Judged, Labelled, judge, replay_scores_of
 from foretail.pipelines.predictors import untrained
 from foretail.pipelines.result import Cell, Table, write_result
@@ -144,7 +145,7 @@ def find_split(
 ) -> tuple[tuple[CollectedRun, ...], splits.Split]:
     """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
     if config.datasets:
-        datasets = [Dataset.open(Path(path)) for path in config.datasets]
+        datasets = open_datasets(config.datasets)
         return (), split_datasets(config.split, datasets)
     ((_, policy),) = config.policy.items()
     seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
