@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,10 @@ import pyarrow.parquet as pq
 from foretail.features.demand_matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["read_demand"]
+__all__ = ["open_npy", "read_by_kind", "read_demand"]
 
 FloatArray = npt.NDArray[np.float64]
+Read = TypeVar("Read")
 
 _SMALLEST, _LARGEST = 1e-100, 1e100
 """Sums and quotients of such entries stay finite."""
@@ -39,16 +42,7 @@ def read_demand(path: Path) -> DemandMatrix:
     ForetailError
         When the file is missing, damaged or of another kind, or holds anything but a demand matrix that is not zero.
     """
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".npy", ".parquet"):
-        raise ForetailError(f"{path} is neither .csv, .npy nor .parquet: write the demand matrix as one of them")
-    if not path.is_file():
-        raise ForetailError(f"there is no file {path}: give the path of a demand matrix")
-    try:
-        values = {".csv": _from_csv, ".npy": _from_npy, ".parquet": _from_parquet}[kind](path)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ForetailError(f"{path} cannot be read ({reason}): write it again") from None
+    values = read_by_kind(path, {".csv": _from_csv, ".npy": _from_npy, ".parquet": _from_parquet}, "a demand matrix")
     try:
         demand = DemandMatrix(values)
     except ForetailError as error:
@@ -62,6 +56,42 @@ def read_demand(path: Path) -> DemandMatrix:
             f"capacities of one uplink"
         )
     return demand
+
+
+def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what: str) -> Read:
+    """Read a file with the reader of its suffix, in lower case with the point.
+
+    Raises
+    ------
+    ForetailError
+        When the suffix has no reader, the file is missing, or it cannot be read as what its suffix says.
+    """
+    kind = path.suffix.lower()
+    if kind not in readers:
+        *others, last = readers
+        raise ForetailError(f"{path} is neither {', '.join(others)} nor {last}: write {what} as one of them")
+    if not path.is_file():
+        raise ForetailError(f"there is no file {path}: give the path of {what}")
+    try:
+        return readers[kind](path)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ForetailError(f"{path} cannot be read ({reason}): write it again") from None
+
+
+def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:
+    """Return the array of an NPY file, which is not in memory yet; ForetailError when it has no real numbers."""
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:  # another format, Python objects, fewer bytes than the header says
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ForetailError(f"{path} is no NPY file of numbers ({reason}): write it with numpy.save") from None
+    if not isinstance(stored, np.memmap):
+        stored.close()
+        raise ForetailError(f"{path} is an archive of arrays: write one with numpy.save")
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize > 8:
+        raise ForetailError(f"{path} holds elements of type {stored.dtype}: write integers or floats of up to 64 bits")
+    return stored
 
 
 def _from_csv(path: Path) -> FloatArray:
@@ -92,16 +122,7 @@ def _number(path: Path, row: int, column: int, text: str) -> float:
 
 
 def _from_npy(path: Path) -> FloatArray:
-    try:
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:  # another format, Python objects, fewer bytes than the header says
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise ForetailError(f"{path} is no NPY file of numbers ({reason}): write it with numpy.save") from None
-    if not isinstance(stored, np.ndarray):
-        stored.close()
-        raise ForetailError(f"{path} is an archive of arrays: write one with numpy.save")
-    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize > 8:
-        raise ForetailError(f"{path} holds elements of type {stored.dtype}: write integers or floats of up to 64 bits")
+    stored = open_npy(path)
     _refuse_large(path, *stored.shape)
     return np.array(stored, np.float64)
 
