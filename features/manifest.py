@@ -21,6 +21,9 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
+_NO_TRAFFIC = ("name", "rules", "features")
+"""Parts of a scenario that its packets do not depend on."""
+
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -204,6 +207,12 @@ def definitions(cell_bytes: int, average_shift: int, kind: Kind = "trace") -> tu
 def content_sha256(files: Iterable[PartFile]) -> str:
     """Return the content hash: sha256 over the hexadecimal sha256 of the files, in order."""
     return hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
+
+
+def traffic_sha256(run: Run) -> str:
+    """Return the identity of the traffic that was offered: of scenario and seed, whatever was done with the packets."""
+    scenario = {key: value for key, value in run.scenario.items() if key not in _NO_TRAFFIC}
+    return hashlib.sha256(json.dumps([scenario, run.seed], sort_keys=True).encode()).hexdigest()
 
 
 def _rows(files: Iterable[PartFile], table: str) -> int:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.manifest import traffic_sha256
 
 SIDES = ("train", "validation", "test")
 
@@ -214,7 +215,7 @@ def _traffics(datasets: Sequence[Dataset]) -> dict[str, list[Dataset]]:
     """Group runs by the traffic they were offered: scenario and seed, whatever the policy."""
     traffics: dict[str, list[Dataset]] = {}
     for dataset in datasets:
-        traffics.setdefault(dataset.manifest.traffic_sha256, []).append(dataset)
+        traffics.setdefault(traffic_sha256(dataset.manifest), []).append(dataset)
     return traffics
 
 
