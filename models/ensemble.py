@@ -29,7 +29,7 @@ from foretail.sim_bridge._native import tree_leaves
 __all__ = ["Ensemble", "FeatureInput", "Tree", "dyadic_text"]
 
 IntArray = npt.NDArray[np.int64]
-Output = Literal["mean_probability", "logit"]
+Output = Literal["mean_probability", "logit", "value"]
 OriginValue = str | int | bool | None
 
 MAX_BITS = 24
@@ -121,8 +121,9 @@ class Ensemble:
         On the exact sum, a dyadic rational.
     base : float
         Added to every exact sum, finite.
-    output : {'mean_probability', 'logit'}
-        What the exact sum means: the number of trees times the drop probability (forests), or its logit (boosting).
+    output : {'mean_probability', 'logit', 'value'}
+        What the exact sum means: the number of trees times the drop probability (forests), its logit (boosting), or a
+        quantity (regression), which decides nothing.
     vote_bits, default_tau : int or None
         Votes are leaf values times ``2**vote_bits``, rounded half to even; the base has no vote but moves
         `default_tau`: ``score > default_tau`` iff ``exact sum > threshold``. None before the vote pass.
@@ -245,7 +246,15 @@ class Ensemble:
         return total + self.base
 
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the drop probability of every row from :meth:`float_sum`: float64[rows] in [0, 1]."""
+        """Return the drop probability of every row from :meth:`float_sum`: float64[rows] in [0, 1].
+
+        Raises
+        ------
+        ForetailError
+            When the output is a quantity.
+        """
+        if self.output == "value":
+            raise ForetailError("the ensemble predicts a quantity, no drops: give a drop predictor")
         total = self.float_sum(x)
         if self.output == "mean_probability":
             return total / len(self.trees)

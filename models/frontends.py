@@ -37,7 +37,7 @@ from sklearn.tree import DecisionTreeClassifier
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
 
-__all__ = ["from_sklearn", "from_treelite", "from_xgboost"]
+__all__ = ["from_sklearn", "from_treelite", "from_xgboost", "regressor_from_xgboost"]
 
 Origin = Mapping[str, OriginValue]
 
@@ -175,6 +175,19 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     base = empty.predict(row, output_margin=True).astype(np.float64)
     read.get_header_accessor().set_field("base_scores", base)
     return from_treelite(read, features, {"framework": f"xgboost {xgboost.__version__}", **(origin or {})})
+
+
+def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> Ensemble:
+    """Read boosted trees of objective ``reg:squarederror`` that this process has trained on all of `features`.
+
+    In float32 and tree order the leaf values and the base sum to ``Booster.predict`` to the last bit.
+    """
+    learner = json.loads(booster.save_config())["learner"]
+    (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
+    read = treelite.frontend.from_xgboost(booster)
+    trees = tuple(_read_tree(read.get_tree_accessor(index), 1, features) for index in range(read.num_tree))
+    origin = {"framework": f"xgboost {import_xgboost().__version__}"}
+    return Ensemble(tuple(features), trees, Fraction(0), float(np.float32(base)), "value", origin=origin)
 
 
 def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:

@@ -17,11 +17,9 @@ from foretail.configs.schema import DemandPredictor as PredictorSettings
 from foretail.features.demand_sequences import SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.splits import SIDES
-from foretail.models.demand.attention import HistoryAttention
-from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
+from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.predictor_file import PREDICTORS, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
 from foretail.models.tracking import track
 from foretail.pipelines import cli, stage
@@ -29,21 +27,13 @@ from foretail.pipelines.demand_runs import demand_runs
 from foretail.pipelines.export import tracking_uri
 from foretail.pipelines.flow_statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.progress import StageProgress
-from foretail.pipelines.result import Cell, Table, plain, write_result
+from foretail.pipelines.result import Cell, Table, plain, write_atomically, write_result
 from foretail.pipelines.store import Store
 from foretail.pipelines.validation import roles
 
 register()
 
-PREDICTORS: Mapping[str, type[DemandPredictor]] = {
-    "last_value": LastValue,
-    "moving_average": MovingAverage,
-    "seasonal": Seasonal,
-    "linear_entries": LinearEntries,
-    "boosted_entries": BoostedEntries,
-    "low_rank": LowRank,
-    "history_attention": HistoryAttention,
-}
+PREDICTORS_FOLDER = "predictors"
 
 
 @dataclass(frozen=True)
@@ -56,12 +46,14 @@ class Comparison:
     split : its runs
     evaluations : by name, of the predictors
     last_value : what the last value does on the same runs
+    files : by name, the trained predictors as ``predictor_file`` writes them
     """
 
     workload: str
     split: SequenceSplit
     evaluations: Mapping[str, Evaluation]
     last_value: Evaluation
+    files: Mapping[str, str]
 
     @property
     def best(self) -> str:
@@ -190,8 +182,7 @@ class DemandResult:
 
 
 def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
-    """Train, choose the trust and score; nothing goes to the run folder but ``result.json``."""
-    del run_dir
+    """Train, choose the trust, score, and write the predictors into the run as ``predictors/WORKLOAD/NAME.json``."""
     predictors = {name: _untrained(name, settings) for name, settings in config.demand_predictor.items()}
     splits = demand_runs(config)
     comparisons = []
@@ -200,7 +191,19 @@ def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
             progress.update("demand predictors", position / len(splits), workload)
             comparisons.append(_compared(workload, split, predictors, config))
     result = DemandResult(config, predictors, tuple(comparisons))
-    return replace(result, tracked=_tracked(config, result)) if config.tracking.enabled else result
+    if config.tracking.enabled:
+        result = replace(result, tracked=_tracked(config, result))
+    for found in result.comparisons:
+        _write_predictors(found, run_dir)
+    return result
+
+
+def _write_predictors(found: Comparison, run_dir: Path) -> Path:
+    """The folder of the workload's predictors."""
+    folder = run_dir / PREDICTORS_FOLDER / found.workload
+    for name, text in found.files.items():
+        write_atomically(folder / f"{name}.json", text)
+    return folder
 
 
 def _untrained(name: str, settings: PredictorSettings) -> DemandPredictor:
@@ -219,7 +222,7 @@ def _untrained(name: str, settings: PredictorSettings) -> DemandPredictor:
 def _compared(
     workload: str, split: SequenceSplit, predictors: Mapping[str, DemandPredictor], config: DemandConfig
 ) -> Comparison:
-    def evaluated(predictor: DemandPredictor) -> Evaluation:
+    def evaluated(predictor: DemandPredictor) -> Evaluation:  # which trains it
         return evaluate(
             predictor,
             split,
@@ -230,9 +233,11 @@ def _compared(
             seed=config.seed,
         )
 
-    last = evaluated(LastValue())
+    known = LastValue()
+    last = evaluated(known)
     found = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
-    return Comparison(workload, split, found, last)
+    files = {name: to_json(known if isinstance(p, LastValue) else p) for name, p in predictors.items()}
+    return Comparison(workload, split, found, last, files)
 
 
 def _worth(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
@@ -268,7 +273,7 @@ def _means(worth: ScheduleScore) -> dict[str, float]:
 
 
 def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
-    """One MLflow run with ``result.json``, and inside it one for every workload and predictor."""
+    """One MLflow run with ``result.json`` and the predictors, and inside it one for every workload and predictor."""
     tracking = config.tracking
     with track(
         tracking.experiment,
@@ -304,6 +309,9 @@ def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
                 )
         with tempfile.TemporaryDirectory() as folder:
             run.log_file(write_result(Path(folder), result.document()))
+            for found in result.comparisons:
+                for file in sorted(_write_predictors(found, Path(folder)).iterdir()):
+                    run.log_file(file, f"{PREDICTORS_FOLDER}/{found.workload}")
     return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -349,6 +350,9 @@ def _check_demand(config: DemandConfig) -> None:
     for name in ("demand_predictor", "trusts"):
         if not getattr(config, name):
             raise ForetailError(f"{name} is empty: give at least one")
+    for name in config.demand_predictor:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ForetailError(f"demand_predictor {name!r} names a file: use letters, digits and _.- only")
     for position, trust in enumerate(config.trusts):
         if trust in config.trusts[:position]:
             raise ForetailError(f"trusts holds {trust} twice: name every k once")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretail.features.errors import ForetailError
-from foretail.models.demand.predictor import DemandPredictor, FloatArray, windows
+from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
 from foretail.models.predictor import Parameter
 
 __all__ = ["HistoryAttention"]
@@ -71,9 +71,7 @@ class HistoryAttention(DemandPredictor):
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
-                module = torch.nn.Sequential(
-                    torch.nn.Linear(self.window + 1, self.width), torch.nn.Tanh(), torch.nn.Linear(self.width, 1)
-                )
+                module = self._untrained(torch)
             optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
             order = np.random.default_rng(self.seed)
             for _ in range(self.steps if prepared else 0):
@@ -96,6 +94,26 @@ class HistoryAttention(DemandPredictor):
             weight = torch.softmax(self.module_(comparisons).squeeze(-1).double(), dim=0).numpy()
         found: FloatArray = np.tensordot(weight, history[1:], axes=1)
         return found
+
+    def learned(self) -> dict[str, Any]:
+        """Return the weights of the network, float32."""
+        return {name: value.tolist() for name, value in self.module_.state_dict().items()}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned."""
+        torch = _import_torch()
+        self.module_ = self._untrained(torch)
+        with torch.no_grad():
+            for name, value in self.module_.state_dict().items():
+                given = finite_array(learned[name], tuple(value.shape))
+                if np.any(np.abs(given) > np.finfo(np.float32).max):
+                    raise ValueError(f"a weight in {name} beyond float32")
+                value.copy_(torch.from_numpy(given))
+
+    def _untrained(self, torch: Any) -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Linear(self.window + 1, self.width), torch.nn.Tanh(), torch.nn.Linear(self.width, 1)
+        )
 
     def _comparisons(self, past: FloatArray, times: Any) -> Any:
         """Likeness of the window before each of `times` and before each earlier step, and its age.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -80,6 +80,16 @@ class Seasonal(DemandPredictor):
     def _predict(self, history: FloatArray) -> FloatArray:
         earlier: FloatArray = history[-self.period_ if len(history) >= self.period_ else -1]
         return earlier
+
+    def learned(self) -> dict[str, Any]:
+        """Return the period."""
+        return {"period": self.period_}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned."""
+        if type(learned["period"]) is not int or not 1 <= learned["period"] <= 10**6:
+            raise ValueError(f"a period of {learned['period']!r}")
+        self.period_ = learned["period"]
 
 
 def _mean_square(runs: list[FloatArray], period: int) -> float:

@@ -12,6 +12,7 @@ from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.demand_sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.predictor_file import from_json, to_json
 
 __all__ = ["check_demand_predictor", "synthetic_sequences"]
 
@@ -85,6 +86,14 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     shorter = [DemandSequence(runs[0].demand[:2], 1000, "short")]
     _forecasts(copy.deepcopy(fresh).fit(shorter), unseen)
     _forecasts(copy.deepcopy(fresh).fit([DemandSequence(np.zeros((5, 4, 4)), 1000, "idle")]), 0 * unseen)
+
+    text = to_json(trained)
+    again = from_json(text)
+    assert type(again) is type(trained), "the file must give the same kind back"
+    assert again.parameters() == parameters, "the file must keep the parameters"
+    assert to_json(again) == text, "the file of what was read must be the file that was read"
+    assert np.array_equal(_forecasts(again, unseen), found), "what was read must predict what was written"
+    _refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
 
 
 def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False) -> np.ndarray:

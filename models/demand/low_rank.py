@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
+from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.demand.regression import ridge
 from foretail.models.predictor import Parameter
 
@@ -53,7 +53,7 @@ class LowRank(DemandPredictor):
         together = np.concatenate(flat)
         _, sizes, patterns = np.linalg.svd(together, full_matrices=False)
         present = int(np.count_nonzero(sizes > sizes[0] * 1e-12))
-        self.patterns_ = patterns[: max(1, min(self.rank, present))]
+        self.patterns_ = np.ascontiguousarray(patterns[: max(1, min(self.rank, present))])
         weights = [run @ self.patterns_.T for run in flat]
         past, following = examples(weights, self.window)
         scale = np.sqrt((following**2).mean()) or 1.0
@@ -64,3 +64,15 @@ class LowRank(DemandPredictor):
         last = history[-self.window :].reshape(-1, history.shape[1] ** 2) @ self.patterns_.T
         found = windows(last, self.window)[-1].ravel() @ self.weight_[:-1] + self.weight_[-1]
         return np.asarray(found @ self.patterns_).reshape(history.shape[1:])
+
+    def learned(self) -> dict[str, Any]:
+        """Return the patterns and the recurrence."""
+        return {"patterns": self.patterns_.tolist(), "weight": self.weight_.tolist()}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned."""
+        rank = len(learned["patterns"])
+        if not 1 <= rank <= self.rank:
+            raise ValueError(f"{rank} patterns where rank is {self.rank}")
+        self.patterns_ = finite_array(learned["patterns"], (rank, self.nodes_**2))
+        self.weight_ = finite_array(learned["weight"], (self.window * rank + 1, rank))

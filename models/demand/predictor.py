@@ -7,8 +7,8 @@ A new predictor subclasses :class:`DemandPredictor`, declares its parameters, an
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.hose import into_hose
 from foretail.models.predictor import Parameterised
 
-__all__ = ["DemandPredictor", "FloatArray", "examples", "windows"]
+__all__ = ["DemandPredictor", "FloatArray", "examples", "finite_array", "windows"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -29,7 +29,8 @@ class DemandPredictor(Parameterised):
 
     The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. A prediction depends on the history it is given and on nothing else, earlier predictions included.
-    Subclasses implement `_fit` and `_predict`, which receive checked input.
+    Subclasses implement `_fit` and `_predict`, which receive checked input, and, if they learn, `learned` and
+    `restore`, through which ``predictor_file`` writes and reads them.
     """
 
     def fit(self, sequences: Sequence[DemandSequence]) -> Self:
@@ -74,19 +75,52 @@ class DemandPredictor(Parameterised):
         ForetailError
             Before `fit`, or on another history or numbers out of range.
         """
-        if not hasattr(self, "nodes_"):
-            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
+        return into_hose(self.unprojected(history), degree, fill=fill, absent=absent)
+
+    def unprojected(self, history: FloatArray) -> FloatArray:
+        """Return the next matrix before its projection into the hose model: float64[n, n] >= 0, diagonal 0.
+
+        Parameters
+        ----------
+        history : float64[steps, n, n]
+            As for :meth:`predict`.
+
+        Raises
+        ------
+        ForetailError
+            As :meth:`predict`.
+        """
+        self.require_fit()
         past = DemandSequence(history, 1, "history")
         if past.nodes != self.nodes_:
             raise ForetailError(f"the history has {past.nodes} nodes, the training had {self.nodes_}: give those")
-        found = np.maximum(self._predict(past.demand), 0.0)
-        return into_hose(found * (1 - np.eye(self.nodes_)), degree, fill=fill, absent=absent)
+        return np.maximum(self._predict(past.demand), 0.0) * (1 - np.eye(self.nodes_))
+
+    def require_fit(self) -> None:
+        """Raise ForetailError before `fit`."""
+        if not hasattr(self, "nodes_"):
+            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
 
     @abstractmethod
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
     @abstractmethod
     def _predict(self, history: FloatArray) -> FloatArray: ...
+
+    def learned(self) -> dict[str, Any]:
+        """Return what `fit` learned, besides the number of nodes, as JSON values."""
+        return {}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned, after `nodes_`; ValueError, KeyError or TypeError on anything else."""
+
+
+def finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
+    """Return nested lists of finite numbers as float64 of this shape; ValueError on anything else."""
+    found = np.array(values)
+    if found.shape != shape or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+        raise ValueError(f"numbers of shape {found.shape} where {shape} finite ones are due")
+    return np.ascontiguousarray(found, np.float64)
 
 
 def windows(run: FloatArray, length: int) -> FloatArray:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
+from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
+from foretail.models.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
+from foretail.models.frontends import regressor_from_xgboost
 from foretail.models.predictor import Parameter
 
 __all__ = ["BoostedEntries", "LinearEntries", "ridge"]
+
+_INPUT_BITS = MAX_BITS
+_MOST_FRACTION_BITS = 48
 
 
 class LinearEntries(DemandPredictor):
@@ -51,7 +60,8 @@ class LinearEntries(DemandPredictor):
             pairs = ~np.eye(nodes, dtype=bool).ravel()
             rows = past[:, :, pairs].transpose(0, 2, 1).reshape(-1, self.window)
             weight = ridge(rows / scale, following[:, pairs].reshape(-1, 1) / scale, self.penalty)
-            self.weight_ = np.repeat(weight.T, nodes**2, axis=0)
+            weight[-1] *= scale
+            self.weight_ = np.broadcast_to(weight.T, (nodes**2, self.window + 1))
         else:
             self.weight_ = np.stack(
                 [
@@ -59,19 +69,31 @@ class LinearEntries(DemandPredictor):
                     for pair in range(nodes**2)
                 ]
             )
-        self.weight_[:, -1] *= scale
+            self.weight_[:, -1] *= scale
 
     def _predict(self, history: FloatArray) -> FloatArray:
         last = windows(history[-self.window :], self.window)[-1].reshape(self.window, -1)
         found: FloatArray = np.einsum("wp,pw->p", last, self.weight_[:, :-1]) + self.weight_[:, -1]
         return found.reshape(history.shape[1:])
 
+    def learned(self) -> dict[str, Any]:
+        """Return the weights, one row when shared."""
+        return {"weight": (self.weight_[:1] if self.shared else self.weight_).tolist()}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned."""
+        pairs = self.nodes_**2
+        weight = finite_array(learned["weight"], (1 if self.shared else pairs, self.window + 1))
+        self.weight_ = np.broadcast_to(weight, (pairs, self.window + 1))
+
 
 class BoostedEntries(DemandPredictor):
     """Gradient-boosted trees, the same for all pairs, in steps of XGBoost.
 
     Inputs are the last values of the pair and of the opposite pair, and what its source sends and its destination
-    receives in the last step.
+    receives in the last step: integers, in units of ``2**-fraction_bits_`` uplinks, at most 2**24 - 1. Every value of
+    the history is rounded to such a unit before anything else, so a trained predictor is an ensemble of integer inputs
+    that predicts without XGBoost and reaches C exactly.
 
     Parameters
     ----------
@@ -84,14 +106,15 @@ class BoostedEntries(DemandPredictor):
 
     Attributes
     ----------
-    booster_ : xgboost.Booster
-    unit_ : float
-        The largest demand to learn, 1 for the trees.
+    fraction_bits_ : int
+        In [0, 48]: the largest input of the training is below 2**23 units.
+    ensemble_ : Ensemble
+        The demand of a pair, in uplinks.
     """
 
     parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
         "window": Parameter(int, low=1, high=1024),
-        "trees": Parameter(int, low=1, high=100_000),
+        "trees": Parameter(int, low=1, high=MAX_TREES),
         "depth": Parameter(int, low=1, high=32),
         "learning_rate": Parameter(float, low=1e-6, high=1),
         "seed": Parameter(int, low=0, high=2**31 - 1),
@@ -115,8 +138,10 @@ class BoostedEntries(DemandPredictor):
             ) from None
         pairs = ~np.eye(runs[0].shape[1], dtype=bool)
         past, following = examples(runs, self.window)
-        table = self._columns(past)[:, pairs]
-        self.unit_ = following.max() or 1.0
+        busiest = max(float(max(run.sum(axis=1).max(), run.sum(axis=2).max())) for run in runs)
+        self.fraction_bits_ = min(max(_INPUT_BITS - 1 - math.frexp(busiest)[1], 0), _MOST_FRACTION_BITS)
+        table = self.inputs(past)[:, pairs]
+        unit = math.ldexp(1.0, math.frexp(following.max())[1])  # a power of two, so that the leaves scale exactly
         settings = {
             "max_depth": self.depth,
             "eta": self.learning_rate,
@@ -125,24 +150,50 @@ class BoostedEntries(DemandPredictor):
             "nthread": 1,  # more would add in an order of their own
         }
         rows = xgboost.DMatrix(
-            table.reshape(-1, table.shape[-1]) / self.unit_, following[:, pairs].ravel() / self.unit_
+            table.reshape(-1, table.shape[-1]).astype(np.float32), following[:, pairs].ravel() / unit
         )
-        self.booster_ = xgboost.train(settings, rows, self.trees)
+        booster = xgboost.train(settings, rows, self.trees)
+        found = regressor_from_xgboost(booster, _features(self.window))
+        trees = tuple(replace(tree, value=tree.value * unit) for tree in found.trees)
+        self.ensemble_ = replace(found, trees=trees, base=found.base * unit)
 
     def _predict(self, history: FloatArray) -> FloatArray:
         pairs = ~np.eye(history.shape[1], dtype=bool)
-        columns = self._columns(windows(history[-self.window :], self.window)[-1:])[0, pairs] / self.unit_
+        columns = self.inputs(windows(history[-self.window :], self.window)[-1:])[0, pairs]
         found = np.zeros(history.shape[1:])
-        found[pairs] = self.booster_.inplace_predict(columns).astype(np.float64) * self.unit_
+        found[pairs] = self.ensemble_.float_sum(columns)
         return found
 
-    def _columns(self, past: FloatArray) -> FloatArray:
-        """Inputs of every pair: float64[steps, n, n, 2 window + 2] of float64[steps, window, n, n]."""
-        last = past[:, -1]
+    def learned(self) -> dict[str, Any]:
+        """Return the unit of the inputs and the ensemble."""
+        return {"fraction_bits": self.fraction_bits_, "ensemble": json.loads(self.ensemble_.to_json())}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what :meth:`learned` returned."""
+        bits = learned["fraction_bits"]
+        if type(bits) is not int or not 0 <= bits <= _MOST_FRACTION_BITS:
+            raise ValueError(f"fraction_bits {bits!r}")
+        ensemble = Ensemble.from_json(json.dumps(learned["ensemble"]), "its ensemble")
+        if (ensemble.output, ensemble.features, ensemble.vote_bits) != ("value", _features(self.window), None):
+            raise ValueError("an ensemble of other inputs or another output")
+        self.fraction_bits_, self.ensemble_ = bits, ensemble
+
+    def inputs(self, past: FloatArray) -> npt.NDArray[np.int64]:
+        """Return the inputs of every pair: int64[steps, n, n, 2 window + 2] of float64[steps, window, n, n]."""
+        top = (1 << _INPUT_BITS) - 1
+        unit = math.ldexp(1.0, -self.fraction_bits_)
+        known = np.rint(np.minimum(past, top * unit) / unit).astype(np.int64)
+        last = known[:, -1]
         sent = np.broadcast_to(last.sum(axis=2)[:, :, np.newaxis], last.shape)
         received = np.broadcast_to(last.sum(axis=1)[:, np.newaxis, :], last.shape)
-        own, opposite = np.moveaxis(past, 1, -1), np.moveaxis(past, 1, -1).swapaxes(1, 2)
-        return np.concatenate([own, opposite, sent[..., np.newaxis], received[..., np.newaxis]], axis=-1)
+        own, opposite = np.moveaxis(known, 1, -1), np.moveaxis(known, 1, -1).swapaxes(1, 2)
+        sums = np.minimum(np.stack([sent, received], axis=-1), top)
+        return np.concatenate([own, opposite, sums], axis=-1)
+
+
+def _features(window: int) -> tuple[FeatureInput, ...]:
+    names = [f"{pair}_{lag}" for pair in ("own", "opposite") for lag in range(window, 0, -1)]
+    return tuple(FeatureInput(name, "", _INPUT_BITS) for name in (*names, "sent", "received"))
 
 
 def ridge(inputs: FloatArray, outputs: FloatArray, penalty: float) -> FloatArray:

@@ -18,9 +18,10 @@ from foretail.features.dataset import Dataset
 from foretail.features.demand_sequences import DemandSequence, carried_demand
 from foretail.features.errors import ForetailError
 from foretail.models.demand.averages import LastValue, Seasonal
+from foretail.models.demand.predictor_file import PREDICTORS, load
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines import cli
-from foretail.pipelines.demand import PREDICTORS, DemandResult, demand
+from foretail.pipelines.demand import DemandResult, demand
 from foretail.pipelines.flow_statistics import interval_text
 from foretail.pipelines.result import plain
 from foretail.pipelines.validation import typed
@@ -196,7 +197,25 @@ def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> No
         assert run.data.metrics["test/theta_over_truth/2"] == ratio
         assert run.data.metrics["test/error/relative"] == figures["test"]["error"]["relative"]
         assert run.info.status == "FINISHED"
+    for workload in ("ring", "hybrid_parallel"):
+        for name in ("last_value", "seasonal"):
+            file = f"predictors/{workload}/{name}.json"
+            logged = Path(client.download_artifacts(outer.info.run_id, file, str(tmp_path)))
+            assert logged.read_bytes() == (tmp_path / "run" / file).read_bytes()
     assert any(outer.info.run_id in note for note in result.tables()[-1].notes)
+
+
+def test_the_predictors_in_the_run_folder_are_those_that_were_scored(tmp_path: Path) -> None:
+    workloads = ["ring", "hybrid_parallel"]
+    result = compared(
+        tmp_path, OFF, "demand_predictor=[seasonal,linear_entries]", f"collectives=[{','.join(workloads)}]"
+    )
+    for found in result.comparisons:
+        for name, evaluation in found.evaluations.items():
+            again = load(tmp_path / "run" / "predictors" / found.workload / f"{name}.json")
+            trusts = [evaluation.trust]
+            figures = score(again, found.split.test, 2, trusts, routings=["single_hop"], warm_up=6)
+            assert figures.error == evaluation.test.error
 
 
 def test_settings_are_the_parameters_of_the_predictors() -> None:
@@ -227,6 +246,7 @@ BAD = {
     "last one deleted": (["demand_predictor=seasonal", "~demand_predictor.seasonal"], "demand_predictor is empty"),
     "parameter": (["demand_predictor.seasonal.period=0"], "demand_predictor.seasonal.period = 0 is out of range"),
     "other's parameter": (["demand_predictor.seasonal.rank=2"], "rank is given, but seasonal takes period, longest"),
+    "name": (["+demand_predictor={../x: {name: seasonal}}"], "'../x' names a file"),
     "overlap": (["split.test=[1]"], "split.test and split.train both hold seed 1"),
     "by time": (["split=by_time", "split.seeds=[1]"], "demand is split by run"),
     "no sequences": (["collectives=[]"], "there are no sequences of demand"),
@@ -272,7 +292,9 @@ def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> No
     ):
         assert wanted in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["result.json"]
+    written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
+    names = ("last_value", "linear_entries", "seasonal")
+    assert written == [*(f"predictors/hybrid_parallel/{name}.json" for name in names), "result.json"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
     assert result["tracked"] is None

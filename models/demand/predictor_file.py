@@ -1,0 +1,136 @@
+"""The file of a trained demand predictor: versioned JSON that holds its parameters and what it learned.
+
+Numbers are float64 as Python writes them, which reads back to the last bit: the predictor that is read predicts what
+the one that was written predicts. Everything is checked when it is read, and nothing in a file is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from foretail.features.demand_matrix import MAX_NODES
+from foretail.features.errors import ForetailError
+from foretail.models.demand.attention import HistoryAttention
+from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
+from foretail.models.demand.low_rank import LowRank
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.regression import BoostedEntries, LinearEntries
+
+__all__ = ["PREDICTORS", "SCHEMA", "from_json", "load", "name_of", "save", "to_json"]
+
+SCHEMA, VERSION = "foretail.demand_predictor", 1
+
+PREDICTORS: Mapping[str, type[DemandPredictor]] = {
+    "last_value": LastValue,
+    "moving_average": MovingAverage,
+    "seasonal": Seasonal,
+    "linear_entries": LinearEntries,
+    "boosted_entries": BoostedEntries,
+    "low_rank": LowRank,
+    "history_attention": HistoryAttention,
+}
+"""By the name that they have in settings and files."""
+
+
+def name_of(predictor: DemandPredictor) -> str:
+    """Return the name of its kind; ForetailError for one that is not in `PREDICTORS`."""
+    for name, kind in PREDICTORS.items():
+        if type(predictor) is kind:
+            return name
+    raise ForetailError(f"{type(predictor).__name__} has no name for a file: add it to PREDICTORS")
+
+
+def to_json(predictor: DemandPredictor) -> str:
+    """Return the file of a trained predictor, ASCII with one final newline; equal predictors give equal texts.
+
+    Raises
+    ------
+    ForetailError
+        Before `fit`, or for a kind that is not in `PREDICTORS`.
+    """
+    predictor.require_fit()
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "name": name_of(predictor),
+        "parameters": predictor.parameters(),
+        "nodes": predictor.nodes_,
+        "learned": predictor.learned(),
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def from_json(text: str, source: str = "the demand predictor") -> DemandPredictor:
+    """Return the predictor of a file, trained; `source` names it in errors.
+
+    Raises
+    ------
+    ForetailError
+        When the text is no valid file of version 1, or a package that the predictor needs is missing.
+    """
+    try:
+        document = json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise ForetailError(f"{source} is no demand predictor ({error}): give what foretail demand wrote") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ForetailError(f"{source} is JSON, but no demand predictor: give what foretail demand wrote")
+    if document.get("version") != VERSION:
+        raise ForetailError(
+            f"{source} has format version {document.get('version')!r}, but this Foretail reads version {VERSION}: "
+            f"use the Foretail that wrote it or train again"
+        )
+    try:
+        return _predictor(document)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ForetailError(f"{source} is no valid demand predictor ({reason}): train it again") from None
+    except ForetailError as error:
+        raise ForetailError(f"{source}: {error}") from None
+
+
+def save(predictor: DemandPredictor, path: Path) -> None:
+    """Write the file of a trained predictor, under a temporary name first; ForetailError as :func:`to_json`."""
+    text = to_json(predictor)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="ascii")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path) -> DemandPredictor:
+    """Return the predictor of a file; ForetailError as :func:`from_json`, and when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ForetailError(f"{path} cannot be read: give a predictor that foretail demand wrote") from None
+    return from_json(text, str(path))
+
+
+def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
+    if set(document) != {"schema", "version", "name", "parameters", "nodes", "learned"}:
+        raise ValueError("it has other keys")
+    kind = PREDICTORS.get(document["name"]) if isinstance(document["name"], str) else None
+    if kind is None:
+        raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
+    parameters, nodes = document["parameters"], document["nodes"]
+    if set(parameters) != set(kind.parameter_constraints):
+        raise ValueError("it has other parameters")
+    if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
+        raise ValueError(f"nodes is {str(nodes)[:40]}")
+    predictor = kind(**parameters)
+    predictor.check_parameters()
+    predictor.nodes_ = nodes
+    predictor.restore(document["learned"])
+    if set(predictor.learned()) != set(document["learned"]):
+        raise ValueError("it has learned other things")
+    return predictor
+
+
+def _refused(text: str) -> float:
+    raise ValueError(f"the number {text} is not finite")
