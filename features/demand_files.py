@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from foretail.features.demand_matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["open_npy", "read_by_kind", "read_demand"]
+__all__ = ["open_npy", "read_by_kind", "read_demand", "refuse_extremes"]
 
 FloatArray = npt.NDArray[np.float64]
 Read = TypeVar("Read")
@@ -47,15 +47,19 @@ def read_demand(path: Path) -> DemandMatrix:
         demand = DemandMatrix(values)
     except ForetailError as error:
         raise ForetailError(f"in {path}, {error}") from None
-    positive = demand.demand[demand.demand > 0]
-    if not len(positive):
+    if not demand.demand.any():
         raise ForetailError(f"the demand matrix in {path} is zero: there is nothing to schedule for")
-    if positive.min() < _SMALLEST or positive.max() > _LARGEST:
-        raise ForetailError(
-            f"the demand matrix in {path} has entries from {positive.min():g} to {positive.max():g}: give them in "
-            f"capacities of one uplink"
-        )
+    refuse_extremes(str(path), demand.demand)
     return demand
+
+
+def refuse_extremes(source: str, demand: FloatArray) -> None:
+    """Refuse demand whose sums and quotients could be no finite numbers; zeros are fine."""
+    positive = demand[demand > 0]
+    if len(positive) and (positive.min() < _SMALLEST or positive.max() > _LARGEST):
+        raise ForetailError(
+            f"{source} has demand from {positive.min():g} to {positive.max():g}: give it in capacities of one uplink"
+        )
 
 
 def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what: str) -> Read:

@@ -1,4 +1,4 @@
-"""Demand over time: one matrix per interval, of one run; read from ns-3 runs, and split by run.
+"""Demand over time: one matrix per interval, of one run; read from ns-3 runs and packet logs, and split by run.
 
 Units are those of ``demand_matrix``: 1 is what one uplink carries in an interval. Server s of an ns-3 run is below leaf
 ``s // servers_per_leaf``; traffic inside a rack needs no uplink and is left out.
@@ -20,7 +20,17 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, Records, read_records
 from foretail.features.splits import drawn_sides
 
-__all__ = ["DemandSequence", "Racks", "SequenceSplit", "carried_demand", "offered_demand", "split_sequences"]
+__all__ = [
+    "DemandSequence",
+    "Racks",
+    "SequenceSplit",
+    "carried_demand",
+    "is_etalon",
+    "logged_demand",
+    "offered_demand",
+    "split_sequences",
+    "uplinks",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -95,9 +105,10 @@ class Racks:
         except (KeyError, TypeError, ValueError):
             raise ForetailError(f"{dataset.path} is no leaf-spine run: collect a trace with ns-3") from None
 
-    def uplinks(self, size_bytes: FloatArray, interval_ns: int) -> FloatArray:
-        """Return bytes per interval as a number of uplinks."""
-        return size_bytes * (8e9 / (self.uplink_bps * interval_ns))
+
+def uplinks(size_bytes: FloatArray, uplink_bps: int, interval_ns: int) -> FloatArray:
+    """Return bytes per interval as a number of uplinks."""
+    return size_bytes * (8e9 / (uplink_bps * interval_ns))
 
 
 def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, run: str) -> DemandSequence:
@@ -137,7 +148,7 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, r
         np.add.at(demand, (at, source[active], destination[active]), per_interval[active] * inside)
         step[active] += 1
         active = active[(end[active] > step[active]) & (step[active] < steps)]
-    return DemandSequence(racks.uplinks(demand, interval_ns), interval_ns, run)
+    return DemandSequence(uplinks(demand, racks.uplink_bps, interval_ns), interval_ns, run)
 
 
 def carried_demand(dataset: Dataset, interval_ns: int, steps: int) -> DemandSequence:
@@ -173,7 +184,41 @@ def carried_demand(dataset: Dataset, interval_ns: int, steps: int) -> DemandSequ
         if len(flow) and (flow.min() < 0 or flow.max() >= len(source)):
             raise ForetailError(f"{dataset.path} has packets of flows that run/flows.bin lacks: collect it again")
         np.add.at(demand, (time_ns // interval_ns, source[flow], destination[flow]), size_bytes)
-    return DemandSequence(racks.uplinks(demand, interval_ns), interval_ns, run)
+    return DemandSequence(uplinks(demand, racks.uplink_bps, interval_ns), interval_ns, run)
+
+
+def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: int) -> DemandSequence:
+    """Return the data packets that reached the racks' queues, as an imported packet log of Etalon recorded them.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Of ``foretail collect source=etalon``: a switch per source rack, whose ports are the other racks in order.
+    uplink_bps : int
+        Rate of an uplink, positive; the emulator's racks have a circuit and a packet link of different rates.
+    interval_ns, steps : int
+        Positive; what lies after the last step is left out.
+
+    Raises
+    ------
+    ForetailError
+        When the dataset is no such import, or on numbers out of range.
+    """
+    _check_intervals(interval_ns, steps)
+    if not is_etalon(dataset):
+        raise ForetailError(f"{dataset.path} is no packet log of Etalon: import one with collect source=etalon")
+    racks = len(dataset.manifest.switches)
+    demand = np.zeros((steps, racks, racks))
+    for batch in dataset.rows(["time_ns", "size_bytes", "switch", "port"], pc.field("time_ns") < steps * interval_ns):
+        time_ns, size_bytes, switch, port = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        np.add.at(demand, (time_ns // interval_ns, switch, port + (port >= switch)), size_bytes)
+    run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
+    return DemandSequence(uplinks(demand, uplink_bps, interval_ns), interval_ns, run)
+
+
+def is_etalon(dataset: Dataset) -> bool:
+    """Whether a dataset is an imported packet log of Etalon."""
+    return dataset.manifest.scenario.get("source") == "etalon"
 
 
 @dataclass(frozen=True)
