@@ -6,7 +6,7 @@ neither the framework's nor ours, decides a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -18,13 +18,19 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble import Ensemble
-from foretail.models.metrics import Confusion, Ranking, rank
+from foretail.models.metrics import Confusion, rank
 from foretail.models.predictor import RAISE_CONGESTION
 
-__all__ = ["OperatingPoint", "choose_network_threshold", "choose_operating_point"]
+__all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point"]
 
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
+
+TRIED_THRESHOLDS = 64
+"""Each costs a replay of the validation runs where the worth is the recovered loss."""
+
+Worth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
+"""Given the level of every row that counts and increasing levels: what predicting drop from each level on is worth."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,9 @@ def choose_operating_point(
     x: npt.ArrayLike,
     lqd_drop: npt.ArrayLike,
     region: npt.ArrayLike | None = None,
+    worth: Worth | None = None,
 ) -> OperatingPoint:
-    """Return the threshold with the highest F1 on validation rows; on ties the lowest.
+    """Return the best threshold on validation rows, by default that with the highest F1; of equals the lowest.
 
     The lowest because it misses the fewest drops, and a false negative weighs up to N - 1 times a false positive.
     Among the thresholds that part the validation rows alike, the middle of the widest gap between consecutive
@@ -69,6 +76,8 @@ def choose_operating_point(
         Their labels.
     region : bool array [rows], optional
         Rows that count, such as the asked region; all without it.
+    worth : callable, optional
+        What to maximise instead of F1; the best of up to 64 thresholds, never to drop among them.
 
     Raises
     ------
@@ -80,34 +89,31 @@ def choose_operating_point(
     if region is not None:
         keys, labels = keys[np.asarray(region)], labels[np.asarray(region)]
     _require_drops(labels)
-    first, place = distinct_rows(keys)
+    first, level = distinct_rows(keys)
     sums = _integers(keys[first])
-    ranking = rank(labels, place)
-    best = _highest_f1(ranking)
-    chosen = int(ranking.score[best])
+    chosen, confusion = _best(labels, level, worth)
 
-    high = int(sums[chosen])
     cells = Cells.of(ensemble)
     over_cells = cells.count <= MAX_CELLS
     attainable = _integers(distinct_sums(ensemble, cells)[0]) if over_cells else sums
-    if chosen > 0:
-        low = int(sums[chosen - 1])
+    unit = 1 << ensemble.scale_bits
+    if chosen < len(sums):
+        high = int(sums[chosen])
+        low = int(sums[chosen - 1]) if chosen else max((int(s) for s in attainable if s < high), default=high - unit)
     else:
-        low = max((int(s) for s in attainable if s < high), default=high - (1 << ensemble.scale_bits))
-    threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / (1 << ensemble.scale_bits)
-
-    return OperatingPoint(
-        threshold,
-        _probability(ensemble, threshold),
-        _confusion(ranking, best, len(labels)),
-        "cells" if over_cells else "rows",
-    )
+        low = int(sums[-1])
+        high = max(int(attainable[-1]), low) + unit
+    threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / unit
+    return OperatingPoint(threshold, _probability(ensemble, threshold), confusion, "cells" if over_cells else "rows")
 
 
 def choose_network_threshold(
-    probability: npt.NDArray[np.float64], lqd_drop: npt.ArrayLike, region: npt.ArrayLike | None = None
+    probability: npt.NDArray[np.float64],
+    lqd_drop: npt.ArrayLike,
+    region: npt.ArrayLike | None = None,
+    worth: Worth | None = None,
 ) -> OperatingPoint:
-    """Return the threshold on a network's probabilities with the highest F1 on validation rows; on ties the lowest.
+    """Return the best threshold on a network's probabilities; of equals the lowest.
 
     It is the middle between two consecutive probabilities of the rows.
 
@@ -115,19 +121,18 @@ def choose_network_threshold(
     ----------
     probability : float64[rows]
         Of the validation rows.
-    lqd_drop, region : bool array [rows]
+    lqd_drop, region, worth
         As for :func:`choose_operating_point`, which also says what is raised.
     """
     labels = np.asarray(lqd_drop)
     if region is not None:
         probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
     _require_drops(labels)
-    ranking = rank(labels, probability)
-    best = _highest_f1(ranking)
-    high = float(ranking.score[best])
-    low = float(ranking.score[best + 1]) if best + 1 < len(ranking.score) else 0.0
-    threshold = (low + high) / 2
-    return OperatingPoint(Fraction(threshold), threshold, _confusion(ranking, best, len(labels)), "rows")
+    distinct, level = np.unique(probability, return_inverse=True)
+    chosen, confusion = _best(labels, level, worth)
+    bounds = [0.0, *distinct.tolist(), 1.0]
+    threshold = (bounds[chosen] + bounds[chosen + 1]) / 2
+    return OperatingPoint(Fraction(threshold), threshold, confusion, "rows")
 
 
 def _require_drops(labels: npt.NDArray[np.bool_]) -> None:
@@ -137,15 +142,34 @@ def _require_drops(labels: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _highest_f1(ranking: Ranking) -> int:
-    f1 = 2 * ranking.tp / (ranking.tp + ranking.fp + ranking.tp[-1])
-    return len(f1) - 1 - int(np.argmax(f1[::-1]))
+def _best(labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: Worth | None) -> tuple[int, Confusion]:
+    """Return the least level that is best predicted to drop, one more than any if none is, and what it counts."""
+    ranking = rank(labels, level)  # all levels, from the highest down
+    tp, fp = (np.append(counts[::-1], 0) for counts in (ranking.tp, ranking.fp))
+    if worth is None:
+        chosen = int(np.argmax(2 * tp / np.maximum(tp + fp + tp[0], 1)))
+    else:
+        chosen = _highest(level, tp + fp, worth)
+    positives, negatives = int(tp[0]), int(fp[0])
+    found = int(tp[chosen]), int(fp[chosen])
+    return chosen, Confusion(*found, negatives - found[1], positives - found[0])
 
 
-def _confusion(ranking: Ranking, best: int, rows: int) -> Confusion:
-    tp, fp = int(ranking.tp[best]), int(ranking.fp[best])
-    positives = int(ranking.tp[-1])
-    return Confusion(tp, fp, rows - positives - fp, positives - tp)
+def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: Worth) -> int:
+    """Return the best of levels at even steps of the logarithm of what they claim, then of those around it."""
+    last = len(claimed) - 1
+    steps = np.geomspace(1, max(int(claimed[0]), 2), TRIED_THRESHOLDS // 2)
+    first = {last, *(int(np.argmin(np.abs(claimed - step))) for step in steps)}
+    values = _valued(level, first, worth)
+    best = max(values, key=lambda c: (values[c], -c))
+    near = [max((c for c in first if c < best), default=0), min((c for c in first if c > best), default=last)]
+    values |= _valued(level, set(np.linspace(*near, TRIED_THRESHOLDS // 2).astype(int).tolist()) - first, worth)
+    return max(values, key=lambda c: (values[c], -c))
+
+
+def _valued(level: npt.NDArray[np.int64], candidates: set[int], worth: Worth) -> dict[int, float]:
+    ordered = sorted(candidates)
+    return dict(zip(ordered, worth(level, ordered), strict=True)) if ordered else {}
 
 
 def _integers(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

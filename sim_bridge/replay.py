@@ -163,6 +163,51 @@ def compare_replays(
     )
 
 
+def bytes_without(
+    dataset: Dataset, level: NDArray[np.integer[Any]], least: Sequence[int], threads: int = 2
+) -> list[int]:
+    """Return the data bytes that FollowLQD sends without the labelled rows of at least a level, for each of `least`.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A trace with its control packets.
+    level : int array [rows]
+    least : sequence of int
+        One replay each, in one pass over the arrivals.
+    threads : int
+        Replays side by side.
+
+    Raises
+    ------
+    ForetailError
+        If the number of levels is not the number of rows.
+    """
+    dataset.require_trace()
+    if len(level) != dataset.manifest.rows:
+        raise ForetailError(f"{len(level)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
+    replays = [replay_of("followlqd", dataset.manifest) for _ in least]
+    row = 0
+
+    def feed_without(replay: Replay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
+        feed(replay, arrivals[of_arrival < from_level])
+
+    with ThreadPoolExecutor(threads) as pool:
+        for arrivals in dataset.arrivals():
+            is_data = arrivals["flow_class"] != FlowClass.CONTROL
+            rows = int(np.count_nonzero(is_data))
+            of_arrival = np.full(len(arrivals), np.iinfo(np.int64).min)  # control packets are never left out
+            of_arrival[is_data] = level[row : row + rows]
+            row += rows
+            _wait(
+                [
+                    pool.submit(feed_without, replay, arrivals, of_arrival, from_level)
+                    for replay, from_level in zip(replays, least, strict=True)
+                ]
+            )
+    return [_sent(replay).bytes for replay in replays]
+
+
 def replay_of(
     policy: str, run: Run, *, features: bool = False, alpha: float = 0.5, first_rtt_alpha: float = 64.0
 ) -> Replay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -16,7 +17,7 @@ from foretail.models.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.contract import synthetic_arrivals
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Confusion
-from foretail.models.operating_point import choose_operating_point
+from foretail.models.operating_point import choose_network_threshold, choose_operating_point
 from tests.forests import Trained, forests, paper_forest, stumps
 
 
@@ -135,3 +136,46 @@ def test_distinct_sums_name_a_cell_that_has_them(monkeypatch: pytest.MonkeyPatch
     assert np.array_equal(ensemble.exact_key(cells.points(index)), keys)
     every = np.concatenate([ensemble.exact_sum(p) for p in cells.batches()])
     assert len(keys) == len(set(every.tolist()))
+
+
+@settings(max_examples=40)
+@given(forests(), st.integers(0, 2**32 - 1))
+def test_another_worth_is_maximised_over_the_thresholds_that_are_tried(trained: Trained, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.random(len(trained.rows)) < 0.3
+    labels[0] = True
+    tried: dict[int, float] = {}
+
+    def worth(level: np.ndarray, least: Sequence[int]) -> list[float]:
+        assert list(least) == sorted(set(least))
+        values = [float(random.integers(0, 5)) for _ in least]
+        for c, value in zip(least, values, strict=True):
+            assert c not in tried
+            claimed = int(np.count_nonzero(level >= c))
+            tried[c] = value
+            worths[claimed] = value
+        return values
+
+    worths: dict[int, float] = {}
+    chosen = choose_operating_point(trained.ensemble, trained.rows, labels, worth=worth)
+    drops = trained.ensemble.with_threshold(chosen.threshold).exceeds(trained.rows)
+    assert chosen.confusion == Confusion.count(labels, drops)
+    assert worths[int(np.count_nonzero(drops))] == max(worths.values())
+    assert 0 in worths  # never to drop is among them
+    assert len(tried) <= operating_point.TRIED_THRESHOLDS + 1
+
+
+def test_few_thresholds_are_all_tried() -> None:
+    ensemble = stumps([0.0, 1.0], [0.0, 0.5])
+    x = np.array([[0, 0], [0, 255], [255, 0], [255, 255]])
+    labels = np.array([False, True, False, True])
+    for wanted in range(5):
+
+        def worth(level: np.ndarray, least: Sequence[int], wanted: int = wanted) -> list[float]:
+            return [float(np.count_nonzero(level >= c) == wanted) for c in least]
+
+        chosen = choose_operating_point(ensemble, x, labels, worth=worth)
+        assert np.count_nonzero(ensemble.with_threshold(chosen.threshold).exceeds(x)) == wanted
+        network = choose_network_threshold(np.array([0.1, 0.3, 0.3, 0.9]), labels, worth=worth)
+        if wanted != 2:  # two rows share a probability
+            assert np.count_nonzero(np.array([0.1, 0.3, 0.3, 0.9]) > network.probability) == wanted
