@@ -309,9 +309,12 @@ class Tracking:
     uri: str | None = setting(None, "tracking server; null: MLFLOW_TRACKING_URI, else an SQLite file beside the store")
     experiment: str = setting("foretail", "name of the MLflow experiment")
     registered_model: str | None = setting("foretail-drop", "name in the model registry; null = do not register")
-    alias: str = setting("candidate", "alias that moves to the newly registered version")
+    alias: str = setting(
+        "candidate", "alias that moves to the newly registered version; champion and challenger move by promote only"
+    )
     run_name: str | None = setting(None, "name of the run; null lets MLflow choose")
     sweep_id: str | None = setting(None, "runs of one sweep share this tag")
+    parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown")
 
 
 # ---- experiments in the slotted model -----------------------------------------------------------------------------

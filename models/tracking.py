@@ -1,7 +1,7 @@
 """Tracking of training runs in MLflow: what was trained, on which data, with which scores.
 
 Everything is logged explicitly; autologging costs seconds per run and pickles. Without a tracking server runs go to
-an SQLite file. Models are saved with skops, never pickled, and what Foretail itself loads back is the ensemble's JSON.
+an SQLite file. A model is saved as its ensemble's JSON, whatever framework trained it; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import fcntl
 import json
 import logging
 import os
-import re
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,26 +27,39 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Confusion, Score, rank
-from foretail.models.model_files import load_model_file
 
-__all__ = ["RegisteredModel", "TrackedRun", "load_ensemble", "run_exists", "track", "tracking_uri"]
+__all__ = [
+    "ENSEMBLE_FILE",
+    "ENSEMBLE_TAG",
+    "MODEL_NAME",
+    "NETWORK_TAG",
+    "TEACHER_TAG",
+    "RegisteredModel",
+    "TrackedRun",
+    "connected",
+    "create_version",
+    "first_line",
+    "locked",
+    "nest",
+    "run_exists",
+    "track",
+    "tracking_uri",
+]
 
 DEFAULT_URI = "sqlite:///outputs/mlflow.db"
-MODEL_ADDRESS = re.compile(
-    r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))"
-    r"|models:/(?P<model>m-\w+)"
-    r"|runs:/(?P<run>\w+)(?:/(?P<path>.+))?"
-)
 
-_ENSEMBLE_FILE = "ensemble.json"
-_MODEL_NAME = "model"
+ENSEMBLE_FILE = "ensemble.json"
+MODEL_NAME = "model"
+ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
+"""Tags of a run: the model that it trained, and the network that this model imitates."""
+
+_LOADER = "foretail.models.ensemble_flavor"
 _PARAMS_PER_BATCH = 100
 _PARAM_LENGTH = 6000
 _DIGEST_LENGTH = 36  # what MLflow's database has room for; the full hash is in the dataset's source
-# Types of a scikit-learn forest that skops does not know as harmless by itself.
-_TRUSTED_TYPES = ["sklearn.tree._tree.Tree"]
+_REUSED_TAG = "reused_run_id"
 
 
 @dataclass(frozen=True)
@@ -72,30 +85,42 @@ class TrackedRun:
         self.experiment_id = experiment_id
         self.uri = uri
 
-    def log_dataset(self, name: str, content_sha256: str, location: str, rows: int, drops: int, context: str) -> None:
+    def log_dataset(
+        self,
+        name: str,
+        content_sha256: str,
+        traffic_sha256: str,
+        location: str,
+        rows: int,
+        drops: int,
+        context: str,
+    ) -> None:
         """Record a dataset as an input of the run.
 
         Parameters
         ----------
         name : str
-            Name to show.
+            Name to show. MLflow keeps one dataset per name and hash, so the context becomes part of it: else a run
+            that is cut in time would keep one of its three sides.
         content_sha256 : str
             The manifest's content hash; MLflow's digest is its first 36 digits.
+        traffic_sha256 : str
+            Identity of the offered traffic, ``foretail.features.manifest.traffic_sha256``.
         location : str
             Folder or address of the dataset.
         rows, drops : int
             Labelled rows used in this context, and drops among them.
         context : str
-            What it served for, such as ``training``, ``validation`` or ``test``.
+            What it served for: ``train``, ``validation``, ``test`` or ``held-out``.
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
         dataset = Dataset(
-            name=name,
+            name=f"{name} {context}",
             digest=content_sha256[:_DIGEST_LENGTH],
             source_type="foretail",
-            source=json.dumps({"uri": location, "sha256": content_sha256}),
+            source=json.dumps({"uri": location, "sha256": content_sha256, "traffic_sha256": traffic_sha256}),
             profile=json.dumps({"rows": rows, "drops": drops}),
         )
         tag = InputTag(MLFLOW_DATASET_CONTEXT, context)
@@ -143,10 +168,13 @@ class TrackedRun:
             _curve_figure(curve, confusion, title).savefig(f"{stem}_precision_recall.png", dpi=120)
             _mlflow().log_artifacts(folder, "figures")
 
-    def log_ensemble(self, ensemble: Ensemble) -> None:
-        """Log the ensemble as artifact ``ensemble.json`` and its hash as the tag ``ensemble_sha256``."""
-        _mlflow().log_text(ensemble.to_json(), _ENSEMBLE_FILE)
-        _mlflow().set_tag("ensemble_sha256", ensemble.sha256)
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run."""
+        _mlflow().set_tags(dict(tags))
+
+    def log_document(self, document: Mapping[str, Any], name: str) -> None:
+        """Log a JSON-like document as an artifact."""
+        _mlflow().log_text(json.dumps(document, indent=1, allow_nan=False) + "\n", name)
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact, in `folder` of the run if given."""
@@ -184,22 +212,17 @@ class TrackedRun:
         client.set_terminated(run_id)
 
     def log_model(
-        self,
-        estimator: object,
-        features: Sequence[FeatureInput],
-        registered_model: str | None = None,
-        alias: str = "champion",
+        self, ensemble: Ensemble, registered_model: str | None = None, alias: str = "candidate"
     ) -> RegisteredModel | None:
-        """Save a fitted scikit-learn estimator with skops and, with `registered_model`, register it under an alias.
+        """Save the model that the run trained and, with `registered_model`, register it under an alias.
 
-        :func:`load_ensemble` finds the run's ensemble through the registered version; log it as well.
+        It is ``ensemble.json``, once as an artifact of the run, with the tag ``ensemble_sha256``, and once inside an
+        MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
 
         Parameters
         ----------
-        estimator : scikit-learn classifier
-            ``RandomForest.forest_``.
-        features : sequence of FeatureInput
-            Its columns, for the model's signature.
+        ensemble : Ensemble
+            Of any :class:`foretail.models.predictor.TreePredictor`.
         registered_model : str, optional
             Name in the registry; None saves the model with the run only.
         alias : str
@@ -211,45 +234,48 @@ class TrackedRun:
             When the registry refuses the name or the alias.
         """
         import mlflow
-        import sklearn
-        import skops
         from mlflow.models import ModelSignature
         from mlflow.types import ColSpec, DataType, Schema
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # MLflow, on the type hints of its own chat types
-            import mlflow.pyfunc
-            import mlflow.sklearn
+        mlflow.log_text(ensemble.to_json(), ENSEMBLE_FILE)
+        mlflow.set_tag(ENSEMBLE_TAG, ensemble.sha256)
         signature = ModelSignature(
-            inputs=Schema([ColSpec(DataType.integer, feature.name) for feature in features]),
+            inputs=Schema([ColSpec(DataType.long, feature.name) for feature in ensemble.features]),
             outputs=Schema([ColSpec(DataType.boolean)]),
         )
-        info = mlflow.sklearn.log_model(
-            estimator,
-            name=_MODEL_NAME,
-            signature=signature,
-            serialization_format="skops",
-            skops_trusted_types=_TRUSTED_TYPES,
-            pip_requirements=[f"scikit-learn=={sklearn.__version__}", f"skops=={skops.__version__}"],
-        )
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            # MLflow, on the type hints of its own chat types, and on examples, without which a signature will do.
+            warnings.simplefilter("ignore", UserWarning)
+            import mlflow.pyfunc
+
+            ensemble.save(Path(folder) / ENSEMBLE_FILE)
+            info = mlflow.pyfunc.log_model(
+                name=MODEL_NAME,
+                loader_module=_LOADER,
+                data_path=str(Path(folder) / ENSEMBLE_FILE),
+                signature=signature,
+                pip_requirements=[f"foretail=={metadata.version('foretail')}"],
+            )
         if registered_model is None:
             return None
         client = mlflow.MlflowClient(self.uri)
         try:
-            _create_registered_model(client, registered_model)  # log_model could, but announces it on stderr
-            version = str(
-                client.create_model_version(
-                    registered_model, info.model_uri, self.run_id, await_creation_for=0, model_id=info.model_id
-                ).version
-            )
+            version = create_version(client, registered_model, self.run_id, info.model_id)
             if alias.lower() != "latest":
                 client.set_registered_model_alias(registered_model, alias, version)
         except mlflow.exceptions.MlflowException as error:
             raise ForetailError(
-                f"MLflow refuses to register {registered_model!r} as {alias!r} ({_first_line(error)}): "
+                f"MLflow refuses to register {registered_model!r} as {alias!r} ({first_line(error)}): "
                 f"choose another tracking.registered_model or tracking.alias"
             ) from error
         return RegisteredModel(registered_model, version, alias)
+
+
+def create_version(client: Any, name: str, run_id: str, model_id: str) -> str:
+    """Make a logged model a new version of a registered one, which is created when missing; return the version."""
+    _create_registered_model(client, name)  # log_model could, but announces it on stderr
+    address = f"models:/{model_id}"
+    return str(client.create_model_version(name, address, run_id, await_creation_for=0, model_id=model_id).version)
 
 
 def tracking_uri(uri: str | None = None) -> str:
@@ -265,8 +291,11 @@ def track(
     uri: str | None = None,
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
+    parent_run_id: str | None = None,
 ) -> Iterator[TrackedRun]:
     """Open a run, log the resolved config, and close it: FINISHED, FAILED on an exception, KILLED on Ctrl-C.
+
+    A study opens one, and every run that it makes meanwhile names it as parent.
 
     Parameters
     ----------
@@ -281,21 +310,32 @@ def track(
         MLflow invents one without it.
     tags : mapping, optional
         Tags of the run, such as ``sweep_id``.
+    parent_run_id : str, optional
+        The run inside which this one is shown; in the same store, whatever its experiment.
 
     Raises
     ------
     ForetailError
-        When the tracking store cannot be used.
+        When the tracking store cannot be used, or has no such parent.
     """
     address = tracking_uri(uri)
-    mlflow = _mlflow()
-    with _address_set(mlflow, address):
+    with connected(address) as mlflow:
         try:
             experiment_id = _experiment_id(mlflow, address, experiment)
-            run = mlflow.start_run(experiment_id=experiment_id, run_name=run_name, tags=dict(tags or {}))
+            if parent_run_id is not None:
+                _require_run(mlflow.MlflowClient(address), parent_run_id, address)
+            run = mlflow.start_run(
+                experiment_id=experiment_id,
+                run_name=run_name,
+                nested=parent_run_id is not None,
+                parent_run_id=parent_run_id,
+                tags=dict(tags or {}),
+            )
+        except ForetailError:
+            raise
         except Exception as error:  # every store brings exception types of its own
             raise ForetailError(
-                f"MLflow cannot use {address} ({_first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a "
+                f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a "
                 f"store that works, or choose tracking=off"
             ) from error
         status = "FAILED"
@@ -310,96 +350,10 @@ def track(
             status = "KILLED"
             raise
         except Exception as error:
-            mlflow.set_tag("error", f"{type(error).__name__}: {_first_line(error)}")
+            mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
             raise
         finally:
             mlflow.end_run(status)
-
-
-def load_ensemble(
-    address: str,
-    uri: str | None = None,
-    features: Sequence[FeatureInput] | None = None,
-    allow_pickle: bool = False,
-) -> Ensemble:
-    """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
-
-    Parameters
-    ----------
-    address : str
-        ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/MODEL_ID``, ``runs:/RUN_ID`` or
-        ``runs:/RUN_ID/PATH``. A model that Foretail saved stands for the ensemble of its run.
-    uri : str, optional
-        See :func:`tracking_uri`.
-    features : sequence of FeatureInput, optional
-        See :func:`foretail.models.model_files.load_model_file`.
-    allow_pickle : bool
-        Whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds.
-
-    Raises
-    ------
-    ForetailError
-        On another form of address, when there is no such model, or when it cannot be read.
-    """
-    match = MODEL_ADDRESS.fullmatch(address)
-    if match is None:
-        raise ForetailError(
-            f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
-        )
-    store = tracking_uri(uri)
-    mlflow = _mlflow()
-    with tempfile.TemporaryDirectory() as folder, _address_set(mlflow, store):
-        try:
-            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, store, match), dst_path=folder))
-        except Exception as error:  # every store brings exception types of its own
-            raise ForetailError(
-                f"{address} has no model in {store} ({_first_line(error)}): train and register the model first"
-            ) from error
-        if path.is_dir():
-            path = _model_file(path, address)
-        try:
-            return load_model_file(path, features, allow_pickle)
-        except ForetailError as error:
-            raise ForetailError(str(error).replace(str(path), address)) from None
-
-
-def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> str:
-    """Return where the model of an address lies: the ensemble of its run if Foretail logged one there."""
-    client = mlflow.MlflowClient(store)
-    run: str | None = match["run"]
-    own = run is None or match["path"] in (None, _MODEL_NAME)  # any other path means what it says
-    if match["alias"]:
-        run = client.get_model_version_by_alias(match["name"], match["alias"]).run_id
-    elif match["version"]:
-        run = client.get_model_version(match["name"], match["version"]).run_id
-    elif match["model"]:
-        run = client.get_logged_model(match["model"]).source_run_id
-    if run and own and any(item.path == _ENSEMBLE_FILE for item in client.list_artifacts(run)):
-        return f"runs:/{run}/{_ENSEMBLE_FILE}"
-    return match.string if match["run"] is None or match["path"] else f"{match.string}/{_MODEL_NAME}"
-
-
-def _model_file(folder: Path, address: str) -> Path:
-    """Return the model's own file in a downloaded MLflow model."""
-    from mlflow.models import Model
-
-    try:
-        flavors = Model.load(str(folder)).flavors
-    except Exception as error:  # MLflow raises whatever parsing its YAML raises
-        raise ForetailError(
-            f"{address} is no MLflow model ({_first_line(error)}): give the address of a logged model or of one file"
-        ) from error
-    for flavor, key in (("xgboost", "data"), ("sklearn", "pickled_model")):
-        name = flavors.get(flavor, {}).get(key)
-        if name is not None:
-            path = (folder / str(name)).resolve()
-            if not path.is_relative_to(folder.resolve()):
-                raise ForetailError(f"{address} points outside its own folder ({name}): log the model again")
-            return path
-    raise ForetailError(
-        f"{address} has flavors {', '.join(sorted(flavors))}, but Foretail reads xgboost and sklearn: log the model "
-        f"with one of these"
-    )
 
 
 def run_exists(run_id: str, uri: str) -> bool:
@@ -409,6 +363,63 @@ def run_exists(run_id: str, uri: str) -> bool:
         return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
     except mlflow.exceptions.MlflowException:
         return False
+
+
+def nest(run_id: str, parent_run_id: str, uri: str) -> None:
+    """Show a finished run inside another one as well, as a study does with a model that it found in the store.
+
+    MLflow gives a run one parent, so this is a copy of name, params, metrics and inputs with the tag `reused_run_id`.
+    A run that is there already, or was made there, is not shown twice.
+
+    Parameters
+    ----------
+    run_id, parent_run_id : str
+        Runs of the tracking store at `uri`.
+
+    Raises
+    ------
+    ForetailError
+        When the store has no such parent.
+    """
+    from mlflow.entities import Metric, Param
+    from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+    client = _mlflow().MlflowClient(uri)
+    parent = _require_run(client, parent_run_id, uri)
+    run = client.get_run(run_id)
+    if run.data.tags.get(MLFLOW_PARENT_RUN_ID) == parent_run_id:
+        return
+    inside = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{parent_run_id}' AND tags.`{_REUSED_TAG}` = '{run_id}'"
+    if client.search_runs([parent.info.experiment_id], inside, max_results=1):
+        return
+    tags = {MLFLOW_PARENT_RUN_ID: parent_run_id, _REUSED_TAG: run_id}
+    copy = client.create_run(parent.info.experiment_id, run_name=run.info.run_name, tags=tags).info.run_id
+    now = int(1000 * time.time())
+    client.log_batch(copy, metrics=[Metric(name, value, now, 0) for name, value in run.data.metrics.items()])
+    params = [Param(name, text) for name, text in run.data.params.items()]
+    for start in range(0, len(params), _PARAMS_PER_BATCH):
+        client.log_batch(copy, params=params[start : start + _PARAMS_PER_BATCH])
+    if run.inputs.dataset_inputs:
+        client.log_inputs(copy, run.inputs.dataset_inputs)
+    client.set_terminated(copy)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, else its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def locked(address: str) -> Iterator[None]:
+    """Hold the lock of an SQLite store, whose folder is made when missing; a server has none that we could hold."""
+    if not address.startswith("sqlite:///"):
+        yield
+        return
+    file = Path(address.removeprefix("sqlite:///")).resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with (file.parent / f".{file.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _mlflow() -> ModuleType:
@@ -422,12 +433,13 @@ def _mlflow() -> ModuleType:
 
 
 @contextmanager
-def _address_set(mlflow: ModuleType, address: str) -> Iterator[None]:
-    """Point MLflow's process-wide state at `address`, and put it back."""
+def connected(address: str) -> Iterator[ModuleType]:
+    """Yield MLflow, its process-wide state pointed at `address`, and put that back."""
+    mlflow = _mlflow()
     before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
     mlflow.set_tracking_uri(address)
     try:
-        yield
+        yield mlflow
     finally:
         mlflow.set_tracking_uri(before)
         if variable is None:
@@ -437,14 +449,22 @@ def _address_set(mlflow: ModuleType, address: str) -> Iterator[None]:
 
 
 def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
-    if not address.startswith("sqlite:///"):
-        return _found_or_created(mlflow.MlflowClient(address), name, None)
-    file = Path(address.removeprefix("sqlite:///")).resolve()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # Jobs of one sweep start together, and two of them must not both create the tables or the experiment.
-    with (file.parent / f".{file.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _found_or_created(mlflow.MlflowClient(address), name, (file.parent / "mlartifacts").as_uri())
+    artifacts = None
+    if address.startswith("sqlite:///"):
+        artifacts = (Path(address.removeprefix("sqlite:///")).resolve().parent / "mlartifacts").as_uri()
+    with locked(address):  # jobs of one sweep start together, and two of them must not both create the tables
+        return _found_or_created(mlflow.MlflowClient(address), name, artifacts)
+
+
+def _require_run(client: Any, run_id: str, address: str) -> Any:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        raise ForetailError(
+            f"{address} has no parent run {run_id} ({first_line(error)}): set tracking.parent_run_id to a run there"
+        ) from error
 
 
 def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
@@ -468,10 +488,6 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _confusion_figure(confusion: Confusion, title: str) -> Figure:

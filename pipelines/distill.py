@@ -31,6 +31,7 @@ from foretail.pipelines.train import (
     describe,
     find_split,
     model_key,
+    nest_in_study,
     read_outcome,
     replay_and_run,
     score_rows,
@@ -130,6 +131,7 @@ def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
         model_key(STUDENT, config, split, store, depends_on),
         lambda folder: _distill_into(folder, config, teacher, split, store),
     )
+    nest_in_study(config.tracking, read_outcome(entry))
     ensemble = Ensemble.load(entry.path / ENSEMBLE_FILE)
     run_dir.mkdir(parents=True, exist_ok=True)
     ensemble.save(run_dir / ENSEMBLE_FILE)
@@ -195,7 +197,7 @@ def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: 
         }
         more |= replay_scores_of("teacher_test_replay", judged["teacher"])
         outcome["tracked"] = track_model(
-            config, store, labelled, judged["student"], best.ensemble, best.forest, more_scores=more
+            config, store, labelled, judged["student"], best.ensemble, outcome, more_scores=more
         )
     best.ensemble.save(folder / ENSEMBLE_FILE)
     write_outcome(folder, outcome)

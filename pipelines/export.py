@@ -31,7 +31,7 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.model_files import load_model_file
-from foretail.models.tracking import load_ensemble
+from foretail.models.registry import load_ensemble
 from foretail.pipelines import cli, stage
 from foretail.pipelines.inputs import feature_inputs
 from foretail.pipelines.result import Table

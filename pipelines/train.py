@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any, cast
 import hydra
 from omegaconf import DictConfig
 
-from foretail.configs.schema import DistillConfig, TrainConfig, register
+from foretail.configs.schema import DistillConfig, Tracking, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows
+from foretail.features.manifest import traffic_sha256
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Score
 from foretail.models.operating_point import OperatingPoint, choose_network_threshold, choose_operating_point
 from foretail.models.predictor import DropPredictor, TreePredictor
-from foretail.models.tracking import TrackedRun, run_exists, track
+from foretail.models.tracking import NETWORK_TAG, TEACHER_TAG, TrackedRun, nest, run_exists, track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
 from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.judgement import Judged, Labelled, judge, replay_scores_of
 from foretail.pipelines.predictors import untrained
-from foretail.pipelines.result import Cell, Table, write_result
+from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
 from foretail.pipelines.validation import roles
@@ -130,6 +131,7 @@ def train_model(config: TrainConfig, store: Store, ns3: Ns3) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
     collected, split = find_split(config, store, ns3)
     entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
+    nest_in_study(config.tracking, read_outcome(entry))
     network = entry.path / NETWORK_FILE
     return TrainResult(
         model=load_network(network) if network.is_file() else Ensemble.load(entry.path / ENSEMBLE_FILE),
@@ -159,6 +161,13 @@ def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entr
     if found is not None and not _is_tracked(read_outcome(found)):
         store.remove(found)
     return store.get_or_build(key, build)
+
+
+def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
+    """Show the run of a model that was in the store inside the parent of this one, if there is one."""
+    tracked = outcome["tracked"]
+    if tracking.parent_run_id is not None and tracked is not None:
+        nest(tracked["run_id"], tracking.parent_run_id, tracked["uri"])
 
 
 def load_network(path: Path) -> Network:
@@ -193,8 +202,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "tracked": None,
     }
     if config.tracking.enabled:
-        estimator = getattr(predictor, "forest_", None)
-        outcome["tracked"] = track_model(config, store, labelled, judged, model, estimator)
+        outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome)
     write_outcome(folder, outcome)
 
 
@@ -220,10 +228,10 @@ def track_model(
     labelled: Labelled,
     judged: Judged,
     model: Ensemble | Network,
-    estimator: object,
+    outcome: Mapping[str, Any],
     more_scores: Mapping[str, Mapping[str, Mapping[str, Score]]] | None = None,
 ) -> dict[str, Any]:
-    """Log a judged model to MLflow; an ensemble is registered with the scikit-learn `estimator` that it comes from.
+    """Log a judged model to MLflow with its `outcome`; an ensemble is registered.
 
     Scores are logged by name and region; `more_scores` beside those of the sides.
     """
@@ -239,9 +247,11 @@ def track_model(
         uri=tracking_uri(tracking, store),
         run_name=tracking.run_name,
         tags=tags,
+        parent_run_id=tracking.parent_run_id,
     ) as run:
+        run.log_document(plain({"versions": stage.versions(), **outcome}), OUTCOME_FILE)
         for dataset in _described(split):
-            _log_dataset(run, dataset)
+            log_dataset(run, dataset)
         for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
             run.log_scores(name, found)
         for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
@@ -256,9 +266,11 @@ def track_model(
             )
         registered = None
         if isinstance(model, Ensemble):
-            run.log_ensemble(model)
-            registered = run.log_model(estimator, model.features, tracking.registered_model, tracking.alias)
+            if "teacher" in outcome:
+                run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
+            registered = run.log_model(model, tracking.registered_model, tracking.alias)
         else:
+            run.set_tags({NETWORK_TAG: model.sha256})
             with tempfile.TemporaryDirectory() as folder:
                 model.save(Path(folder) / NETWORK_FILE)
                 run.log_file(Path(folder) / NETWORK_FILE)
@@ -270,33 +282,42 @@ def track_model(
     }
 
 
-def _log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
-    name = f"{described['scenario']}-{described['seed']}"
+def log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
+    """Record a dataset, described by :func:`describe_dataset`, as an input of a run."""
+    stretch = "" if described["start_ns"] is None and described["end_ns"] is None else " {start_ns}-{end_ns} ns"
     run.log_dataset(
-        name, described["content_sha256"], described["path"], described["rows"], described["drops"], described["side"]
+        "{scenario}-{seed}".format_map(described) + stretch.format_map(described),
+        described["content_sha256"],
+        described["traffic_sha256"],
+        described["path"],
+        described["rows"],
+        described["drops"],
+        described["side"],
     )
 
 
 def _described(split: splits.Split) -> list[dict[str, Any]]:
-    described = []
-    for side in splits.SIDES:
-        for selection in getattr(split, side):
-            manifest = selection.dataset.manifest
-            labels = selection.frame(["lqd_drop"])["lqd_drop"]
-            described.append(
-                {
-                    "side": side,
-                    "path": str(selection.dataset.path),
-                    "content_sha256": manifest.content_sha256,
-                    "scenario": manifest.scenario.get("name"),
-                    "seed": manifest.seed,
-                    "start_ns": selection.start_ns,
-                    "end_ns": selection.end_ns,
-                    "rows": len(labels),
-                    "drops": int(labels.sum()),
-                }
-            )
-    return described
+    return [describe_dataset(selection, side) for side in splits.SIDES for selection in getattr(split, side)]
+
+
+def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
+    """What was used of a dataset, and what for."""
+    manifest = selection.dataset.manifest
+    labels = selection.frame(["lqd_drop"])["lqd_drop"]
+    return {
+        "side": side,
+        "path": str(selection.dataset.path),
+        "content_sha256": manifest.content_sha256,
+        "traffic_sha256": traffic_sha256(manifest),
+        "scenario": manifest.scenario.get("name"),
+        "seed": manifest.seed,
+        "policy": manifest.policy.get("name"),
+        "rules": asdict(manifest.rules),
+        "start_ns": selection.start_ns,
+        "end_ns": selection.end_ns,
+        "rows": len(labels),
+        "drops": int(labels.sum()),
+    }
 
 
 def describe(labelled: Labelled) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from foretail.models import model_files
 from foretail.models.contract import synthetic_arrivals
 from foretail.models.frontends import from_sklearn, from_xgboost
 from foretail.models.metrics import Confusion, scores
-from foretail.models.tracking import RegisteredModel, TrackedRun, load_ensemble, track, tracking_uri
+from foretail.models.registry import load_ensemble
+from foretail.models.tracking import RegisteredModel, TrackedRun, nest, track, tracking_uri
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
@@ -47,14 +48,13 @@ def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]
     probability = trained.ensemble.probability(x)
     predicted = trained.ensemble.exceeds(x)
     with track("drops", CONFIG, uri=uri, run_name="first", tags={"sweep_id": "s1"}) as tracked:
-        tracked.log_dataset("train", "ab" * 32, "store/abc", rows=20_000, drops=180, context="training")
-        tracked.log_dataset("test", "cd" * 32, "store/cde", rows=5000, drops=int(y.sum()), context="test")
+        tracked.log_dataset("tiny-1", "ab" * 32, "12" * 32, "store/abc", rows=20_000, drops=180, context="train")
+        tracked.log_dataset("tiny-1", "ab" * 32, "12" * 32, "store/abc", rows=5000, drops=int(y.sum()), context="test")
         found = scores(y, predicted, ports=10, score=probability, asked=x[:, 2] > 2048)
         found["asked"]["closed_form_eta"] = None
         tracked.log_scores("test", found)
         tracked.log_figures("test", "whole", y, predicted, probability)
-        tracked.log_ensemble(trained.ensemble)
-        model = tracked.log_model(trained.forest.forest_, PAPER_INPUTS, "foretail-drop")
+        model = tracked.log_model(trained.ensemble, "foretail-drop")
     return tracked, model
 
 
@@ -82,10 +82,12 @@ def test_a_run_holds_config_scores_and_status(stored: Any) -> None:
 
 def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
     inputs = {i.tags[0].value: i.dataset for i in stored.inputs.dataset_inputs}
-    assert set(inputs) == {"training", "test"}
-    assert inputs["training"].digest == ("ab" * 32)[:36]
-    assert json.loads(inputs["training"].source) == {"uri": "store/abc", "sha256": "ab" * 32}
-    assert json.loads(inputs["training"].profile) == {"rows": 20_000, "drops": 180}
+    assert set(inputs) == {"train", "test"}  # MLflow keeps one input per name and digest
+    for dataset in inputs.values():
+        assert dataset.digest == ("ab" * 32)[:36]
+        assert json.loads(dataset.source) == {"uri": "store/abc", "sha256": "ab" * 32, "traffic_sha256": "12" * 32}
+    assert json.loads(inputs["train"].profile) == {"rows": 20_000, "drops": 180}
+    assert json.loads(inputs["test"].profile)["rows"] == 5000
 
 
 def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained) -> None:
@@ -103,37 +105,39 @@ def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained
 def test_the_ensemble_is_found_through_the_registry(
     run: tuple[TrackedRun, RegisteredModel | None], stored: Any, uri: str, trained: Trained
 ) -> None:
-    assert run[1] == RegisteredModel("foretail-drop", "1", "champion")
+    assert run[1] == RegisteredModel("foretail-drop", "1", "candidate")
     assert stored.data.tags["ensemble_sha256"] == trained.ensemble.sha256
-    for address in ("models:/foretail-drop@champion", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
+    for address in ("models:/foretail-drop@candidate", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
         assert load_ensemble(address, uri) == trained.ensemble
 
 
-def test_the_model_is_saved_with_skops_and_predicts_alike(
+def test_mlflow_loads_the_model_without_a_pickle(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
 ) -> None:
     root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
-    assert not [path for path in root.rglob("*") if path.suffix in (".pkl", ".pickle", ".joblib")]
+    kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
+    assert not kinds & {".pkl", ".pickle", ".joblib"}
     with track("drops", {}, uri=uri):
-        loaded = mlflow.sklearn.load_model("models:/foretail-drop@champion")
-    assert np.array_equal(loaded.predict_proba(trained.rows), trained.forest.forest_.predict_proba(trained.rows))
+        loaded = mlflow.pyfunc.load_model("models:/foretail-drop@candidate")
+    columns = [item.name for item in PAPER_INPUTS]
+    rows = pd.DataFrame(trained.rows, columns=columns)[columns[::-1]]
+    assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
 
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
     other = paper_forest(trees=1, depth=2)
     with track("drops", {}, uri=uri) as tracked:
-        tracked.log_ensemble(other.ensemble)
-        assert tracked.log_model(other.forest.forest_, PAPER_INPUTS) is None
-        again = tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "best")
-        moved = tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "best")
+        assert tracked.log_model(other.ensemble) is None
+        again = tracked.log_model(other.ensemble, "foretail-moving", "best")
+        moved = tracked.log_model(other.ensemble, "foretail-moving", "best")
         with pytest.raises(ForetailError, match="refuses to register"):
-            tracked.log_model(other.forest.forest_, PAPER_INPUTS, "foretail-moving", "not an alias")
+            tracked.log_model(other.ensemble, "foretail-moving", "not an alias")
     assert (again, moved) == (
         RegisteredModel("foretail-moving", "1", "best"),
         RegisteredModel("foretail-moving", "2", "best"),
     )
     assert load_ensemble("models:/foretail-moving@best", uri) == other.ensemble
-    assert load_ensemble("models:/foretail-drop@champion", uri) == trained.ensemble
+    assert load_ensemble("models:/foretail-drop@candidate", uri) == trained.ensemble
 
 
 @pytest.mark.parametrize(("error", "status"), [(RuntimeError("disk\nfull"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
@@ -265,15 +269,49 @@ def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, ur
     assert (mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")) == before
 
 
+def _inside(uri: str, parent: TrackedRun) -> list[Any]:
+    inside = f"tags.`mlflow.parentRunId` = '{parent.run_id}'"
+    return list(mlflow.MlflowClient(uri).search_runs([parent.experiment_id], inside))
+
+
+def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str
+) -> None:
+    with track("studies", {}, uri=uri, run_name="study") as study:
+        with track("studies", {"a": 1}, uri=uri, run_name="point", parent_run_id=study.run_id) as point:
+            assert point.run_id != study.run_id
+        for _ in range(2):
+            nest(point.run_id, study.run_id, uri)
+            nest(run[0].run_id, study.run_id, uri)
+    copies = {found.info.run_name: found for found in _inside(uri, study)}
+    assert set(copies) == {"point", "first"}
+    assert len(_inside(uri, study)) == 2
+    original = mlflow.MlflowClient(uri).get_run(run[0].run_id)
+    copy = copies["first"]
+    assert copy.data.tags["reused_run_id"] == run[0].run_id
+    assert (copy.data.params, copy.data.metrics) == (original.data.params, original.data.metrics)
+    assert {i.tags[0].value for i in copy.inputs.dataset_inputs} == {"train", "test"}
+    assert [copies["point"].info.status, copy.info.status] == ["FINISHED", "FINISHED"]
+
+
+def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
+    with (
+        pytest.raises(ForetailError, match=r"no parent run 0{32}.*tracking\.parent_run_id") as caught,
+        track("drops", {}, uri=uri, parent_run_id="0" * 32),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert mlflow.active_run() is None
+
+
 @pytest.mark.slow
 def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
     script = (
         "from foretail.models.tracking import track\n"
-        "from tests.forests import PAPER_INPUTS, paper_forest\n"
+        "from tests.forests import paper_forest\n"
         "trained = paper_forest()\n"
         "with track('sweep', {'a': 1}) as run:\n"
-        "    run.log_ensemble(trained.ensemble)\n"
-        "    run.log_model(trained.forest.forest_, PAPER_INPUTS, 'm', 'latest')\n"
+        "    run.log_model(trained.ensemble, 'm', 'latest')\n"
     )
     root = Path(__file__).parents[2]
     environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}
