@@ -75,16 +75,22 @@ class Topology:
 
 
 @dataclass
-class Background:
-    """Flows with Poisson arrivals and sizes drawn from a distribution, linear between its points."""
+class FlowSizes:
+    """A distribution of flow sizes, linear between its points."""
+
+    size_bytes: list[int] = setting(MISSING, "flow sizes of the distribution's points, increasing", at_least=0)
+    cumulative: list[float] = setting(
+        MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
+    )
+
+
+@dataclass
+class Background(FlowSizes):
+    """Flows with Poisson arrivals."""
 
     load: float = setting(MISSING, "offered load, relative to a leaf's uplinks; 0 = none", at_least=0, at_most=2)
     destinations: str = setting(
         "next_leaf", "where a flow goes: the next leaf or any other", one_of=("next_leaf", "other_leaves")
-    )
-    size_bytes: list[int] = setting(MISSING, "flow sizes of the distribution's points, increasing", at_least=0)
-    cumulative: list[float] = setting(
-        MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
     )
 
 
@@ -235,11 +241,14 @@ class FeatureSelection:
     )
 
 
+PREDICTORS = ("random_forest", "extra_trees", "boosted_trees", "logistic_regression", "mlp", "sequence")
+
+
 @dataclass
 class Predictor:
     """What is trained; the class that it names declares and checks the ranges of its other settings."""
 
-    name: str = setting(MISSING, "kind of predictor", one_of=("random_forest", "mlp"))
+    name: str = setting(MISSING, "kind of predictor", one_of=PREDICTORS)
 
 
 @dataclass
@@ -250,10 +259,38 @@ class RandomForest(Predictor):
     depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
     min_leaf_rows: int = setting(1, "fewest training rows in a leaf")
     features_per_split: int | None = setting(None, "features tried at each split; null: square root of their number")
-    class_weight: str | None = setting(None, "balanced, balanced_subsample, or null: every row alike, as in the paper")
     bootstrap: bool = setting(True, "every tree sees its own draw of the rows")
     seed: int = setting(1, "same seed and rows, same forest")
-    jobs: int = setting(1, "threads that train; without effect on the result")
+
+
+@dataclass
+class ExtraTrees(RandomForest):
+    """Extremely randomised trees: ``foretail.models.forest.ExtraTrees``."""
+
+    bootstrap: bool = setting(False, "every tree sees its own draw of the rows")
+
+
+@dataclass
+class BoostedTrees(Predictor):
+    """XGBoost: ``foretail.models.boosted.BoostedTrees``."""
+
+    mode: str = setting("boosted", "boosted: one tree after the other; forest: all at once")
+    trees: int = setting(4, "number of trees, in either mode")
+    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
+    learning_rate: float = setting(0.3, "what of a tree counts")
+    min_child_weight: float = setting(1.0, "fewest p (1 - p), summed over the weighted rows of a leaf")
+    l2: float = setting(1.0, "penalty on the squares of leaf values")
+    subsample: float = setting(1.0, "share of the rows that a tree sees")
+    feature_share: float = setting(1.0, "share of the features that are tried at each split")
+    seed: int = setting(1, "same seed, rows, threads and device, same trees")
+
+
+@dataclass
+class LogisticRegression(Predictor):
+    """One linear score, to compare with: ``foretail.models.logistic.LogisticRegression``."""
+
+    l2: float = setting(1.0, "penalty on the squares of the coefficients")
+    iterations: int = setting(1000, "most iterations of its solver")
 
 
 @dataclass
@@ -265,14 +302,43 @@ class MultilayerPerceptron(Predictor):
     steps: int = setting(4000, "batches to learn from")
     batch_rows: int = setting(1024, "rows of a batch, half of them drops")
     learning_rate: float = setting(0.01, "of Adam at the start; it falls to 0 along a half cosine")
-    seed: int = setting(1, "same seed and rows, same network")
+    seed: int = setting(1, "same seed, rows, threads and device, same network")
+
+
+@dataclass
+class SequenceNetwork(Predictor):
+    """A network over the last arrivals of a switch, a ceiling: ``foretail.models.neural.SequenceNetwork``."""
+
+    width: int = setting(48, "units of a layer")
+    rounds: int = setting(60, "most rounds of training")
+    round_steps: int = setting(100, "batches of a round")
+    patience: int = setting(2, "rounds without a better training loss before the learning rate is halved")
+    batch_rows: int = setting(512, "rows of a batch, half of them drops")
+    learning_rate: float = setting(0.003, "of Adam at the start")
+    seed: int = setting(1, "same seed, rows, threads and device, same network")
+
+
+@dataclass
+class Trainer:
+    """What a predictor is trained on."""
+
+    device: str = setting("cpu", "where XGBoost and PyTorch train", one_of=("cpu", "cuda"))
+    jobs: int = setting(1, "threads that train", at_least=1, at_most=1024)
+
+
+@dataclass
+class Window:
+    """Arrivals of the same switch that a predictor sees beside this one: a study of ceilings, nothing to export."""
+
+    behind: int | None = setting(None, "arrivals before; null: 15 for sequence, else none", at_least=0, at_most=4095)
+    ahead: int = setting(0, "arrivals after, which nobody can know: an upper bound", at_least=0, at_most=4095)
 
 
 @dataclass
 class Split:
     """Which rows train, validate and test: whole runs, or stretches of time with a gap. Never random rows."""
 
-    name: str = setting(MISSING, "kind of split", one_of=("by_run", "by_time"))
+    name: str = setting(MISSING, "kind of split", one_of=("by_run", "drawn", "by_time"))
     train: list[int] = setting([], "by_run: seeds of the runs to train on", at_least=1, at_most=2**31 - 1)
     validation: list[int] = setting(
         [], "by_run: seeds of the runs on which the operating point is chosen", at_least=1, at_most=2**31 - 1
@@ -280,9 +346,16 @@ class Split:
     test: list[int] = setting(
         [], "by_run: seeds of the runs on which the scores are computed", at_least=1, at_most=2**31 - 1
     )
-    seeds: list[int] = setting([], "by_time: seeds of the runs to cut in three", at_least=1, at_most=2**31 - 1)
-    validation_fraction: float = setting(0.2, "by_time: share of a run's time that validates", above=0, at_most=1)
-    test_fraction: float = setting(0.2, "by_time: share of a run's time that tests", above=0, at_most=1)
+    seeds: list[int] = setting(
+        [], "by_time: seeds of the runs to cut in three; drawn: of the runs to draw from", at_least=1, at_most=2**31 - 1
+    )
+    validation_fraction: float = setting(
+        0.2, "by_time: share of a run's time that validates; drawn: of the runs", above=0, at_most=1
+    )
+    test_fraction: float = setting(
+        0.2, "by_time: share of a run's time that tests; drawn: of the runs", above=0, at_most=1
+    )
+    seed: int = setting(1, "drawn: of the draw", at_least=0, at_most=2**32 - 1)
     gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1)
 
 
@@ -421,6 +494,10 @@ class TrainConfig(Stage):
     policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
     predictor: Predictor = part(Predictor, "the predictor")
+    drop_weight: Any = setting(1.0, "what a drop counts in training: a number, balanced, or cost, which is N - 1")
+    trainer: Trainer = part(Trainer, "where it is trained")
+    window: Window = part(Window, "other arrivals that the predictor sees")
+    allow_constant_features: bool = setting(False, "train on a feature that never changes in the training rows")
     datasets: list[str] = setting(
         [], "datasets, or runs or sweeps of foretail collect; empty = the scenario's runs, simulated when missing"
     )
@@ -638,11 +715,76 @@ class NoiseSweep:
 
 
 @dataclass
+class DesignSweep:
+    """Designs of periodic networks side by side: every matrix on every number of nodes with every seed is a point."""
+
+    experiment: str = setting(
+        MISSING,
+        "figure of the thesis: 8.7 by matrix, 8.8 by k and nodes",
+        one_of=("vermilion_fig8_7", "vermilion_fig8_8"),
+    )
+    nodes: list[int] = setting(MISSING, "n; k n is a multiple of the degree", at_least=2, at_most=1024)
+    matrices: list[str] = setting(
+        MISSING, "names from foretail.sim_bridge.fabric.evaluation, or skew-A: a share A of a permutation, else uniform"
+    )
+    trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2)
+    designs: list[str] = setting(
+        MISSING,
+        "what is compared; optimum: the best single-hop schedules of Vermilion's period; oblivious: up to 64 nodes",
+        one_of=("vermilion", "optimum", "oblivious", "mars"),
+    )
+    seeds: list[int] = setting(MISSING, "of random matrices, and left-over circuits", at_least=1, at_most=2**31 - 1)
+    duty_cycle: float = setting(
+        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
+    )
+
+
+@dataclass
+class FabricDesign:
+    """A schedule of circuits, and how cells go over it."""
+
+    schedule: str = setting(
+        MISSING, "made for the permutation, or every rack in turn", one_of=("vermilion", "round_robin")
+    )
+    routing: str = setting(
+        MISSING, "as in foretail.sim_bridge.fabric.cell_fabric", one_of=("direct", "two_hop", "valiant")
+    )
+    k: int = setting(3, "vermilion: k, with l = 1; k times racks is a multiple of the degree", at_least=2)
+    hold_slots: int = setting(
+        1, "slots that every matching stays; two_hop: a rack takes cells to relay up to this", at_least=1, at_most=2**20
+    )
+
+
+@dataclass
+class FabricSweep:
+    """Flows over designs, cell by cell: every design under every load with every seed is a point."""
+
+    experiment: str = setting(
+        MISSING,
+        "figure of the thesis: 8.5 completion times, 8.6 link utilisation, of the same points",
+        one_of=("vermilion_fig8_5", "vermilion_fig8_6"),
+    )
+    racks: int = setting(MISSING, "n", at_least=3, at_most=1024)
+    loads: list[float] = setting(MISSING, "offered, relative to the rate of a rack's uplinks", above=0, at_most=2)
+    seeds: list[int] = setting(MISSING, "of permutations and flows", at_least=1, at_most=2**31 - 1)
+    designs: dict[str, FabricDesign] = setting(MISSING, "what is compared; the first is compared to the others")
+    sizes: FlowSizes = part(FlowSizes, "flow sizes")
+    uplink_bps: int = setting(25_000_000_000, "rate of an uplink", at_least=1, at_most=10**13)
+    day_ns: int = setting(4_500, "time of a slot in which circuits are up: one cell", at_least=1, at_most=10**12)
+    night_ns: int = setting(500, "time of a slot in which they are changed", at_least=0, at_most=10**12)
+    warm_up_slots: int = setting(MISSING, "slots before the flows that are measured start", at_least=0, at_most=2**40)
+    slots: int = setting(MISSING, "slots in which they start", at_least=1, at_most=2**40)
+    drain_slots: int = setting(
+        MISSING, "slots after that, under the same load, in which they can finish", at_least=0, at_most=2**40
+    )
+
+
+@dataclass
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
 
     With an experiment ``demand`` means nothing; with ``sweep``, ``degree``, ``k`` (the largest gamma) and ``diagonal``
-    count.
+    count, with ``designs`` only ``degree``.
     """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
@@ -668,6 +810,8 @@ class ScheduleConfig(Stage):
     p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
     etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
     sweep: dict[str, NoiseSweep] = setting({}, "experiment on noisy predictions, by size: full and small; empty = none")
+    designs: dict[str, DesignSweep] = setting({}, "experiment on designs, by size: full and small; empty = none")
+    fabric: dict[str, FabricSweep] = setting({}, "experiment on cells, by size: full and small; empty = none")
     size: str = setting("full", "which sweep of an experiment", one_of=SIZES)
     jobs: int = setting(2, "experiments: points at the same time", at_least=1, at_most=1024)
 
@@ -719,14 +863,20 @@ class DemandConfig(Stage):
     placed_at_random: bool = setting(True, "collectives: every run has an order of nodes and a first step of its own")
     mixture_period_steps: float = setting(12.0, "collectives: from A over B to A in A+B", at_least=2, at_most=10**9)
     job_seed: int = setting(1, "collectives: of a job's matrices, the same in all runs", at_least=0, at_most=2**32 - 1)
-    datasets: list[str] = setting([], "ns-3 dataset folders, split by their seeds, instead of collectives")
-    interval_ns: int | None = setting(None, "datasets: time of a step", at_least=1)
+    datasets: list[str] = setting(
+        [], "instead of collectives: ns-3 runs or imported packet logs of Etalon, split by their seeds"
+    )
+    interval_ns: int | None = setting(None, "datasets, logs: time of a step", at_least=1)
     demand: str = setting(
         "offered",
         "datasets: what flows want to send, or data packets that reached the uplinks",
         one_of=("offered", "carried"),
     )
-    steps: int = setting(24, "matrices of a run", at_least=3, at_most=10**6)
+    logs: list[str] = setting(
+        [], "instead: NPY, CSV, Parquet or TXT files of demand matrices, whose runs are numbered from 1 for the split"
+    )
+    uplink_bps: int | None = setting(None, "logs in bytes, and Etalon: rate of an uplink", at_least=1)
+    steps: int | None = setting(None, "matrices of a run; null: 24, of logs all", at_least=3, at_most=10**6)
     warm_up: int = setting(6, "first step that is predicted and scored", at_least=1)
     degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1)
     trusts: list[int] = setting([2, 3, 5], "values of k, with l = 1, to choose from on the validation runs", at_least=1)
@@ -762,5 +912,9 @@ def register() -> None:
         ("tracking", Tracking),
     ):
         store.store(group=group, name=f"base_{group}", node=schema_of_group)
-    for name, predictor in (("random_forest", RandomForest), ("mlp", MultilayerPerceptron)):
+    for name, predictor in zip(
+        PREDICTORS,
+        (RandomForest, ExtraTrees, BoostedTrees, LogisticRegression, MultilayerPerceptron, SequenceNetwork),
+        strict=True,
+    ):
         store.store(group="predictor", name=f"base_{name}", node=predictor)

@@ -21,6 +21,8 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines import cli, stage
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Table, write_atomically
+from foretail.pipelines.schedule_designs import design_experiment
+from foretail.pipelines.schedule_fabric import fabric_experiment
 from foretail.pipelines.schedule_noise import noise_experiment
 from foretail.sim_bridge.fabric.schedule import Schedule
 from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
@@ -31,7 +33,11 @@ register()
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
-FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {"sweep": noise_experiment}
+FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {
+    "sweep": noise_experiment,
+    "designs": design_experiment,
+    "fabric": fabric_experiment,
+}
 """What runs an experiment, by the setting that holds its sweeps."""
 
 

@@ -1,13 +1,14 @@
-"""Figures of schedules that are made for wrong predictions."""
+"""Figures of experiments on schedules."""
 
 from __future__ import annotations
 
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
-def draw(curves: pd.DataFrame) -> Figure:
+def draw_noise(curves: pd.DataFrame) -> Figure:
     """Mean throughput by deviation of the noise: a panel per noise and matrix, a line per gamma.
 
     The band reaches from the mean down to the least sample at the largest gamma. Where k is drawn, lines are for
@@ -41,3 +42,113 @@ def draw(curves: pd.DataFrame) -> Figure:
     title = "k drawn from" if drawn else "gamma"
     figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
     return figure
+
+
+def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Design, routing and k in one order for table and figure: Vermilion first, k rising."""
+    found = set(curves[["design", "routing", "k"]].itertuples(index=False, name=None))
+    return sorted(sorted(found, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
+
+
+def draw_designs(curves: pd.DataFrame) -> Figure:
+    """Mean throughput by matrix: a panel per number of nodes, a marker per design, routing and k."""
+    panels = list(curves.groupby("nodes", sort=False))
+    matrices = list(dict.fromkeys(curves["matrix"]))
+    designs = [design for design in designs_of(curves) if design[0] != "robust optimum"]
+    figure = Figure(figsize=(0.45 * len(matrices) + 3.5, 2.9 * len(panels) + 1.2), layout="constrained")
+    rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, (nodes, panel) in zip(rows, panels, strict=True):
+        for place, (design, routing, k) in enumerate(designs):
+            line = panel[(panel["design"] == design) & (panel["routing"] == routing) & (panel["k"] == k)]
+            filled = design == "vermilion"
+            axes.plot(
+                [matrices.index(matrix) for matrix in line["matrix"]],
+                line["mean"],
+                linestyle="",
+                marker="os^vD<>ph*"[place % 10],
+                markersize=7 if filled else 5,
+                markerfacecolor=f"C{place % 10}" if filled else "none",
+                markeredgecolor=f"C{place % 10}",
+                label=f"{design}{f' k={k}' if k else ''}, {routing}",
+            )
+            if filled:
+                axes.axhline((k - 1) / k, color=f"C{place % 10}", linewidth=0.9, linestyle=":")
+        axes.set_title(f"{nodes} nodes; dotted: (k - 1) / k", fontsize="medium")
+        axes.set_ylim(0, 1.05)
+        axes.grid(alpha=0.25)
+    names = [str(matrix).replace("_", " ") for matrix in matrices]
+    rows[-1].set_xticks(range(len(matrices)), names, rotation=60, ha="right", fontsize="small")
+    figure.supylabel("throughput, without duty cycle", fontsize="medium")
+    figure.legend(*rows[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    return figure
+
+
+def draw_sizes(samples: pd.DataFrame) -> Figure:
+    """Vermilion's single-hop throughput over all matrices by k, a line per number of nodes, and by nodes, one per k."""
+    made = samples[samples["design"] == "vermilion"]
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    for axes, along, other, name in zip(
+        figure.subplots(1, 2, sharey=True), ("k", "nodes"), ("nodes", "k"), ("k", "nodes n"), strict=True
+    ):
+        values = sorted(set(made[other]))
+        for place, value in enumerate(values):
+            color = colormaps["viridis"](0.9 * place / max(1, len(values) - 1))
+            theta = made[made[other] == value].groupby(along)["theta"]
+            axes.plot(theta.mean().index, theta.mean(), color=color, marker=".", label=f"{other} = {value}")
+            axes.plot(theta.min().index, theta.min(), color=color, linestyle="--", linewidth=0.9)
+            if other == "k":
+                axes.axhline((value - 1) / value, color=color, linestyle=":", linewidth=0.9)
+        if along == "k":
+            k = sorted(set(made["k"]))
+            axes.plot(k, [(value - 1) / value for value in k], color="black", linestyle=":", label="(k - 1) / k")
+            axes.set_xticks(k)
+        else:
+            axes.set_xscale("log", base=2)
+            ticks = sorted(set(made["nodes"]))
+            axes.set_xticks(ticks, [str(nodes) for nodes in ticks])
+        axes.set_xlabel(name)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize="small", ncols=2)
+    figure.supylabel("single-hop throughput, without duty cycle", fontsize="medium")
+    figure.suptitle("mean over matrices (solid) and least (dashed); dotted: (k - 1) / k", fontsize="medium")
+    return figure
+
+
+def draw_completion_times(curves: pd.DataFrame) -> Figure:
+    """Completion times by load, a line per design: p99 of short flows, mean and p99 of long ones."""
+    titles = {"short_p99_us": "short flows, p99", "long_mean_us": "long flows, mean", "long_p99_us": "long flows, p99"}
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
+        _by_load(axes, curves, metric)
+        axes.set_yscale("log")
+        axes.set_title(title, fontsize="medium")
+    panels[0].set_ylabel("completion time in microseconds")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    return figure
+
+
+def draw_utilisation(curves: pd.DataFrame) -> Figure:
+    """Link utilisation by load, a line per design: delivered over the uplinks' rate, and any cell over circuits."""
+    titles = {"delivered": "delivered, of the uplinks' rate", "raw_utilisation": "carrying any cell, of circuits up"}
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
+        _by_load(axes, curves, metric)
+        axes.set_ylim(0, 1.05)
+        axes.set_title(title, fontsize="medium")
+    loads = sorted(set(curves["load"]))
+    percent = [100 * load for load in loads]
+    panels[0].plot(percent, loads, color="black", linestyle=":", linewidth=0.9, label="offered")
+    panels[0].set_ylabel("link utilisation")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    return figure
+
+
+def _by_load(axes: Axes, curves: pd.DataFrame, metric: str) -> None:
+    for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
+        percent, color = 100 * line["load"], f"C{place % 10}"
+        axes.plot(percent, line["mean"], color=color, marker="os^vD<>ph*"[place % 10], markersize=4, label=str(design))
+        axes.fill_between(percent, line["low"], line["high"], color=color, alpha=0.2, linewidth=0)
+    axes.set_xlabel("load in % of the uplinks' rate")
+    axes.grid(alpha=0.25)

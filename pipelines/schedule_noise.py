@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from foretail.configs.schema import NoiseSweep, ScheduleConfig
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines.points import Point, SoFar, measure_points, write_files
 from foretail.pipelines.result import Table, plain
-from foretail.pipelines.schedule_figures import draw
+from foretail.pipelines.schedule_figures import draw_noise
 from foretail.pipelines.store import Key, Store, code_digest
 from foretail.sim_bridge.fabric.matrices import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.fabric.throughput import multi_hop
@@ -134,8 +135,13 @@ def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -
             raise ForetailError(f"uniform_from = {least} is more than k = {config.k}: choose at most k")
     samples, reused = _samples(config, sweep)
     curves = _curves(samples, sweep, config.k)
-    figure, stem = draw(curves), sweep.experiment
-    files = {f"{stem}.csv": curves, f"{stem}.parquet": samples, f"{stem}.pdf": figure, f"{stem}.png": figure}
+    figure, stem = draw_noise(curves), sweep.experiment
+    files: dict[str, pd.DataFrame | Figure] = {
+        f"{stem}.csv": curves,
+        f"{stem}.parquet": samples,
+        f"{stem}.pdf": figure,
+        f"{stem}.png": figure,
+    }
     return NoiseResult(sweep, curves, reused, len(list(_cases(sweep))), write_files(run_dir, files))
 
 
