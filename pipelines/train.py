@@ -181,6 +181,8 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
     """Split datasets as configured."""
     if config.name == "by_run":
         return splits.split_by_seed(datasets, config.train, config.validation, config.test)
+    if config.name == "drawn":
+        return splits.split_by_run(datasets, config.validation_fraction, config.test_fraction, config.seed)
     return splits.split_by_time(datasets, config.validation_fraction, config.test_fraction, config.gap_ns)
 
 
