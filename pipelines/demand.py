@@ -101,7 +101,8 @@ class DemandResult:
         """Every figure, JSON-like."""
         split, kinds = self.config.split, self.config.demand_predictor
         return {
-            "seeds": dict(roles(split)) | {"schedule": self.config.seed, "job": self.config.job_seed},
+            "seeds": ({"draw": split.seed} if split.name == "drawn" else dict(roles(split)))
+            | {"schedule": self.config.seed, "job": self.config.job_seed},
             "routing": self.config.routing,
             "predictors": {
                 name: {"name": kinds[name].name, "parameters": predictor.parameters()}

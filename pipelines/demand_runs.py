@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
-from foretail.configs.schema import DemandConfig
+from collections.abc import Mapping
+from pathlib import Path
+
+from foretail.configs.schema import DemandConfig, Split
 from foretail.features.dataset import Dataset
-from foretail.features.demand_sequences import DemandSequence, Racks, SequenceSplit, carried_demand, offered_demand
+from foretail.features.demand_logs import Steps, read_demand_logs
+from foretail.features.demand_sequences import (
+    DemandSequence,
+    Racks,
+    SequenceSplit,
+    carried_demand,
+    is_etalon,
+    logged_demand,
+    offered_demand,
+    split_sequences,
+)
+from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
-from foretail.features.splits import SIDES, split_by_seed
+from foretail.features.splits import SIDES, listed_sides
 from foretail.pipelines.inputs import open_datasets
-from foretail.pipelines.validation import roles
+from foretail.pipelines.train import split_datasets
+from foretail.pipelines.validation import demand_steps, roles
 from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
 
-DATASETS = "datasets"
+DATASETS, LOGS = "datasets", "logs"
 GENERATED_INTERVAL_NS = 1
 """Generated demand has no time, only steps."""
 
 
 def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
-    """The runs by workload; only datasets have an interval."""
-    if config.interval_ns is None:
-        sides = [seeds for _, seeds in roles(config.split)]
-        return {
-            name: SequenceSplit(*(tuple(_generated(name, seed, config) for seed in seeds) for seeds in sides))
-            for name in config.collectives
-        }
-    datasets = open_datasets(config.datasets)
-    found = split_by_seed(datasets, config.split.train, config.split.validation, config.split.test)
-    recorded = [
-        tuple(_recorded(item.dataset, config.demand, config.interval_ns, config.steps) for item in getattr(found, side))
-        for side in SIDES
-    ]
-    return {DATASETS: SequenceSplit(*recorded)}
+    """The runs by workload."""
+    if config.logs:
+        return {LOGS: _of_logs(config)}
+    if config.interval_ns is not None:  # generated demand has none
+        return {DATASETS: _of_datasets(config, config.interval_ns)}
+    seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
+    return {
+        name: _split({seed: _generated(name, seed, config) for seed in seeds}, config.split)
+        for name in config.collectives
+    }
+
+
+def _split(runs: Mapping[int, DemandSequence], split: Split) -> SequenceSplit:
+    """The split of runs that have these numbers."""
+    if split.name == "drawn":
+        return split_sequences(tuple(runs.values()), split.validation_fraction, split.test_fraction, split.seed)
+    sides = listed_sides(split.train, split.validation, split.test, runs)
+    return SequenceSplit(**{side: tuple(runs[number] for number in sorted(of)) for side, of in sides.items()})
+
+
+def _of_datasets(config: DemandConfig, interval_ns: int) -> SequenceSplit:
+    found = split_datasets(config.split, open_datasets(config.datasets))
+    return SequenceSplit(
+        **{side: tuple(_recorded(item.dataset, config, interval_ns) for item in getattr(found, side)) for side in SIDES}
+    )
+
+
+def _of_logs(config: DemandConfig) -> SequenceSplit:
+    steps = Steps(config.interval_ns, config.uplink_bps, config.steps)
+    runs = read_demand_logs([Path(path) for path in config.logs], steps)
+    try:
+        return _split(dict(enumerate(runs, 1)), config.split)
+    except ForetailError as error:
+        hint = "" if config.split.name == "drawn" else ", or give split=drawn"
+        raise ForetailError(f"of the logs' runs, numbered 1 to {len(runs)}, {error}{hint}") from None
 
 
 def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
@@ -40,7 +76,7 @@ def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
     parts = [
         repeated(
             JOBS[job](config.nodes, config.degree, config.job_seed),
-            config.steps,
+            demand_steps(config),
             GENERATED_INTERVAL_NS,
             run,
             len(jobs) * seed + position,
@@ -52,8 +88,18 @@ def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
     return parts[0] if len(parts) == 1 else mixed(parts[0], parts[1], config.mixture_period_steps, run)
 
 
-def _recorded(dataset: Dataset, kind: str, interval_ns: int, steps: int) -> DemandSequence:
-    if kind == "carried":
+def _recorded(dataset: Dataset, config: DemandConfig, interval_ns: int) -> DemandSequence:
+    steps = demand_steps(config)
+    if is_etalon(dataset):
+        if config.uplink_bps is None or config.demand != "carried":
+            raise ForetailError(
+                f"{dataset.path} is a packet log of Etalon, which knows no flows and no uplinks of one rate: give "
+                "demand=carried and uplink_bps=..."
+            )
+        return logged_demand(dataset, config.uplink_bps, interval_ns, steps)
+    if config.uplink_bps is not None:
+        raise ForetailError(f"{dataset.path} is an ns-3 run and knows its uplinks: leave uplink_bps out")
+    if config.demand == "carried":
         return carried_demand(dataset, interval_ns, steps)
     dataset.require_trace()
     flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)

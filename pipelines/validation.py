@@ -21,6 +21,7 @@ from foretail.configs.schema import (
     DemoConfig,
     DistillConfig,
     EvaluateConfig,
+    FlowSizes,
     Policy,
     Predictor,
     Scenario,
@@ -63,7 +64,7 @@ def validate(config: Stage) -> None:
     if isinstance(config, DemoConfig):
         _check_policies("collect_policy", config.collect_policy)
         _check_labelling_policy("collect_policy", config.collect_policy)
-        if config.predictor.name == "mlp":
+        if config.predictor.name in ("logistic_regression", "mlp", "sequence"):
             raise ForetailError("the demo exports to C, which takes trees: use predictor=random_forest")
         if config.split.name != "by_run":
             raise ForetailError("the demo splits by run: use split=by_run, or the stage train for split=by_time")
@@ -75,6 +76,8 @@ def validate(config: Stage) -> None:
     if isinstance(config, (TrainConfig, DemoConfig)):
         training_columns(config.features.names, config.features.own_queues)
         _check_predictor(config.predictor)
+    if isinstance(config, TrainConfig):
+        _check_training(config)
     if isinstance(config, (TrainConfig, DistillConfig, DemoConfig, DemandConfig)):
         _check_split(config.split)
     if isinstance(config, DemandConfig):
@@ -118,10 +121,15 @@ def _asks(policy: Policy) -> bool:
 
 
 def roles(split: Split) -> tuple[tuple[str, list[int]], ...]:
-    """The seeds of a by-run split by role, or those of a by-time split under one name."""
+    """The seeds of a by-run split by role, or those of another split under one name."""
     if split.name == "by_run":
         return (("train", split.train), ("validation", split.validation), ("test", split.test))
     return (("seeds", split.seeds),)
+
+
+def demand_steps(config: DemandConfig) -> int:
+    """The matrices of a run that is no log."""
+    return 24 if config.steps is None else config.steps
 
 
 def validate_scenario(scenario: Scenario) -> None:
@@ -137,7 +145,7 @@ def validate_scenario(scenario: Scenario) -> None:
             f"scenario.incast.fan_in = {incast.fan_in} is more than the {responders} servers that can answer a query: "
             f"use at most {responders}, or raise scenario.topology.servers_per_leaf"
         )
-    _check_distribution(background.size_bytes, background.cumulative)
+    _check_distribution("scenario.background", background)
     servers = topology.leaves * topology.servers_per_leaf
     if servers > MOST_SERVERS:
         raise ForetailError(
@@ -167,8 +175,8 @@ def leaf_buffer_bytes(scenario: Scenario) -> int:
     return topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
 
 
-def _check_distribution(size_bytes: Sequence[int], cumulative: Sequence[float]) -> None:
-    where = "scenario.background"
+def _check_distribution(where: str, sizes: FlowSizes) -> None:
+    size_bytes, cumulative = sizes.size_bytes, sizes.cumulative
     if len(size_bytes) != len(cumulative) or len(size_bytes) < 2:
         raise ForetailError(
             f"{where}.size_bytes has {len(size_bytes)} points and {where}.cumulative has {len(cumulative)}: "
@@ -241,7 +249,7 @@ def _check_split(split: Split) -> None:
             if seed in seen:
                 raise ForetailError(f"split.{role} and split.{seen[seed]} both hold seed {seed}: a run has one role")
             seen[seed] = role
-    if split.name == "by_time" and split.validation_fraction + split.test_fraction >= 1:
+    if split.name != "by_run" and split.validation_fraction + split.test_fraction >= 1:
         raise ForetailError(
             f"split.validation_fraction + split.test_fraction = {split.validation_fraction + split.test_fraction:g} "
             "leaves nothing to train on: keep the sum below 1"
@@ -251,10 +259,30 @@ def _check_split(split: Split) -> None:
 def _check_predictor(predictor: Predictor) -> None:
     from foretail.pipelines.predictors import predictor_class  # loads scikit-learn, which only training needs
 
-    for name, constraint in predictor_class(predictor.name).parameter_constraints.items():
-        value = getattr(predictor, name)
+    constraints = predictor_class(predictor.name).parameter_constraints
+    for name in vars(predictor).keys() & constraints.keys():
+        value, constraint = getattr(predictor, name), constraints[name]
         if not constraint.allows(value):
             raise ForetailError(f"predictor.{name} = {value} is out of range: it must be {constraint.describe()}")
+
+
+def _check_training(config: TrainConfig) -> None:
+    from foretail.models.weights import checked_drop_weight
+    from foretail.pipelines.predictors import predictor_class, window_of
+
+    checked_drop_weight(config.drop_weight)
+    constraints = predictor_class(config.predictor.name).parameter_constraints
+    if config.trainer.device != "cpu" and "device" not in constraints:
+        raise ForetailError(
+            f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {config.predictor.name} is "
+            "neither: set trainer.device=cpu"
+        )
+    arrivals = window_of(config.predictor, config.window).arrivals
+    if "arrivals" in constraints and arrivals & (arrivals - 1):
+        raise ForetailError(
+            f"window.behind + 1 + window.ahead = {arrivals} is no power of two, which {config.predictor.name} needs: "
+            "change window.behind"
+        )
 
 
 def _check_open_loop(config: EvaluateConfig) -> None:
@@ -325,6 +353,8 @@ def _check_families(config: ScheduleConfig) -> None:
         raise ForetailError(f"{' and '.join(given)} are experiments of their own: run one after the other")
     for family in given:
         _check_lists_of_size(family, getattr(config, family), config.size)
+    if config.fabric:
+        _check_distribution(f"fabric.{config.size}.sizes", config.fabric[config.size].sizes)
 
 
 def _check_lists_of_size(where: str, sweeps: Mapping[str, Any], size: str) -> None:
@@ -345,8 +375,8 @@ def _check_lists_of_size(where: str, sweeps: Mapping[str, Any], size: str) -> No
 
 
 def _check_demand(config: DemandConfig) -> None:
-    if config.split.name != "by_run":
-        raise ForetailError("demand is split by run: use split=by_run")
+    if config.split.name == "by_time":
+        raise ForetailError("demand is split by run: use split=by_run or split=drawn")
     for name in ("demand_predictor", "trusts"):
         if not getattr(config, name):
             raise ForetailError(f"{name} is empty: give at least one")
@@ -356,16 +386,22 @@ def _check_demand(config: DemandConfig) -> None:
     for position, trust in enumerate(config.trusts):
         if trust in config.trusts[:position]:
             raise ForetailError(f"trusts holds {trust} twice: name every k once")
-    if config.warm_up >= config.steps:
-        raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {config.steps} to score: lower it")
+    steps, all_of_a_log = demand_steps(config), bool(config.logs) and config.steps is None
+    if config.warm_up >= steps and not all_of_a_log:
+        raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {steps} to score: lower it")
+    if config.datasets and config.logs:
+        raise ForetailError("datasets and logs are both given: score one after the other")
+    if config.logs:
+        return
     if config.datasets:
         if config.interval_ns is None:
             raise ForetailError("datasets are cut into steps: give interval_ns=..., the time of one")
         return
-    if config.interval_ns is not None:
-        raise ForetailError("interval_ns is for datasets=[...], and none is given: leave it out")
+    for name in ("interval_ns", "uplink_bps"):
+        if getattr(config, name) is not None:
+            raise ForetailError(f"{name} is for datasets=[...] and logs=[...], and none is given: leave it out")
     if not config.collectives:
-        raise ForetailError("there are no sequences of demand: give collectives=[...] or datasets=[...]")
+        raise ForetailError("there are no sequences of demand: give collectives=[...], datasets=[...] or logs=[...]")
     from foretail.sim_bridge.fabric.sequences import JOBS  # loads the native library, which other stages may not need
 
     for position, name in enumerate(config.collectives):

@@ -149,8 +149,12 @@ class Evaluation:
 
 def forecasts(predictor: DemandPredictor, sequence: DemandSequence, degree: int, warm_up: int = 1) -> FloatArray:
     """Return the prediction of every step from `warm_up` on, from the steps before it: float64[steps, n, n]."""
-    if not 1 <= warm_up < len(sequence):
-        raise ForetailError(f"run {sequence.run} has {len(sequence)} steps: choose 1 <= warm_up < {len(sequence)}")
+    if warm_up < 1:
+        raise ForetailError(f"warm_up is {warm_up}: the first step has no past, so choose at least 1")
+    if warm_up >= len(sequence):
+        raise ForetailError(
+            f"run {sequence.run} has no step {warm_up}, the first to be scored: lower warm_up or give longer runs"
+        )
     return np.stack([predictor.predict(sequence.demand[:t], degree).demand for t in range(warm_up, len(sequence))])
 
 
