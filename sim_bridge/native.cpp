@@ -25,6 +25,7 @@
 
 #include "buffer/features.hpp"
 #include "buffer/late_qd.hpp"
+#include "buffer/push_outs.hpp"
 #include "buffer/records.hpp"
 #include "buffer/run.hpp"
 #include "buffer/tree.hpp"
@@ -461,12 +462,61 @@ private:
     std::unique_ptr<foretail::fabric::CellFabric> run_;
 };
 
+/// One entry per switch of a network: its buffer in bytes and its ports' rates in bits per second.
+using Switches = std::vector<std::pair<Bytes, std::vector<std::int64_t>>>;
+
+/// Within these bounds no time can overflow.
+std::vector<Shape> shapes_of(const Switches& switches, Bytes wire_overhead_bytes, Tie tie, int priorities) {
+    between("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
+    between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
+    std::vector<Shape> shapes;
+    for (const auto& [buffer, rates] : switches) {
+        between("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
+        between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
+        shapes.push_back({buffer, {}, tie, false, priorities});
+        for (const auto bps : rates) {
+            between("port rate in bits per second", bps, 1000, 1'000'000'000'000'000);
+            shapes.back().rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
+        }
+    }
+    return shapes;
+}
+
+/// Recorded arrivals of a network in order of time, column by column.
+struct RecordedArrivals {
+    Column<std::int64_t> time_ns;
+    Column<std::int16_t> switch_index, port;
+    Column<std::int32_t> size_bytes;
+    Column<std::uint8_t> data;
+
+    /// Checks them against the network; `last_time` is that of the arrival before, and then of the last of these.
+    void check(const std::vector<Port>& ports, Tick& last_time) const {
+        const std::size_t n = time_ns.shape(0);
+        for (const std::size_t rows : {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0)}) {
+            if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
+        }
+        Tick last = last_time;
+        for (std::size_t i = 0; i < n; ++i) {
+            if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= ports.size()) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has switch " +
+                                            std::to_string(switch_index(i)) + ", outside 0 to " +
+                                            std::to_string(ports.size() - 1));
+            }
+            in_range(port(i), ports[static_cast<std::size_t>(switch_index(i))], i);
+            if (time_ns(i) < last || time_ns(i) > latest) {
+                throw std::invalid_argument("row " + std::to_string(i) + " has time " + std::to_string(time_ns(i)) +
+                                            ": times start at 0, never decrease and end at 2^62");
+            }
+            if (size_bytes(i) < 1) throw std::invalid_argument("row " + std::to_string(i) + " has no size");
+            last = time_ns(i);
+        }
+        last_time = last;
+    }
+};
+
 /// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class Replay {
 public:
-    /// One entry per switch: its buffer in bytes and its ports' rates in bits per second.
-    using Switches = std::vector<std::pair<Bytes, std::vector<std::int64_t>>>;
-
     Replay(const std::string& policy, const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting,
            const std::string& tie, const std::string& victim, std::uint64_t seed, Bytes cell_bytes, int average_shift,
            const std::vector<double>& alpha, double first_rtt_alpha, std::optional<Tick> rtt_ns, Tick low_pass_ns,
@@ -486,17 +536,8 @@ public:
         if (artifact_cut_bytes < 1) throw std::invalid_argument("artifact_cut_bytes must be at least 1");
         const auto chosen = policy_settings(alpha, first_rtt_alpha, rtt_ns.value_or(Tick{1} << average_shift),
                                             low_pass_ns, artifact_cut_bytes);
-        // Within these bounds no time can overflow.
-        between("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
-        between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
-        for (const auto& [buffer, rates] : switches) {
-            between("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
-            between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
-            settings.shape = {buffer, {}, settings.rules.tie, false, priorities_};
-            for (const auto bps : rates) {
-                between("port rate in bits per second", bps, 1000, 1'000'000'000'000'000);
-                settings.shape.rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
-            }
+        for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
+            settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
             runs_.push_back(recorded_run(policy, chosen, settings));
         }
@@ -509,34 +550,18 @@ public:
                   Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
                   std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority) {
         const std::size_t n = time_ns.shape(0);
-        for (const std::size_t rows :
-             {switch_index.shape(0), port.shape(0), size_bytes.shape(0), data.shape(0), first_rtt.shape(0)}) {
-            if (rows != n) throw std::invalid_argument("the columns of the arrivals differ in length");
-        }
+        if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         same_length("predictions", predictions, n);
         same_length("priority", priority, n);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
-        Tick last_time = last_time_;
-        for (std::size_t i = 0; i < n; ++i) {
-            if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= runs_.size()) {
-                throw std::invalid_argument("row " + std::to_string(i) + " has switch " +
-                                            std::to_string(switch_index(i)) + ", outside 0 to " +
-                                            std::to_string(runs_.size() - 1));
-            }
-            in_range(port(i), ports_[static_cast<std::size_t>(switch_index(i))], i);
-            if (time_ns(i) < last_time || time_ns(i) > latest) {
-                throw std::invalid_argument("row " + std::to_string(i) + " has time " + std::to_string(time_ns(i)) +
-                                            ": times start at 0, never decrease and end at 2^62");
-            }
-            if (size_bytes(i) < 1) throw std::invalid_argument("row " + std::to_string(i) + " has no size");
-            if (priority && (*priority)(i) >= priorities_) {
+        for (std::size_t i = 0; priority && i < n; ++i) {
+            if ((*priority)(i) >= priorities_) {
                 throw std::invalid_argument("row " + std::to_string(i) + " has priority " +
                                             std::to_string((*priority)(i)) + ", but there are " +
                                             std::to_string(priorities_) + ": alpha has one number per priority");
             }
-            last_time = time_ns(i);
         }
-        last_time_ = last_time;
+        RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
         Filled filled(n, observed_, observed_);
         {
             nb::gil_scoped_release release;
@@ -599,6 +624,79 @@ private:
     std::vector<Arrival> arrivals_;
     std::vector<std::uint8_t> answers_;
 };
+
+/// The push-outs of LQD on the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
+class PushOuts {
+public:
+    PushOuts(const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting, const std::string& tie,
+             const std::string& victim, std::uint64_t seed) {
+        const auto rules = push_out_rules(counting, tie, victim, seed);
+        for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie, 1)) {
+            ports_.push_back(shape.ports());
+            logs_.emplace_back(shape, rules);
+        }
+    }
+
+    nb::ndarray<nb::numpy, std::int64_t> feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index,
+                                              Column<std::int16_t> port, Column<std::int32_t> size_bytes,
+                                              Column<std::uint8_t> data) {
+        RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
+        std::vector<std::int64_t> stretches;
+        for (std::size_t i = 0; i < time_ns.shape(0); ++i) {
+            const auto s = static_cast<std::size_t>(switch_index(i));
+            const bool is_data = data(i) != 0;
+            const auto stretch =
+                logs_[s].arrive({time_ns(i), port(i), size_bytes(i), is_data}, is_data ? rows_ : no_row);
+            if (!is_data) continue;
+            ++rows_;
+            stretches.push_back(numbered(stretch, s));
+        }
+        const std::size_t n = stretches.size();
+        return owned(std::move(stretches), {n});
+    }
+
+    /// int64[push-outs, 7], switch by switch.
+    nb::ndarray<nb::numpy, std::int64_t> table() const {
+        std::vector<std::int64_t> out;
+        std::int64_t first_line = 0;
+        for (std::size_t s = 0; s < logs_.size(); ++s) {
+            for (const auto& [victim, queue, stretch] : logs_[s].push_outs()) {
+                out.insert(out.end(), {victim, first_line + queue.line, queue.first, queue.last,
+                                       numbered(stretch.line, s), stretch.first, stretch.last});
+            }
+            first_line += ports_[s];
+        }
+        const std::size_t n = out.size() / 7;
+        return owned(std::move(out), {n, 7});
+    }
+
+private:
+    /// A number of a stretch that no other switch uses.
+    [[nodiscard]] std::int64_t numbered(std::int64_t stretch, std::size_t s) const {
+        return stretch * static_cast<std::int64_t>(logs_.size()) + static_cast<std::int64_t>(s);
+    }
+
+    std::vector<Port> ports_;
+    std::vector<PushOutLog> logs_;
+    Tick last_time_ = 0;
+    Row rows_ = 0;
+};
+
+nb::ndarray<nb::numpy, std::uint8_t> assigned(Column<std::int64_t> first, Column<std::int64_t> last,
+                                              Column<double> score) {
+    const std::size_t n = first.shape(0);
+    if (last.shape(0) != n) throw std::invalid_argument("the bounds of the push-outs differ in number");
+    const auto places = static_cast<std::int64_t>(score.shape(0));
+    for (std::size_t k = 0; k < n; ++k) {
+        between("first place of a push-out", first(k), k == 0 ? 0 : first(k - 1), places - 1);
+        between("last place of a push-out", last(k), k == 0 ? first(k) : std::max(first(k), last(k - 1)), places - 1);
+    }
+    for (std::size_t i = 0; i < score.shape(0); ++i) {
+        if (std::isnan(score(i))) throw std::invalid_argument("place " + std::to_string(i) + " has no score");
+    }
+    auto chosen = best_assignment({first.data(), n}, {last.data(), n}, {score.data(), score.shape(0)});
+    return owned(std::move(chosen), {score.shape(0)});
+}
 
 using FieldLayout = std::tuple<std::string, std::size_t, std::string, std::size_t>;
 
@@ -700,7 +798,7 @@ NB_MODULE(_native, m) {
         .def("counts", &CellFabric::counts);
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Replay::Switches&, Bytes, const std::string&, const std::string&,
+        .def(nb::init<const std::string&, const Switches&, Bytes, const std::string&, const std::string&,
                       const std::string&, std::uint64_t, Bytes, int, const std::vector<double>&, double,
                       std::optional<Tick>, Tick, Bytes>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
@@ -711,4 +809,13 @@ NB_MODULE(_native, m) {
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())
         .def("finish", &Replay::finish);
+    m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
+          "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
+    nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
+        .def(nb::init<const Switches&, Bytes, const std::string&, const std::string&, const std::string&,
+                      std::uint64_t>(),
+             "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0)
+        .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert())
+        .def("table", &PushOuts::table);
 }
