@@ -146,9 +146,10 @@ def draw_utilisation(curves: pd.DataFrame) -> Figure:
 
 
 def _by_load(axes: Axes, curves: pd.DataFrame, metric: str) -> None:
+    """Means over the seeds; bands reach from the least to the largest."""
     for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
         percent, color = 100 * line["load"], f"C{place % 10}"
         axes.plot(percent, line["mean"], color=color, marker="os^vD<>ph*"[place % 10], markersize=4, label=str(design))
-        axes.fill_between(percent, line["low"], line["high"], color=color, alpha=0.2, linewidth=0)
+        axes.fill_between(percent, line["least"], line["largest"], color=color, alpha=0.2, linewidth=0)
     axes.set_xlabel("load in % of the uplinks' rate")
     axes.grid(alpha=0.25)
