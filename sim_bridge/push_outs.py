@@ -25,7 +25,7 @@ highest sum of scores, of every increasing function of them too, and so the most
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -34,7 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.records import FlowClass
+from foretail.features.manifest import Run
+from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.replay import feed, replay_of
 
@@ -142,9 +143,18 @@ def push_outs(dataset: Dataset, victim: str | None = None) -> PushOuts:
     ForetailError
         If `dataset` is no trace, or its own rule does not give its own labels.
     """
-    run = dataset.manifest
-    victim = victim or run.rules.victim
     dataset.require_trace()
+    run = dataset.manifest
+    found = replayed_push_outs(run, dataset.arrivals(), victim or run.rules.victim)
+    if victim in (None, run.rules.victim):
+        recorded = [batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])]
+        if not np.array_equal(found.lqd_drop, np.concatenate([*recorded, np.empty(0, np.bool_)])):
+            raise ForetailError(f"the replay of {dataset.path} does not reproduce its labels: collect the trace again")
+    return found
+
+
+def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: str) -> PushOuts:
+    """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows."""
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
@@ -154,36 +164,23 @@ def push_outs(dataset: Dataset, victim: str | None = None) -> PushOuts:
         seed=run.seed,
     )
     first_port = np.cumsum([0, *(s.ports for s in run.switches)])
-    stretches, ports, recorded = [], [], []
-    for arrivals in dataset.arrivals():
-        is_data = arrivals["flow_class"] != FlowClass.CONTROL
-        place = [np.ascontiguousarray(arrivals[name]) for name in ("time_ns", "switch", "port", "size_bytes")]
-        stretches.append(log.feed(*place, is_data.astype(np.uint8)))
-        ports.append(first_port[arrivals["switch"][is_data]] + arrivals["port"][is_data])
-        recorded.append(arrivals["lqd_drop"][is_data] != 0)
-    table = log.table()
-    rows = dataset.manifest.rows
-    labels = np.zeros(rows, np.bool_)
+    stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for records in arrivals:
+        is_data = records["flow_class"] != FlowClass.CONTROL
+        columns = [np.ascontiguousarray(records[name]) for name in ("time_ns", "switch", "port", "size_bytes")]
+        stretches.append(log.feed(*columns, is_data.astype(np.uint8)))
+        ports.append(first_port[records["switch"][is_data]] + records["port"][is_data])
+    table, lines = log.table(), {"queue": np.concatenate(ports), "stretch": np.concatenate(stretches)}
+    labels = np.zeros(len(lines["queue"]), np.bool_)
     labels[table[:, 0]] = True
-    if victim == run.rules.victim and rows and not np.array_equal(labels, np.concatenate(recorded)):
-        raise ForetailError(
-            f"the replay of {dataset.path} does not reproduce its labels: collect the trace again with this Foretail"
-        )
     is_forced = table[:, 2] > table[:, 3]
     forced, table = table[is_forced, 0], table[~is_forced]
-    on_line = np.ones(rows, np.bool_)
+    on_line = np.ones(len(labels), np.bool_)
     on_line[forced] = False
-    lines: dict[Freedom, tuple[list[NDArray[np.int64]], int]] = {"queue": (ports, 1)}
+    choices: dict[Freedom, Choices] = {"queue": _choices(lines["queue"], on_line, table[:, 1:4])}
     if victim == "tail":
-        lines["stretch"] = (stretches, 4)
-    return PushOuts(
-        labels,
-        forced,
-        {
-            freedom: _choices(np.concatenate([*line, np.empty(0, np.int64)]), on_line, table[:, column : column + 3])
-            for freedom, (line, column) in lines.items()
-        },
-    )
+        choices["stretch"] = _choices(lines["stretch"], on_line, table[:, 4:7])
+    return PushOuts(labels, forced, choices)
 
 
 def _choices(line: NDArray[np.int64], on_line: NDArray[np.bool_], ranges: NDArray[np.int64]) -> Choices:
