@@ -374,6 +374,10 @@ class OperatingPoint:
     region: str = setting("asked", "rows that count: where Credence asks, or all", one_of=("asked", "whole"))
 
 
+GATED_ALIASES = ("champion", "challenger")
+"""Aliases of a registered model that only the gate of ``foretail promote`` moves."""
+
+
 @dataclass
 class Tracking:
     """MLflow."""
@@ -616,6 +620,30 @@ class ExportConfig(Stage):
 
 
 @dataclass
+class PromoteConfig(Stage):
+    """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it."""
+
+    model: str = setting(MISSING, "as in export; trees that a tracked run trained or distilled")
+    to: str = setting("champion", "alias that moves to the model", one_of=GATED_ALIASES)
+    datasets: list[str] = setting(
+        [], "held-out runs, as in train; empty = runs of the scenario with `seeds`, simulated when missing"
+    )
+    scenario: Scenario = part(Scenario, "the scenario of the seeds")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the held-out runs; exactly one")
+    seeds: list[int] = setting(MISSING, "seeds of the held-out runs", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    f1_margin: float = setting(0.02, "the asked region's F1 may be this much less than the holder's", at_least=0)
+    recovered_loss_margin: float = setting(0.02, "recovered loss may be this much less than the holder's", at_least=0)
+    p4: bool = setting(False, "P4 has to be proven equal too, which also tells its table entries")
+    p4_profile: str = setting("v1model", "p4=true: what the switch offers: v1model, rmt, or a YAML file")
+    max_cells: int = setting(
+        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    shift: str | None = setting(None, "CSV or Parquet file of shift tests, for the model card")
+    tracking: Tracking = part(Tracking, "MLflow, with the name in the registry")
+
+
+@dataclass
 class EvaluateConfig(Stage):
     """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
 
@@ -780,11 +808,33 @@ class FabricSweep:
 
 
 @dataclass
+class TradeoffSweep:
+    """Consistency against robustness: every matrix with every seed is a point, with all gammas and predictions."""
+
+    experiment: str = setting(
+        "vermilion_fig9_1", "figure of the thesis; 9.4 is its first panel", one_of=("vermilion_fig9_1",)
+    )
+    nodes: int = setting(8, "n", at_least=4, at_most=64)
+    matrices: list[str] = setting(
+        MISSING, "true demand, and wrong predictions of the others, named as in ``DesignSweep``"
+    )
+    seeds: list[int] = setting(MISSING, "of random matrices and the search", at_least=1, at_most=2**31 - 1)
+    tries: int = setting(40, "predictions that the search for the worst one tries", at_least=1, at_most=10**6)
+    hulls: list[int] = setting([3, 5, 100], "gammas whose distributions are drawn in theory", at_least=3, at_most=1000)
+    floors: list[float] = setting(
+        [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5],
+        "robustness for which the distribution of k is optimised",
+        at_least=0,
+        at_most=0.5,
+    )
+
+
+@dataclass
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
 
-    With an experiment ``demand`` means nothing; with ``sweep``, ``degree``, ``k`` (the largest gamma) and ``diagonal``
-    count, with ``designs`` only ``degree``.
+    With an experiment ``demand`` means nothing; with ``sweep`` and ``tradeoff``, ``degree``, ``k`` (the largest gamma)
+    and ``diagonal`` count, with ``designs`` only ``degree``.
     """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
@@ -811,6 +861,7 @@ class ScheduleConfig(Stage):
     etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
     sweep: dict[str, NoiseSweep] = setting({}, "experiment on noisy predictions, by size: full and small; empty = none")
     designs: dict[str, DesignSweep] = setting({}, "experiment on designs, by size: full and small; empty = none")
+    tradeoff: dict[str, TradeoffSweep] = setting({}, "experiment on trust, by size: full and small; empty = none")
     fabric: dict[str, FabricSweep] = setting({}, "experiment on cells, by size: full and small; empty = none")
     size: str = setting("full", "which sweep of an experiment", one_of=SIZES)
     jobs: int = setting(2, "experiments: points at the same time", at_least=1, at_most=1024)
@@ -888,15 +939,49 @@ class DemandConfig(Stage):
     tracking: Tracking = part(Tracking, "MLflow")
 
 
+@dataclass
+class ClosedLoop:
+    """Simulations of a study in which Credence asks the candidates."""
+
+    conditions: list[str] = setting([], "conditions of the study; empty = no simulations")
+    candidates: list[str] = setting([], "candidates, which must be trees")
+    policies: list[str] = setting(["lqd", "credence_accept", "followlqd", "dt"], "beside them; lqd has to be there")
+    seeds: list[int] = setting([], "traffic seeds that no candidate trained on", at_least=1, at_most=2**31 - 1)
+
+
+@dataclass
+class Study:
+    """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
+
+    scenario: list[str] = setting(["scenario=leafspine_small"], "overrides that all conditions share")
+    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+    train_on: list[str] = setting(MISSING, "conditions whose runs train; the others are new to every candidate")
+    split: Split = part(Split, "seeds of the runs, by run")
+    candidates: dict[str, list[str]] = setting(MISSING, "overrides of foretail train, by the candidate's name")
+    closed_loop: ClosedLoop = part(ClosedLoop, "in ns-3")
+
+
+@dataclass
+class StudyConfig(Stage):
+    """``foretail study``: predictors on held-out runs and conditions, open loop and in ns-3."""
+
+    study: dict[str, Study] = setting(MISSING, "the study by size: full and small")
+    size: str = setting("full", "which one", one_of=SIZES)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    tracking: Tracking = part(Tracking, "MLflow")
+
+
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
     "distill": DistillConfig,
     "evaluate": EvaluateConfig,
+    "promote": PromoteConfig,
     "export": ExportConfig,
     "demo": DemoConfig,
     "schedule": ScheduleConfig,
     "demand": DemandConfig,
+    "study": StudyConfig,
 }
 
 

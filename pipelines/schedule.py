@@ -24,6 +24,7 @@ from foretail.pipelines.result import Table, write_atomically
 from foretail.pipelines.schedule_designs import design_experiment
 from foretail.pipelines.schedule_fabric import fabric_experiment
 from foretail.pipelines.schedule_noise import noise_experiment
+from foretail.pipelines.schedule_tradeoff import tradeoff_experiment
 from foretail.sim_bridge.fabric.schedule import Schedule
 from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
 from foretail.sim_bridge.fabric.vermilion import Diagonal, consistency, robustness, single_hop_guarantee, vermilion
@@ -36,6 +37,7 @@ MULTI_HOP_NODES = 64
 FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {
     "sweep": noise_experiment,
     "designs": design_experiment,
+    "tradeoff": tradeoff_experiment,
     "fabric": fabric_experiment,
 }
 """What runs an experiment, by the setting that holds its sweeps."""

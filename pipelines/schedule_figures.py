@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.spatial import ConvexHull
+
+from foretail.sim_bridge.fabric.vermilion import consistency, robustness
 
 
 def draw_noise(curves: pd.DataFrame) -> Figure:
@@ -124,7 +131,8 @@ def draw_completion_times(curves: pd.DataFrame) -> Figure:
         axes.set_yscale("log")
         axes.set_title(title, fontsize="medium")
     panels[0].set_ylabel("completion time in microseconds")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    title = "hollow: at least"
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
     return figure
 
 
@@ -146,10 +154,55 @@ def draw_utilisation(curves: pd.DataFrame) -> Figure:
 
 
 def _by_load(axes: Axes, curves: pd.DataFrame, metric: str) -> None:
-    """Means over the seeds; bands reach from the least to the largest."""
+    """Means over the seeds; bands reach from the least to the largest, hollow markers are lower bounds."""
     for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
-        percent, color = 100 * line["load"], f"C{place % 10}"
-        axes.plot(percent, line["mean"], color=color, marker="os^vD<>ph*"[place % 10], markersize=4, label=str(design))
+        percent, color, marker = 100 * line["load"], f"C{place % 10}", "os^vD<>ph*"[place % 10]
+        bound = line["unfinished"] > 0
+        axes.plot(percent, line["mean"], color=color, marker=marker, markersize=4, label=str(design))
+        axes.plot(percent[bound], line["mean"][bound], f"{color}{marker}", markersize=4, markerfacecolor="white")
         axes.fill_between(percent, line["least"], line["largest"], color=color, alpha=0.2, linewidth=0)
     axes.set_xlabel("load in % of the uplinks' rate")
     axes.grid(alpha=0.25)
+
+
+def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence[int]) -> Figure:
+    """Consistency over robustness: what is proven for the largest gammas in `hulls`, and what was measured by routing.
+
+    An area is the hull of all distributions of k: expectations are mixtures of the points of every k. Of measured
+    points it is the hull of the least throughputs, which every matrix gets in expectation.
+    """
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    theory, *measured = figure.subplots(1, 3)
+    for place, largest in enumerate(sorted(hulls, reverse=True)):
+        trust = range(1, largest + 1)
+        points = np.array([(robustness(r), consistency(r)) for r in trust])
+        _hull(theory, points, color=str(0.9 - 0.12 * place), label=f"all distributions, gamma {largest}")
+    for axes, routing in zip(measured, ("multi-hop", "single-hop"), strict=True):
+        line = curves[curves["routing"] == routing]
+        _hull(axes, line[["least_wrong", "least_right"]].to_numpy(), color="0.85", label="all distributions, least")
+        axes.plot(line["least_wrong"], line["least_right"], "o-", color="C0", label="measured, least")
+        axes.plot(line["mean_wrong"], line["mean_right"], "^-", color="C2", label="measured, mean")
+        for row in line.to_dict("records"):
+            axes.annotate(str(row["gamma"]), (row["least_wrong"], row["least_right"]), fontsize="x-small")
+        axes.set_title(f"measured, {routing}, without duty cycle", fontsize="medium")
+    for axes in (theory, *measured):
+        line = curves[curves["routing"] == ("single-hop" if axes is measured[1] else "multi-hop")]
+        axes.plot(line["robustness"], line["consistency"], "s:", color="C3", markersize=4, label="proven, k = gamma")
+        if axes is not measured[1]:
+            axes.plot(
+                line["uniform_robustness"], line["uniform_consistency"], "d:", color="C1", label="proven, k uniform"
+            )
+        axes.set_xlabel("robustness")
+        axes.grid(alpha=0.25)
+    theory.plot(optimised["robustness"], optimised["consistency"], "k*", label="proven, best for a floor")
+    measured[0].plot(optimised["least_wrong"], optimised["least_right"], "k*", label="measured, best for a floor")
+    theory.set_title("proven", fontsize="medium")
+    theory.set_ylabel("consistency")
+    for axes in (theory, *measured):
+        axes.legend(fontsize="x-small")
+    return figure
+
+
+def _hull(axes: Axes, points: npt.NDArray[np.float64], color: str, label: str) -> None:
+    corners = points[ConvexHull(points, qhull_options="QJ").vertices]  # joggled: points may lie on a line
+    axes.fill(corners[:, 0], corners[:, 1], color=color, label=label)

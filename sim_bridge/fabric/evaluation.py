@@ -30,7 +30,7 @@ from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
 from foretail.sim_bridge.fabric.valiant import valiant
 from foretail.sim_bridge.fabric.vermilion import vermilion
 
-__all__ = ["DESIGNS", "EVALUATION_MATRICES", "SKEW", "Outcome", "evaluation_matrix", "iteration"]
+__all__ = ["DESIGNS", "EVALUATION_MATRICES", "SKEW", "Outcome", "evaluation_matrix", "iteration", "placed"]
 
 
 def iteration(job: str, nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
@@ -39,7 +39,8 @@ def iteration(job: str, nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
     return DemandMatrix(np.sum([phase.steps * phase.demand.demand for phase in phases], axis=0)).scaled_to(degree)
 
 
-def _placed(demand: DemandMatrix, seed: int) -> DemandMatrix:
+def placed(demand: DemandMatrix, seed: int) -> DemandMatrix:
+    """Return the demand with its nodes renamed by a random permutation."""
     place = np.random.default_rng(seed).permutation(demand.nodes)
     return DemandMatrix(demand.demand[place][:, place])
 
@@ -47,8 +48,8 @@ def _placed(demand: DemandMatrix, seed: int) -> DemandMatrix:
 EVALUATION_MATRICES: Mapping[str, Callable[[int, int, int], DemandMatrix]] = {
     "data_parallel": lambda nodes, degree, seed: iteration("data_parallel", nodes, degree, seed),
     "hybrid_parallel": lambda nodes, degree, seed: iteration("hybrid_parallel", nodes, degree, seed),
-    "data_parallel_placed": lambda nodes, degree, seed: _placed(iteration("data_parallel", nodes, degree, seed), seed),
-    "hybrid_parallel_placed": lambda nodes, degree, seed: _placed(
+    "data_parallel_placed": lambda nodes, degree, seed: placed(iteration("data_parallel", nodes, degree, seed), seed),
+    "hybrid_parallel_placed": lambda nodes, degree, seed: placed(
         iteration("hybrid_parallel", nodes, degree, seed), seed
     ),
     "ring": lambda nodes, degree, seed: ring(nodes, degree),
