@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
+from foretail.features.history import PLACE_COLUMNS, Window, WindowRows, windows
 from foretail.features.splits import Selection, Side
 
-__all__ = ["ASKED", "LABEL", "Region", "Rows", "Sampling", "read_rows", "row_batches"]
+__all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "read_rows", "row_batches"]
 
 LABEL, ASKED = "lqd_drop", "shadow_asked"
 Region = Literal["whole", "asked"]
@@ -80,14 +82,20 @@ class Sampling:
         wanted = rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
         kept = wanted | (random.random(len(rows)) < self.others)
         chosen = rows[kept]
-        return Rows(chosen.x, chosen.lqd_drop, chosen.asked, np.where(wanted[kept], 1.0, 1 / self.others))
+        stands_for = np.where(wanted[kept], 1.0, 1 / self.others)
+        return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
 
 
-EVERY_ROW = Sampling()
+EVERY_ROW, ALONE = Sampling(), Window()
 
 
 def row_batches(
-    side: Side, columns: Sequence[str], sampling: Sampling = EVERY_ROW, region: Region = "whole"
+    side: Side,
+    columns: Sequence[str],
+    sampling: Sampling = EVERY_ROW,
+    region: Region = "whole",
+    window: Window = ALONE,
+    importance: Sequence[NDArray[np.float64]] | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of a side in order; memory does not depend on their number.
 
@@ -100,11 +108,16 @@ def row_batches(
         Of every selection alike.
     region : {'whole', 'asked'}
         Which rows.
+    window : Window
+        Other arrivals of the same switch in the same selection that ``x`` also shows, see
+        :func:`foretail.features.history.windows`.
+    importance : sequence of float64[rows], optional
+        For every selection what each of its rows weighs, before the sampling.
 
     Raises
     ------
     ForetailError
-        When the asked region is wanted and nobody knows it.
+        When the asked region is wanted and nobody knows it, or a window of rows that are no trace.
     """
     is_trace = all(selection.dataset.is_trace for selection in side)
     if region == "asked" and not is_trace:
@@ -113,15 +126,30 @@ def row_batches(
             "tell: set operating_point.region=whole"
         )
     for place, selection in enumerate(side):
-        random = np.random.default_rng([sampling.seed, place])
-        for rows in _batches(selection, columns, is_trace):
+        random, first = np.random.default_rng([sampling.seed, place]), 0
+        if window.arrivals > 1:
+            selection.dataset.require_trace()
+            batches = _window_batches(selection, columns, window)
+        else:
+            batches = _batches(selection, columns, is_trace)
+        for rows in batches:
+            if importance is not None:
+                rows = replace(rows, weight=importance[place][first : first + len(rows)])
+            first += len(rows)
             sample = sampling.of(rows, random)
             yield sample[sample.asked] if region == "asked" and sample.asked is not None else sample
 
 
-def read_rows(side: Side, columns: Sequence[str], sampling: Sampling = EVERY_ROW, region: Region = "whole") -> Rows:
+def read_rows(
+    side: Side,
+    columns: Sequence[str],
+    sampling: Sampling = EVERY_ROW,
+    region: Region = "whole",
+    window: Window = ALONE,
+    importance: Sequence[NDArray[np.float64]] | None = None,
+) -> Rows:
     """Return the rows of a side in order; parameters and errors as :func:`row_batches`'s."""
-    found = list(row_batches(side, columns, sampling, region))
+    found = list(row_batches(side, columns, sampling, region, window, importance))
     if not found:
         raise ForetailError("a side of the split has no rows: give it more runs or a longer time")
     return Rows(
@@ -135,10 +163,30 @@ def read_rows(side: Side, columns: Sequence[str], sampling: Sampling = EVERY_ROW
 def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> Iterator[Rows]:
     labels = [LABEL, ASKED] if is_trace else [LABEL]
     for batch in selection.rows([*columns, *labels]):
-        x = np.empty((batch.num_rows, len(columns)), np.int32)
-        for place in range(len(columns)):
-            x[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
-        lqd_drop, *asked = (
-            batch.column(place).to_numpy(zero_copy_only=False) for place in range(len(columns), batch.num_columns)
-        )
-        yield Rows(x, lqd_drop, asked[0] if asked else None)
+        lqd_drop, *asked = (_values(batch, place) for place in range(len(columns), batch.num_columns))
+        yield Rows(_features(batch, len(columns)), lqd_drop, asked[0] if asked else None)
+
+
+def _window_batches(selection: Selection, columns: Sequence[str], window: Window) -> Iterator[Rows]:
+    def arrivals() -> Iterator[WindowRows]:
+        for batch in selection.rows([*columns, *PLACE_COLUMNS, LABEL, ASKED]):
+            switch, port, time_ns, size_bytes, *labels = (
+                _values(batch, place) for place in range(len(columns), batch.num_columns)
+            )
+            x = _features(batch, len(columns))
+            yield WindowRows(x, switch, port, time_ns, size_bytes, np.stack(labels, axis=1))
+
+    for x, labels in windows(arrivals(), window):
+        yield Rows(x, labels[:, 0], labels[:, 1])
+
+
+def _features(batch: pa.RecordBatch, count: int) -> NDArray[np.int32]:
+    x = np.empty((batch.num_rows, count), np.int32)
+    for place in range(count):
+        x[:, place] = _values(batch, place)
+    return x
+
+
+def _values(batch: pa.RecordBatch, place: int) -> NDArray[Any]:
+    values: NDArray[Any] = batch.column(place).to_numpy(zero_copy_only=False)
+    return values

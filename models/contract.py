@@ -8,10 +8,12 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.predictor import DropPredictor, TreePredictor
+from foretail.models.rounding import framework_sum, rounding_bound
 
 __all__ = ["check_predictor", "synthetic_arrivals"]
 
@@ -115,8 +117,10 @@ def _check_ensemble(
     _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"
     assert ensemble == Ensemble.from_json(ensemble.to_json()), "the ensemble must survive its file"
-    np.testing.assert_allclose(ensemble.probability(unseen), probability, rtol=1e-12, atol=1e-12)
-    clear = np.abs(probability - 0.5) > 1e-9
+    total = framework_sum(ensemble, unseen)
+    meant = total / len(ensemble.trees) if ensemble.output == "mean_probability" else expit(total)
+    np.testing.assert_allclose(meant, probability, rtol=1e-12, atol=1e-12)
+    clear = np.abs(total - float(ensemble.threshold)) > rounding_bound(ensemble)
     assert np.array_equal(ensemble.exceeds(unseen)[clear], probability[clear] > 0.5), (
         "the ensemble must decide as the model does"
     )

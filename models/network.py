@@ -32,7 +32,7 @@ except ImportError:
         "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
     ) from None
 
-__all__ = ["Layer", "Network", "NetworkPredictor"]
+__all__ = ["Layer", "Network", "NetworkPredictor", "network_columns"]
 
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16
@@ -131,35 +131,42 @@ class Network:
         layers: Sequence[Layer],
         threshold: float = 0.5,
     ) -> Network:
-        """Return a multilayer perceptron over standardised inputs and their logarithms.
+        """Return dense layers over standardised inputs and their logarithms.
+
+        The features are those of one arrival, or of several one after the other, which the first layer sees one at a
+        time. A layer with m times the inputs that the layer before has outputs joins m neighbours.
 
         Parameters
         ----------
         features : sequence of FeatureInput
-        mean, deviation : float32[2 features]
+        mean, deviation : float32[2 features of an arrival]
             Of x, then of log(1 + x).
         layers : sequence of Layer
             The last has one output, the logit.
         threshold : float
         """
         constants = {"one": np.array(1, np.float32), "mean": mean, "deviation": deviation, "columns": np.array([1])}
+        constants |= {"arrival": np.array([-1, len(mean) // 2])}
+        constants |= {f"inputs_{index}": np.array([-1, layer.weight.shape[1]]) for index, layer in enumerate(layers)}
         nodes = [
-            helper.make_node("Cast", ["x"], ["values"], to=TensorProto.FLOAT),
+            helper.make_node("Reshape", ["x", "arrival"], ["arrivals"]),
+            helper.make_node("Cast", ["arrivals"], ["values"], to=TensorProto.FLOAT),
             helper.make_node("Add", ["values", "one"], ["positive"]),
             helper.make_node("Log", ["positive"], ["logarithms"]),
             helper.make_node("Concat", ["values", "logarithms"], ["raw"], axis=1),
             helper.make_node("Sub", ["raw", "mean"], ["centred"]),
-            helper.make_node("Div", ["centred", "deviation"], ["z_0"]),
+            helper.make_node("Div", ["centred", "deviation"], ["out_0"]),
         ]
         for index, layer in enumerate(layers):
             constants |= {f"weight_{index}": layer.weight, f"bias_{index}": layer.bias}
             last = index == len(layers) - 1
             dense = "logit" if last else f"dense_{index}"
+            nodes.append(helper.make_node("Reshape", [f"out_{index}", f"inputs_{index}"], [f"z_{index}"]))
             nodes.append(
                 helper.make_node("Gemm", [f"z_{index}", f"weight_{index}", f"bias_{index}"], [dense], transB=1)
             )
             if not last:
-                nodes.append(helper.make_node("Relu", [dense], [f"z_{index + 1}"]))
+                nodes.append(helper.make_node("Relu", [dense], [f"out_{index + 1}"]))
         nodes += [
             helper.make_node("Sigmoid", ["logit"], ["column"]),
             helper.make_node("Squeeze", ["column", "columns"], ["probability"]),
@@ -221,6 +228,12 @@ class Network:
             return onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a dozen types without a base of their own
             raise ForetailError(f"onnxruntime refuses the network ({_first_words(error)}): train it again") from None
+
+
+def network_columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+    """Return features and their logarithms, log(1 + x), before they are standardised: float32[rows, 2 features]."""
+    values = x.astype(np.float32)
+    return np.concatenate([values, np.log(values + np.float32(1))], axis=1)
 
 
 class NetworkPredictor(DropPredictor):

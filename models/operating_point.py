@@ -21,7 +21,7 @@ from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Confusion, rank
 from foretail.models.predictor import RAISE_CONGESTION
 
-__all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point"]
+__all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point", "require_drops"]
 
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
@@ -88,7 +88,7 @@ def choose_operating_point(
     keys = ensemble.exact_key(x)
     if region is not None:
         keys, labels = keys[np.asarray(region)], labels[np.asarray(region)]
-    _require_drops(labels)
+    require_drops(labels)
     first, level = distinct_rows(keys)
     sums = _integers(keys[first])
     chosen, confusion = _best(labels, level, worth)
@@ -127,7 +127,7 @@ def choose_network_threshold(
     labels = np.asarray(lqd_drop)
     if region is not None:
         probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
-    _require_drops(labels)
+    require_drops(labels)
     distinct, level = np.unique(probability, return_inverse=True)
     chosen, confusion = _best(labels, level, worth)
     bounds = [0.0, *distinct.tolist(), 1.0]
@@ -135,7 +135,8 @@ def choose_network_threshold(
     return OperatingPoint(Fraction(threshold), threshold, confusion, "rows")
 
 
-def _require_drops(labels: npt.NDArray[np.bool_]) -> None:
+def require_drops(labels: npt.NDArray[np.bool_]) -> None:
+    """Raise ForetailError when the labels of the validation rows, bool[rows], hold no drop."""
     if not labels.any():
         raise ForetailError(
             f"the {len(labels)} validation rows of the region hold no drop to choose a threshold by: {RAISE_CONGESTION}"

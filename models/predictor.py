@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,9 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble import Ensemble, FeatureInput, OriginValue
 
-__all__ = ["DropPredictor", "Parameter", "Parameterised", "TreePredictor", "checked_features", "checked_weights"]
+__all__ = [
+    "DEVICES",
+    "MACHINE_PARAMETERS",
+    "DropPredictor",
+    "Parameter",
+    "Parameterised",
+    "TreePredictor",
+    "checked_features",
+    "checked_weights",
+]
+
+DEVICES = ("cpu", "cuda")
+"""Where a predictor can train that has a parameter `device`."""
+
+MACHINE_PARAMETERS = frozenset({"device", "jobs"})
+"""Parameters that tell where and with how many threads to train, which no search varies."""
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
@@ -96,7 +111,17 @@ class DropPredictor(Parameterised):
 
     The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
+
+    Attributes
+    ----------
+    report : callable
+        Called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default.
+    threads_change_the_model : bool
+        Whether another number of `jobs` may give another model.
     """
+
+    report: Callable[[float, str], None] = staticmethod(lambda share, words: None)
+    threads_change_the_model: ClassVar[bool] = True
 
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
@@ -168,6 +193,16 @@ class TreePredictor(DropPredictor):
         """
         self._require_fit()
         return self._ensemble(features)
+
+    def origin(self) -> dict[str, OriginValue]:
+        """Return what the ensemble's ``origin`` says of the training."""
+        kept = {name: value for name, value in self.parameters().items() if name not in MACHINE_PARAMETERS}
+        return {
+            "predictor": type(self).__name__,
+            "rows": self.rows_,
+            "drops": self.drops_,
+            **{f"parameter.{n}": repr(value) if isinstance(value, float) else value for n, value in kept.items()},
+        }
 
     @abstractmethod
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble: ...

@@ -33,7 +33,7 @@ from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.model_files import load_model_file
 from foretail.models.registry import load_ensemble
 from foretail.pipelines import cli, stage
-from foretail.pipelines.inputs import feature_inputs
+from foretail.pipelines.inputs import feature_inputs, refuse_window
 from foretail.pipelines.result import Table
 from foretail.pipelines.store import Key, Store, code_digest
 
@@ -134,7 +134,9 @@ def load_model(
     :func:`foretail.models.model_files.load_model_file`.
     """
     if model.startswith(("models:/", "runs:/")):
-        return load_ensemble(model, tracking_uri(tracking, store), inputs, allow_pickle)
+        ensemble = load_ensemble(model, tracking_uri(tracking, store), inputs, allow_pickle)
+        refuse_window(ensemble.features, model)
+        return ensemble
     path = Path(model)
     if path.is_dir():
         if (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file():
@@ -144,7 +146,9 @@ def load_model(
         raise ForetailError(
             f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
         )
-    return load_model_file(path, inputs, allow_pickle)
+    ensemble = load_model_file(path, inputs, allow_pickle)
+    refuse_window(ensemble.features, str(path))
+    return ensemble
 
 
 def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:

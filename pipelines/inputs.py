@@ -8,6 +8,7 @@ from pathlib import Path
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.history import PLACE_INPUTS, Window, name_in_window
 from foretail.features.manifest import MANIFEST_NAME
 from foretail.models.ensemble import FeatureInput
 from foretail.pipelines.result import RESULT_FILE
@@ -39,9 +40,7 @@ def _collected(result: Path) -> Iterator[Path]:
             raise ValueError(f"of foretail {document['stage']}")
         yield from [Path(run["path"]) for run in document["runs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ForetailError(
-            f"{result} is no result of foretail collect ({error}): name the folder of a run"
-        ) from None
+        raise ForetailError(f"{result} is no result of foretail collect ({error}): name the folder of a run") from None
 
 
 def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:
@@ -68,3 +67,30 @@ def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[F
                 f"choose features.names from {', '.join(defined)}"
             )
     return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
+
+
+def in_window(inputs: Sequence[FeatureInput], window: Window) -> tuple[FeatureInput, ...]:
+    """The inputs of a model that sees these of every arrival of a window, and how the arrivals lie to each other."""
+    if window.arrivals == 1:
+        return tuple(inputs)
+    each = (*inputs, *(FeatureInput(name, "", bits) for name, bits in PLACE_INPUTS))
+    return tuple(
+        FeatureInput(
+            name_in_window(item.name, offset), ",".join(filter(None, [item.params, f"{ARRIVAL}{offset}"])), item.bits
+        )
+        for offset in window.offsets
+        for item in each
+    )
+
+
+def refuse_window(inputs: Sequence[FeatureInput], model: str) -> None:
+    """Raise ForetailError when a model sees other arrivals, which no switch and no simulator shows it."""
+    if any(ARRIVAL in item.params for item in inputs):
+        raise ForetailError(
+            f"{model} sees a window of arrivals, a study of ceilings that nothing else computes: train with "
+            "window.behind=0 window.ahead=0"
+        )
+
+
+ARRIVAL = "arrival="
+"""In the parameters of an input of a window, before the place of its arrival."""

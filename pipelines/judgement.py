@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from foretail.features import splits
 from foretail.features.catalog import training_columns
-from foretail.features.labelled_rows import row_batches
+from foretail.features.history import Window
+from foretail.features.labelled_rows import ALONE, row_batches
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Score, scores
-from foretail.pipelines.inputs import feature_inputs
+from foretail.pipelines.inputs import feature_inputs, in_window
 from foretail.sim_bridge.replay import ReplayScores, replay_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
@@ -30,20 +31,23 @@ class Labelled:
     split : its sides
     inputs, columns : the predictor's inputs, and the columns of the datasets that they come from
     ports : the most of any switch, N of the closed form
+    window : other arrivals that the predictor sees
     """
 
     split: splits.Split
     inputs: tuple[FeatureInput, ...]
     columns: tuple[str, ...]
     ports: int
+    window: Window
 
     @classmethod
-    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool) -> Labelled:
+    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: Window = ALONE) -> Labelled:
         """Return the split for features of these names."""
         columns = training_columns(names, own_queues)
         datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
         ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-        return cls(split, feature_inputs(names, datasets), tuple(columns), ports)
+        inputs = in_window(feature_inputs(names, datasets), window)
+        return cls(split, inputs, tuple(columns), ports, window)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +89,7 @@ class Judged:
 
 def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     """Score a model on every side, and replay the test runs with it; no features stay in memory."""
-    sides = {side: judge_side(model, getattr(labelled.split, side), labelled.columns) for side in splits.SIDES}
+    sides = {side: judge_side(model, getattr(labelled.split, side), labelled) for side in splits.SIDES}
     return Judged(
         sides,
         {name: side.scores(labelled.ports) for name, side in sides.items()},
@@ -93,11 +97,11 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     )
 
 
-def judge_side(model: Ensemble | Network, side: splits.Side, columns: Sequence[str]) -> JudgedSide:
+def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled) -> JudgedSide:
     """Return what a model says of every row of a side."""
     found = [
         JudgedSide(rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
-        for rows in row_batches(side, columns)
+        for rows in row_batches(side, labelled.columns, window=labelled.window)
     ]
     return JudgedSide(
         np.concatenate([part.lqd_drop for part in found]),

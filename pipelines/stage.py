@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -26,6 +26,8 @@ VERSIONS_OF = (
     "pyarrow",
     "scikit-learn",
     "treelite",
+    "xgboost",
+    "xgboost-cpu",
     "torch",
     "onnxruntime",
     "mlflow",
@@ -51,10 +53,13 @@ class StageResult(Protocol):
         """The tables, in the order of printing."""
 
 
-def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig, Path], StageResult]) -> None:
+Result = TypeVar("Result", bound=StageResult)
+
+
+def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig, Path], Result]) -> Result:
     """Validate the composed config, do the work, write ``result.json`` into the run folder and print the tables.
 
-    Raises ``StageFailed``; an empty run folder is then removed again.
+    Returns what `work` did. Raises ``StageFailed``; an empty run folder is then removed again.
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     try:
@@ -79,6 +84,7 @@ def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, note))
     show(tables)
+    return result
 
 
 def versions() -> dict[str, str | None]:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,15 +23,22 @@ from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows
 from foretail.features.manifest import traffic_sha256
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Score
-from foretail.models.operating_point import OperatingPoint, choose_network_threshold, choose_operating_point
+from foretail.models.operating_point import (
+    OperatingPoint,
+    choose_network_threshold,
+    choose_operating_point,
+    require_drops,
+)
 from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.tracking import NETWORK_TAG, TEACHER_TAG, TrackedRun, nest, run_exists, track
+from foretail.models.weights import row_weights
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
 from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.judgement import Judged, Labelled, judge, replay_scores_of
-from foretail.pipelines.predictors import untrained
+from foretail.pipelines.predictors import packages, untrained, window_of
+from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
@@ -43,6 +51,8 @@ register()
 
 MODEL = "model"
 OUTCOME_FILE = "outcome.json"
+CAVEATS = ("open_loop", "drops_visible")
+"""What the scenario of an imported trace says beside its settings."""
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 
 
@@ -187,10 +197,20 @@ def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.S
 
 
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
-    labelled = Labelled.of(split, config.features.names, config.features.own_queues)
-    validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
-    rows = read_rows(split.train, labelled.columns, Sampling(config.sampling.others, config.sampling.seed))
-    predictor = untrained(config.predictor).fit(rows.x, rows.lqd_drop, rows.weight)
+    window = window_of(config.predictor, config.window)
+    labelled = Labelled.of(split, config.features.names, config.features.own_queues, window)
+    region = cast(Region, config.operating_point.region)
+    validation = read_rows(split.validation, labelled.columns, region=region, window=window)
+    require_drops(validation.lqd_drop)
+    sampling = Sampling(config.sampling.others, config.sampling.seed)
+    rows = read_rows(split.train, labelled.columns, sampling, window=window)
+    if not config.allow_constant_features:
+        _refuse_constants(rows, labelled, config.features.names)
+    predictor = untrained(config.predictor, config.trainer, window)
+    weight = row_weights(rows.lqd_drop, config.drop_weight, labelled.ports, rows.weight)
+    with StageProgress() as progress:
+        predictor.report = partial(progress.update, "train")
+        predictor.fit(rows.x, rows.lqd_drop, weight)
     model, point = _at_operating_point(predictor, labelled, validation)
     judged = judge(model, labelled)
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
@@ -206,6 +226,17 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     if config.tracking.enabled:
         outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome)
     write_outcome(folder, outcome)
+
+
+def _refuse_constants(rows: Rows, labelled: Labelled, names: Sequence[str]) -> None:
+    places = {item.name: place for place, item in enumerate(labelled.inputs)}
+    for name in names:
+        values = rows.x[:, places[name]]
+        if values.min() == values.max():
+            raise ForetailError(
+                f"feature {name} is {values[0]} in all {len(values)} training rows, which teaches nothing: take it out "
+                f"of features.names, train on more traffic, or set allow_constant_features=true"
+            )
 
 
 def _at_operating_point(
@@ -239,7 +270,7 @@ def track_model(
     """
     tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
     tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
-    for caveat in ("open_loop", "drops_visible"):  # of imported traces
+    for caveat in CAVEATS:
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
         if known != {"none"}:
             tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
@@ -315,6 +346,7 @@ def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
         "seed": manifest.seed,
         "policy": manifest.policy.get("name"),
         "rules": asdict(manifest.rules),
+        "caveats": {name: manifest.scenario[name] for name in CAVEATS if name in manifest.scenario},
         "start_ns": selection.start_ns,
         "end_ns": selection.end_ns,
         "rows": len(labels),
@@ -333,15 +365,18 @@ def describe(labelled: Labelled) -> dict[str, Any]:
 
 
 def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
-    parameters = untrained(config.predictor).parameters()
-    parameters.pop("jobs", None)
+    window = window_of(config.predictor, config.window)
+    predictor = untrained(config.predictor, config.trainer, window)
+    parameters = predictor.parameters()
+    if not predictor.threads_change_the_model:
+        parameters.pop("jobs", None)
     depends_on = {
         "features": asdict(config.features),
         "sampling": asdict(config.sampling),
+        "window": asdict(window),
+        "drop_weight": config.drop_weight,
         "predictor": {"name": config.predictor.name, **parameters},
-        "network": [stage.versions()[name] for name in ("torch", "onnxruntime")]
-        if config.predictor.name == "mlp"
-        else None,
+        "packages": {name: stage.versions()[name] for name in packages(config.predictor.name)},
     }
     return model_key(MODEL, config, split, store, depends_on)
 

@@ -61,7 +61,6 @@ def forests(draw: st.DrawFn, max_trees: int = 4, max_depth: int = 4, max_feature
     forest = RandomForest(
         trees=draw(st.integers(1, max_trees)),
         depth=draw(st.integers(1, max_depth)),
-        class_weight=draw(st.sampled_from([None, "balanced"])),
         bootstrap=draw(st.booleans()),
         seed=draw(st.integers(0, 1000)),
     ).fit(x, y)

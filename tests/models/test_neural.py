@@ -14,9 +14,10 @@ import torch
 
 from foretail.features.errors import ForetailError
 from foretail.models.contract import check_predictor, synthetic_arrivals
+from foretail.models.ensemble import FeatureInput
 from foretail.models.metrics import rank
-from foretail.models.network import Network
-from foretail.models.neural import MultilayerPerceptron
+from foretail.models.network import Network, NetworkPredictor
+from foretail.models.neural import MultilayerPerceptron, SequenceNetwork
 from foretail.models.operating_point import choose_network_threshold
 from tests.forests import PAPER_INPUTS
 
@@ -37,9 +38,15 @@ def network(trained: MultilayerPerceptron) -> Network:
 
 @pytest.mark.parametrize(
     "predictor",
-    [MultilayerPerceptron(steps=20), MultilayerPerceptron(layers=1, width=1, steps=1, batch_rows=3, seed=5)],
+    [
+        MultilayerPerceptron(steps=20),
+        MultilayerPerceptron(layers=1, width=1, steps=1, batch_rows=3, seed=5),
+        SequenceNetwork(arrivals=2, width=4, rounds=2, round_steps=5),
+        SequenceNetwork(arrivals=4, width=3, rounds=1, round_steps=3, batch_rows=9),
+        SequenceNetwork(arrivals=1, width=8, rounds=2, round_steps=2),
+    ],
 )
-def test_it_keeps_the_contract(predictor: MultilayerPerceptron) -> None:
+def test_it_keeps_the_contract(predictor: NetworkPredictor) -> None:
     check_predictor(predictor)
 
 
@@ -50,6 +57,48 @@ def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron
     assert precision is not None
     assert precision > 0.5  # chance: the share of drops
     assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
+
+
+def test_weights_are_odds(trained: MultilayerPerceptron) -> None:
+    heavy = MultilayerPerceptron(width=16, steps=500).fit(X, Y, np.where(Y, 10.0, 1.0))
+    np.testing.assert_allclose(_odds(heavy), 10 * _odds(trained), rtol=1e-3)  # alike drops are drawn alike
+
+
+def _odds(predictor: MultilayerPerceptron) -> Any:
+    probability = predictor.probability(UNSEEN[:50])
+    return probability / (1 - probability)
+
+
+def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
+    random = np.random.default_rng(1)
+    x = random.integers(0, 1000, (4000, 8)).astype(np.int32)
+    y = (x[:, 0] > 800) & (x[:, 5] > 500)  # of the first of four arrivals, and of the third
+    trained = SequenceNetwork(arrivals=4, width=16, rounds=20, round_steps=30, learning_rate=0.01).fit(x, y)
+    precision = rank(y, trained.probability(x)).average_precision
+    assert precision is not None
+    assert precision > 0.95
+    assert trained.losses_[-1] < trained.losses_[0]
+    network = trained.to_network([FeatureInput(f"f{i}", "", 24) for i in range(8)])
+    np.testing.assert_allclose(network.probability(x), trained.probability(x), rtol=1e-4, atol=1e-6)
+    with pytest.raises(ForetailError, match="8 columns is no window of 16 arrivals"):
+        SequenceNetwork(arrivals=16).fit(x, y)
+    with pytest.raises(ForetailError, match="a power of two"):
+        SequenceNetwork(arrivals=3).fit(x[:, :6], y)
+
+
+def test_training_ends_when_its_loss_no_longer_falls() -> None:
+    x = np.zeros((100, 2), np.int32)
+    y = np.arange(100) % 2 == 0  # nothing to learn
+    trained = SequenceNetwork(arrivals=1, width=2, rounds=1000, round_steps=1, learning_rate=1e-6).fit(x, y)
+    assert len(trained.losses_) < 1000
+
+
+def test_a_gpu_is_not_made_up() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
+        with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
+            predictor.fit(X, Y)
 
 
 def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import copy
 import doctest
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import xgboost
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.models import forest
+from foretail.models.boosted import BoostedTrees
 from foretail.models.contract import check_predictor, synthetic_arrivals
 from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
+from foretail.models.forest import ExtraTrees, RandomForest
+from foretail.models.logistic import LogisticRegression
+from foretail.models.metrics import rank
 from foretail.models.predictor import DropPredictor, Parameter
+from foretail.models.rounding import framework_sum
 from tests.forests import PAPER_INPUTS
 
 X, Y = synthetic_arrivals(rows=3000, seed=3)
@@ -29,11 +34,18 @@ X, Y = synthetic_arrivals(rows=3000, seed=3)
     [
         RandomForest,
         RandomForest(trees=1, depth=1),
-        RandomForest(trees=8, depth=6, class_weight="balanced_subsample", bootstrap=True, seed=5),
+        RandomForest(trees=8, depth=6, bootstrap=True, seed=5),
         RandomForest(min_leaf_rows=20, features_per_split=4, bootstrap=False, jobs=2),
+        ExtraTrees,
+        ExtraTrees(trees=6, depth=8, features_per_split=1, bootstrap=True, jobs=2),
+        BoostedTrees,
+        BoostedTrees(trees=30, depth=3, learning_rate=1, min_child_weight=0, l2=0.5, seed=3),
+        BoostedTrees("forest", trees=8, depth=6, learning_rate=1, subsample=0.6, feature_share=0.5),
+        LogisticRegression,
+        LogisticRegression(l2=100),
     ],
 )
-def test_the_random_forest_keeps_the_contract(predictor: DropPredictor | type[DropPredictor]) -> None:
+def test_predictors_keep_the_contract(predictor: DropPredictor | type[DropPredictor]) -> None:
     check_predictor(predictor)
 
 
@@ -113,7 +125,6 @@ def test_the_contract_catches_predictors_that_break_it(broken: type[DropPredicto
         ({"min_leaf_rows": 0}, r"predictor\.min_leaf_rows"),
         ({"features_per_split": 0}, "or null"),
         ({"features_per_split": 5}, "at most the 4 features"),
-        ({"class_weight": "heavy"}, "one of balanced, balanced_subsample or null"),
         ({"bootstrap": 1}, "true or false"),
         ({"seed": -1}, r"predictor\.seed"),
         ({"jobs": 0}, r"predictor\.jobs"),
@@ -158,10 +169,11 @@ def test_a_weight_of_n_is_the_row_n_times(seed: int, depth: int) -> None:
     y = x[:, 0] + random.integers(0, 30, 200) > 40
     y[:2] = True, False
     weight = random.integers(1, 5, 200)
-    forest = RandomForest(trees=2, depth=depth, bootstrap=False, seed=1)
-    weighted = copy.deepcopy(forest).fit(x, y, weight).probability(x)
-    repeated = forest.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight)).probability(x)
-    np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
+    for kind in (RandomForest, ExtraTrees):
+        forest = kind(trees=2, depth=depth, bootstrap=False, seed=1)
+        weighted = copy.deepcopy(forest).fit(x, y, weight).probability(x)
+        repeated = forest.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight)).probability(x)
+        np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +192,44 @@ def test_malformed_weights_are_refused(weight: npt.NDArray[Any], says: str) -> N
         RandomForest().fit(X, Y, weight)
 
 
+@pytest.mark.parametrize("mode", ["boosted", "forest"])
+def test_the_sums_of_boosted_trees_are_those_of_xgboost_to_the_last_bit(mode: Literal["boosted", "forest"]) -> None:
+    trained = BoostedTrees(mode, trees=12, depth=6, subsample=0.8).fit(X, Y, np.where(Y, 3.0, 1.0))
+    x = np.concatenate([X, synthetic_arrivals(rows=2000, seed=5)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
+    margin = trained.booster_.predict(xgboost.DMatrix(x), output_margin=True)
+    ensemble = trained.to_ensemble(PAPER_INPUTS)
+    assert len(ensemble.trees) == 12
+    assert np.array_equal(framework_sum(ensemble, x), margin.astype(np.float64))
+    assert ensemble.origin["parameter.subsample"] == "0.8"
+    assert "parameter.jobs" not in ensemble.origin
+
+
+def test_boosted_trees_need_a_gpu_for_cuda() -> None:
+    if xgboost.build_info()["USE_CUDA"]:
+        pytest.skip("this XGBoost is built for GPUs")
+    with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for XGBoost"):
+        BoostedTrees(device="cuda").fit(X, Y)
+
+
+def test_fit_reports_how_far_it_is() -> None:
+    shares = []
+    predictor = BoostedTrees(trees=5)
+    predictor.report = lambda share, words: shares.append((share, words))
+    predictor.fit(X, Y)
+    assert shares == [(tree / 5, f"tree {tree} of 5") for tree in range(1, 6)]
+
+
+def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
+    trained = LogisticRegression(l2=10).fit(X, Y)
+    network = trained.to_network(PAPER_INPUTS)
+    np.testing.assert_allclose(network.probability(X), trained.probability(X), rtol=1e-3, atol=1e-6)
+    precision = rank(Y, trained.probability(X)).average_precision
+    assert precision is not None
+    assert precision > 0.3
+    with pytest.raises(ForetailError, match="does not converge in 2 iterations"):
+        LogisticRegression(iterations=2).fit(X, Y)
+
+
 def test_threads_do_not_change_the_model() -> None:
     one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
     assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
@@ -191,7 +241,7 @@ def test_the_origin_tells_where_the_model_comes_from() -> None:
     assert origin["rows"] == len(X)
     assert origin["drops"] == int(Y.sum())
     assert origin["parameter.trees"] == 2
-    assert origin["parameter.class_weight"] is None
+    assert origin["parameter.features_per_split"] is None
     assert str(origin["framework"]).startswith("scikit-learn ")
 
 

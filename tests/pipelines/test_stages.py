@@ -100,7 +100,7 @@ def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, t
 
 
 def test_threads_do_not_make_another_model(folder: Path, trained: TrainResult) -> None:
-    assert train(train_config(folder, "predictor.jobs=2"), folder / "run").reused
+    assert train(train_config(folder, "trainer.jobs=2"), folder / "run").reused
 
 
 def test_a_split_by_time_has_no_replay(folder: Path) -> None:
