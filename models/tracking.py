@@ -172,6 +172,10 @@ class TrackedRun:
         """Set tags of the run."""
         _mlflow().set_tags(dict(tags))
 
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Log finite numbers by name."""
+        _mlflow().log_metrics(dict(metrics))
+
     def log_document(self, document: Mapping[str, Any], name: str) -> None:
         """Log a JSON-like document as an artifact."""
         _mlflow().log_text(json.dumps(document, indent=1, allow_nan=False) + "\n", name)

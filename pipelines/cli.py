@@ -15,7 +15,7 @@ from types import FrameType
 
 from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
-from foretail.pipelines.errors import BAD_INPUT, sentence
+from foretail.pipelines.errors import BAD_INPUT, GateRefused, sentence
 from foretail.pipelines.stage import StageFailed, setting_names
 
 STAGE_EXAMPLES = {
@@ -36,6 +36,10 @@ STAGE_EXAMPLES = {
         "turn a predictor into C, P4 or ONNX, proven equivalent",
         "foretail export model=models:/foretail-drop@candidate target=p4",
     ),
+    "promote": (
+        "make a model the champion, if it passes the gate on runs held out from it",
+        "foretail promote model=models:/foretail-drop@candidate to=champion",
+    ),
     "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
     "schedule": (
         "make a periodic schedule of circuits for a demand matrix, with its throughput",
@@ -45,9 +49,22 @@ STAGE_EXAMPLES = {
         "train predictors of the demand and tell what the schedules of their predictions are worth",
         "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
     ),
+    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
+    "schedule": (
+        "make a periodic schedule of circuits for a demand matrix, with its throughput",
+        "foretail schedule demand=demand.csv degree=4 k=3",
+    ),
+    "demand": (
+        "train predictors of the demand and tell what the schedules of their predictions are worth",
+        "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
+    ),
+    "study": (
+        "compare drop predictors on runs and conditions that they never saw, and in ns-3",
+        "foretail study experiment=predictor_study size=small",
+    ),
 }
 
-EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 130, 143
 
 
 class Terminated(KeyboardInterrupt):
@@ -69,7 +86,10 @@ def usage() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a stage; returns the exit code (0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail)."""
+    """Run a stage; returns the exit code.
+
+    0 done, 2 bad input, 3 a gate says no, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
@@ -97,7 +117,8 @@ def _failed(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, BAD_INPUT):
-        return _refuse(sentence(error, setting_names()))
+        _refuse(sentence(error, setting_names()))
+        return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT
     text = " ".join(str(error).split())
     print(f"foretail: defect: {type(error).__name__}: {text}; --debug shows where.", file=sys.stderr)
     return EXIT_DEFECT

@@ -13,6 +13,11 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from foretail.features.errors import ForetailError
 
+
+class GateRefused(ForetailError):
+    """A gate did not let a model through: everything worked, and the answer is no."""
+
+
 BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException, OSError)
 """What a user can cause; anything else is a defect of Foretail."""
 

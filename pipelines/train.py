@@ -346,6 +346,8 @@ def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
         "seed": manifest.seed,
         "policy": manifest.policy.get("name"),
         "rules": asdict(manifest.rules),
+        "load": manifest.scenario.get("background", {}).get("load"),
+        "switches": sorted({(switch.ports, switch.buffer_bytes) for switch in manifest.switches}),
         "caveats": {name: manifest.scenario[name] for name in CAVEATS if name in manifest.scenario},
         "start_ns": selection.start_ns,
         "end_ns": selection.end_ns,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema import (
+    GATED_ALIASES,
     CollectConfig,
     DemandConfig,
     DemoConfig,
@@ -24,10 +25,12 @@ from foretail.configs.schema import (
     FlowSizes,
     Policy,
     Predictor,
+    PromoteConfig,
     Scenario,
     ScheduleConfig,
     Split,
     Stage,
+    Tracking,
     TrainConfig,
 )
 from foretail.features.catalog import training_columns
@@ -49,7 +52,7 @@ def typed(node: DictConfig, schema: type[StageConfig]) -> StageConfig:
 def validate(config: Stage) -> None:
     """Check ranges and cross-field conditions of a stage's config."""
     _check_ranges(config, "")
-    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, EvaluateConfig, DemoConfig)):
+    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, EvaluateConfig, PromoteConfig, DemoConfig)):
         validate_scenario(config.scenario)
         _check_policies("policy", config.policy)
     if isinstance(config, EvaluateConfig):
@@ -59,7 +62,7 @@ def validate(config: Stage) -> None:
         _check_families(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
-    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig)):
+    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, PromoteConfig)):
         _check_labelling_policy("policy", config.policy)
     if isinstance(config, DemoConfig):
         _check_policies("collect_policy", config.collect_policy)
@@ -71,8 +74,15 @@ def validate(config: Stage) -> None:
         shared = sorted(set(config.seeds) & {seed for _, seeds in roles(config.split) for seed in seeds})
         if shared:
             raise ForetailError(f"seeds and split share seed {shared[0]}: evaluate on seeds that did not train")
-    if isinstance(config, (CollectConfig, EvaluateConfig, DemoConfig)):
+    if isinstance(config, (CollectConfig, EvaluateConfig, PromoteConfig, DemoConfig)):
         _check_distinct("seeds", config.seeds)
+    if isinstance(config, PromoteConfig):
+        _check_promotion(config)
+    elif isinstance(tracking := getattr(config, "tracking", None), Tracking) and tracking.alias in GATED_ALIASES:
+        raise ForetailError(
+            f"tracking.alias = {tracking.alias} moves by its gate only: choose another alias, then foretail promote "
+            f"model=models:/NAME@ALIAS to={tracking.alias}"
+        )
     if isinstance(config, (TrainConfig, DemoConfig)):
         training_columns(config.features.names, config.features.own_queues)
         _check_predictor(config.predictor)
@@ -412,6 +422,17 @@ def _check_demand(config: DemandConfig) -> None:
             )
         if name in config.collectives[:position]:
             raise ForetailError(f"collectives names {name} twice: name every one once")
+
+
+def _check_promotion(config: PromoteConfig) -> None:
+    if not config.tracking.enabled or config.tracking.registered_model is None:
+        raise ForetailError(
+            "a promotion moves an alias in MLflow's registry: leave tracking on, and give tracking.registered_model"
+        )
+    if not config.datasets and len(config.seeds) < 2:
+        raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
+    if config.shift is not None and not Path(config.shift).is_file():
+        raise ForetailError(f"shift: there is no file {config.shift}")
 
 
 def _check_distinct(where: str, seeds: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import Dataset, write_dataset
 from foretail.features.manifest import Rules, Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
+from foretail.sim_bridge.imports.labelling import write_open_loop
 
 RUN = Run(
     scenario={"background": {"load": 0.8}},
@@ -64,4 +65,32 @@ def write_trace(path: Path, arrivals: Arrivals, batch: int = 1000, **changes: An
     with write_dataset(path, replace(RUN, **changes)) as writer:
         for first in range(0, len(arrivals.records), batch):
             writer.write(*arrivals.part(slice(first, first + batch)))
+    return Dataset.open(path)
+
+
+def write_bursts(path: Path, seed: int, bursts: int = 30, **changes: Any) -> Dataset:
+    """Write a run that pays for foresight: one port is overloaded all the time, and the others get bursts.
+
+    Under LQD the bursts push out what the overloaded queue holds; always accepting leaves them no room. A slot is the
+    time of a packet of 1000 bytes, a burst comes every 60 slots.
+    """
+    random, slot_ns = np.random.default_rng(seed), 8000
+    times, ports = [], []
+    for burst in range(bursts):
+        start = 60 * slot_ns * burst
+        flood, length = int(random.integers(100, 130)), int(random.integers(14, 20))
+        times += [
+            start + np.sort(random.integers(0, 50 * slot_ns, flood)),
+            start + 50 * slot_ns + np.arange(3 * length),
+        ]
+        ports += [np.zeros(flood, np.int64), np.arange(3 * length) % 3 + 1]
+    records = np.zeros(sum(map(len, times)), ARRIVAL_DTYPE)
+    records["time_ns"], records["port"] = np.concatenate(times), np.concatenate(ports)
+    records["size_bytes"], records["flow_class"] = 1000, FlowClass.BACKGROUND
+    about = {
+        "seed": seed,
+        "scenario": {"name": "bursts", "topology": {"wire_overhead_bytes": 0}},
+        "switches": (SwitchGeometry(4, 60_000, (10**9,) * 4),),
+    }
+    write_open_loop(path, replace(RUN, **(about | changes)), [records])
     return Dataset.open(path)
