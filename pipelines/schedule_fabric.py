@@ -13,23 +13,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from foretail.configs.schema import FabricDesign, FabricSweep, ScheduleConfig
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.pipelines.flow_statistics import (
-    LONG_FROM_BYTES,
-    SHORT_BELOW_BYTES,
-    PairedDifference,
-    mean_interval,
-)
+from foretail.pipelines.flow_statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
 from foretail.pipelines.points import Point, SoFar, measure_points, write_files
 from foretail.pipelines.result import Cell, Table, plain
 from foretail.pipelines.schedule_figures import draw_completion_times, draw_utilisation
 from foretail.pipelines.store import Key, Store, code_digest
 from foretail.sim_bridge.fabric.cell_fabric import CellCounts, CellFabric, Routing
+from foretail.sim_bridge.fabric.cell_trial import CompletionTimes, Window, cell_trial
 from foretail.sim_bridge.fabric.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.fabric.matrices import permutation
 from foretail.sim_bridge.fabric.round_robin import round_robin
@@ -39,9 +34,6 @@ from foretail.sim_bridge.fabric.vermilion import vermilion
 POINT = "schedule_fabric"
 FLOW_SEED = 2**32
 """Added to a seed for the flows, which must not be the random numbers that made the permutation."""
-STEP_SLOTS = 5_000
-"""Slots between two looks at whether the sweep has to stop."""
-
 COMPLETION = ("short_p50_us", "short_p99_us", "long_mean_us", "long_p99_us")
 UTILISATION = ("delivered", "utilisation", "raw_utilisation")
 CLASSES = ("short", "long")
@@ -66,7 +58,8 @@ class FabricResult:
     sweep : its settings
     samples : one row per design, load and seed
     curves : one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds, and
-        the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval
+        the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval; with
+        unfinished flows a completion time is a lower bound
     reused, points : how many of the points were in the store
     files : curves, samples and figure
     """
@@ -164,13 +157,15 @@ def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path)
     if not sweep.designs:
         raise ForetailError(f"fabric.{config.size}.designs is empty: give at least one design")
     for design in sweep.designs.values():  # what does not fit is said before anything has run
-        scheduled(design, permutation(sweep.racks, config.degree), 1)
+        scheduled(design, permutation(sweep.racks, config.degree), config.degree, 1)
     cases = [
         Case(design, load, seed) for load in sorted(sweep.loads) for seed in sweep.seeds for design in sweep.designs
     ]
     settings = {
         name: value for name, value in asdict(sweep).items() if name not in ("experiment", "loads", "seeds", "designs")
-    } | {"degree": config.degree, "code": code_digest("features", "sim_bridge", "pipelines")}
+    }
+    settings |= {"degree": config.degree, "classes": [SHORT_BELOW_BYTES, LONG_FROM_BYTES]}
+    settings |= {"code": code_digest("features", "sim_bridge")}
     points = [
         Point(
             f"{case.design} at {100 * case.load:g} %, seed {case.seed}",
@@ -183,7 +178,7 @@ def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path)
     ]
     measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
     samples = pd.DataFrame(
-        [{**asdict(case), **measurement.found} for case, measurement in zip(cases, measured, strict=True)]
+        [_row(case, measurement.found, sweep, config.degree) for case, measurement in zip(cases, measured, strict=True)]
     )
     curves = _curves(samples, next(iter(sweep.designs)))
     figure = (draw_completion_times if sweep.experiment == "vermilion_fig8_5" else draw_utilisation)(curves)
@@ -199,86 +194,78 @@ def slot_time(sweep: FabricSweep) -> SlotTime:
     return SlotTime(sweep.uplink_bps, sweep.day_ns, sweep.night_ns)
 
 
-def scheduled(design: FabricDesign, demand: DemandMatrix, seed: int) -> Schedule:
+def scheduled(design: FabricDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
     """The circuits of a design, `seed` draws those that demand leaves over."""
     if design.schedule == "vermilion":
-        made = vermilion(demand, int(demand.largest_sum), design.k, seed=seed)
+        made = vermilion(demand, degree, design.k, seed=seed)
     else:
-        made = round_robin(demand.nodes, int(demand.largest_sum))
+        made = round_robin(demand.nodes, degree)
     return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
 
 
 def _measured(case: Case, sweep: FabricSweep, degree: int, so_far: SoFar) -> dict[str, Any]:
-    """Every metric of a point; None where no flow of the class started."""
-    design, time = sweep.designs[case.design], slot_time(sweep)
+    """The trial of a point."""
+    design, end = sweep.designs[case.design], sweep.warm_up_slots + sweep.slots
+    window = Window(sweep.warm_up_slots, end, end + sweep.drain_slots)
     demand = permutation(sweep.racks, degree, case.seed)
-    begin = sweep.warm_up_slots
-    end = begin + sweep.slots
-    last = end + sweep.drain_slots
     flows, size_bytes = poisson_flows(
-        demand, case.load, last, time, sweep.sizes.size_bytes, sweep.sizes.cumulative, FLOW_SEED + case.seed
+        demand,
+        case.load,
+        window.last,
+        slot_time(sweep),
+        sweep.sizes.size_bytes,
+        sweep.sizes.cumulative,
+        FLOW_SEED + case.seed,
     )
-    fabric = CellFabric(
-        scheduled(design, demand, case.seed), flows, cast(Routing, design.routing), design.hold_slots, case.seed
-    )
+    made = scheduled(design, demand, degree, case.seed)
+    fabric = CellFabric(made, flows, cast(Routing, design.routing), design.hold_slots, case.seed)
+    classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
+    trial = cell_trial(fabric, flows, classes, window, lambda slot: so_far(f"slot {slot:,} of {window.last:,}"))
+    return asdict(trial)
 
-    warm = _advanced(fabric, 0, begin, so_far)
-    carried = _advanced(fabric, begin, end, so_far).since(warm)
-    total = _advanced(fabric, end, last, so_far)
-    done = fabric.completion()
-    measured = (flows.start >= begin) & (flows.start < end)
-    taken_us = (np.where(done >= 0, done + 1, last) - flows.start) * (time.slot_ns / 1e3)
 
-    def of_class(name: str, chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
-        times = taken_us[measured & chosen]
-        p50, p99 = np.percentile(times, (50, 99)) if len(times) else (None, None)
-        return {
-            f"{name}_flows": len(times),
-            f"{name}_unfinished": int(np.count_nonzero(done[measured & chosen] < 0)),
-            f"{name}_mean_us": times.mean() if len(times) else None,
-            f"{name}_p50_us": p50,
-            f"{name}_p99_us": p99,
-        }
-
-    found = {
+def _row(case: Case, found: Mapping[str, Any], sweep: FabricSweep, degree: int) -> dict[str, Any]:
+    """The point and every metric; NaN where no flow of a class started."""
+    time, carried = slot_time(sweep), CellCounts(**found["carried"])
+    row: dict[str, Any] = {
+        **asdict(case),
         "delivered": carried.delivered / (carried.slots * sweep.racks * degree) * time.duty_cycle,
         "utilisation": carried.utilisation,
         "raw_utilisation": carried.raw_utilisation,
-        "backlog_cells": total.admitted - total.delivered,
-        **of_class("short", size_bytes < SHORT_BELOW_BYTES),
-        **of_class("long", size_bytes >= LONG_FROM_BYTES),
+        "backlog_cells": found["backlog"],
     }
-    measurement: dict[str, Any] = plain(found)
-    return measurement
-
-
-def _advanced(fabric: CellFabric, begin: int, end: int, so_far: SoFar) -> CellCounts:
-    for slot in range(begin, end, STEP_SLOTS):
-        so_far(f"slot {slot:,}")
-        fabric.advance(slot)
-    return fabric.advance(end)
+    for name in CLASSES:
+        times = CompletionTimes(**found["classes"][name])
+        row |= {f"{name}_flows": times.flows, f"{name}_unfinished": times.unfinished}
+        for statistic in ("mean", "p50", "p99"):
+            slots = getattr(times, statistic)
+            row[f"{name}_{statistic}_us"] = np.nan if slots is None else slots * time.slot_ns / 1e3
+    return row
 
 
 def _curves(samples: pd.DataFrame, first: str) -> pd.DataFrame:
     """Every metric by design and load over the seeds, and the first design's over it, seed by seed."""
     rows = []
     for metric in (*COMPLETION, *UTILISATION):
+        counted = f"{metric.split('_')[0]}_unfinished" if metric in COMPLETION else None
         for load, of_load in samples.groupby("load"):
             by_seed = of_load.pivot(index="seed", columns="design", values=metric)
             for design in dict.fromkeys(of_load["design"]):
                 values = by_seed[design]
-                mean, ratio = _interval(values), _interval(np.log(by_seed[first] / values))
+                with np.errstate(divide="ignore"):  # a ratio with 0 has no mean and is no pair
+                    mean, ratio = _interval(values), _interval(np.log(by_seed[first] / values))
                 rows.append(
                     {"design": design, "load": load, "metric": metric}
                     | {"mean": mean.mean, "low": mean.low, "high": mean.high, "seeds": mean.pairs}
-                    | {"least": values.min(), "largest": values.max(), "over": first}
-                    | {name: np.exp(np.nan if log is None else log) for name, log in _named(ratio)}
+                    | {"least": values.min(), "largest": values.max(), "over": first, "pairs": ratio.pairs}
+                    | {"unfinished": int(of_load[of_load["design"] == design][counted].sum()) if counted else 0}
+                    | {"ratio": _exp(ratio.mean), "ratio_low": _exp(ratio.low), "ratio_high": _exp(ratio.high)}
                 )
     return pd.DataFrame(rows)
 
 
-def _named(ratio: PairedDifference) -> tuple[tuple[str, float | None], ...]:
-    return ("ratio", ratio.mean), ("ratio_low", ratio.low), ("ratio_high", ratio.high)
+def _exp(log: float | None) -> float:
+    return np.nan if log is None else float(np.exp(log))
 
 
 def _interval(values: pd.Series[float]) -> PairedDifference:
