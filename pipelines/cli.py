@@ -49,15 +49,6 @@ STAGE_EXAMPLES = {
         "train predictors of the demand and tell what the schedules of their predictions are worth",
         "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
     ),
-    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
-    "schedule": (
-        "make a periodic schedule of circuits for a demand matrix, with its throughput",
-        "foretail schedule demand=demand.csv degree=4 k=3",
-    ),
-    "demand": (
-        "train predictors of the demand and tell what the schedules of their predictions are worth",
-        "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
-    ),
     "study": (
         "compare drop predictors on runs and conditions that they never saw, and in ns-3",
         "foretail study experiment=predictor_study size=small",
