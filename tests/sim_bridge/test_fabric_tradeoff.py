@@ -1,4 +1,4 @@
-"""Noise on predictions, and the best distribution of trust."""
+"""Noise on predictions, predictions as wrong as can be, the best distribution of trust, and what is expected of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.matrices import chessboard, ring
+from foretail.sim_bridge.fabric.adversary import elsewhere, worst_prediction
+from foretail.sim_bridge.fabric.evaluation import EVALUATION_MATRICES, evaluation_matrix, iteration
+from foretail.sim_bridge.fabric.matrices import all_to_all, chessboard, random_hose, ring
 from foretail.sim_bridge.fabric.throughput import multi_hop
 from foretail.sim_bridge.fabric.tradeoff import Noise, best_distribution, noisy
 from foretail.sim_bridge.fabric.vermilion import (
@@ -21,6 +23,7 @@ from foretail.sim_bridge.fabric.vermilion import (
     robustness,
     vermilion,
 )
+from tests.sim_bridge.test_fabric import demands
 
 KINDS: tuple[Noise, ...] = ("additive", "multiplicative")
 
@@ -81,3 +84,74 @@ def test_what_makes_no_sense_is_refused() -> None:
         noisy(ring(8, 4), -1, "additive", 1)
     with pytest.raises(ForetailError, match="the demand matrix is zero"):
         noisy(DemandMatrix(np.zeros((3, 3))), 1, "additive", 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(demands(2, 6), st.data())
+def test_the_expected_throughput_of_a_drawn_k_is_what_is_proven(demand: DemandMatrix, data: st.DataObject) -> None:
+    """Theorems 26 and 27, with exact expectations over k."""
+    nodes = demand.nodes
+    degree = data.draw(st.sampled_from([d for d in range(1, nodes + 1) if nodes % d == 0]))
+    weight = data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda drawn: sum(drawn) > 0.1))
+    mass = [share / sum(weight) for share in weight]
+    wrong, seed = data.draw(demands(nodes, nodes)), data.draw(st.integers(0, 99))
+    saturated = demand.scaled_to(degree)
+    for predicted, proven in ((saturated, randomised_consistency(mass)), (wrong, randomised_robustness(mass))):
+        theta = [
+            multi_hop(saturated, vermilion(predicted, degree, k, seed=seed).capacity).theta
+            for k in range(1, len(mass) + 1)
+        ]
+        assert np.dot(mass, theta) >= proven - 1e-6
+
+
+def test_demand_elsewhere_meets_none_of_the_true_one() -> None:
+    assert not (elsewhere(ring(8, 4)).demand * ring(8, 4).demand).any()
+    assert np.array_equal(elsewhere(chessboard(6, 2)).demand.sum(axis=0), np.ones(6))
+
+
+@given(st.integers(4, 9), st.integers(0, 99))
+def test_the_worst_prediction_is_the_least_permutation_that_was_tried(nodes: int, seed: int) -> None:
+    demand, tried = random_hose(nodes, 1, seed), []
+
+    def throughput(predicted: DemandMatrix) -> float:
+        matrix = predicted.demand
+        assert np.array_equal(matrix.sum(axis=0), np.ones(nodes))
+        assert np.array_equal(matrix.sum(axis=1), np.ones(nodes))
+        tried.append(float((matrix * demand.demand).sum() + matrix[0, 1]))
+        return tried[-1]
+
+    found = worst_prediction(demand, throughput, 20, seed)
+    assert len(tried) == 21
+    assert found.theta == min(tried)
+    assert throughput(found.prediction) == found.theta
+
+
+def test_the_robustness_is_tight() -> None:
+    """Theorem 25 promises 1 / (2 gamma); on a ring the search finds a prediction that leaves no more."""
+    demand = ring(8, 4)
+    found = worst_prediction(demand, lambda p: multi_hop(demand, vermilion(p, 4, 3).capacity).theta, 40)
+    assert found.theta == pytest.approx(robustness(3), abs=1e-6)
+
+
+def test_too_few_nodes_leave_no_wrong_prediction() -> None:
+    with pytest.raises(ForetailError, match="3 nodes leave no choice of a wrong prediction"):
+        worst_prediction(ring(3, 1), lambda predicted: 0.0, 1)
+
+
+@pytest.mark.parametrize("name", [*EVALUATION_MATRICES, "skew-0", "skew-0.3", "skew-1"])
+def test_a_matrix_of_the_evaluation_fills_the_uplinks(name: str) -> None:
+    demand = evaluation_matrix(name, 8, 4, 3)
+    demand.require_hose(4)
+    assert demand.largest_sum == pytest.approx(4)
+
+
+def test_an_iteration_holds_all_phases_by_their_steps() -> None:
+    found = iteration("data_parallel", 8, 4).demand
+    expected = 2 * all_to_all(8, 4).demand / 10 + 3 * ring(8, 4).demand
+    assert np.allclose(found, expected / expected.sum(axis=1, keepdims=True) * 4)
+
+
+@pytest.mark.parametrize("name", ["torus", "skew-", "skew-nan", "skew-1.1", "skew--0.1"])
+def test_an_unknown_matrix_is_refused(name: str) -> None:
+    with pytest.raises(ForetailError, match=r"there is no matrix .*: choose from data_parallel"):
+        evaluation_matrix(name, 8, 4)
