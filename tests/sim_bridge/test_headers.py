@@ -14,8 +14,8 @@ from foretail.features.catalog import FEATURES
 
 assert foretail.sim_bridge.__file__
 ROOM = Path(foretail.sim_bridge.__file__).parent
-HEADERS = sorted((ROOM / "buffer").glob("*.h*"))
-assert HEADERS, f"no headers in {ROOM / 'buffer'}"
+HEADERS = sorted(header for room in ("buffer", "fabric") for header in (ROOM / room).glob("*.h*"))
+assert {header.parent.name for header in HEADERS} == {"buffer", "fabric"}
 PROGRAM = Path(__file__).with_name("buffer_check.cpp")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
