@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["Confusion", "Ranking", "Score", "rank", "scores"]
+__all__ = ["Confusion", "Ranking", "Score", "brier_score", "expected_calibration_error", "rank", "scores"]
 
 Score = int | float | None
 Region = Literal["whole", "asked"]
@@ -162,6 +162,7 @@ def scores(
     ports: int,
     score: npt.ArrayLike | None = None,
     asked: npt.ArrayLike | None = None,
+    best_assignment: npt.ArrayLike | None = None,
 ) -> dict[str, dict[str, Score]]:
     """Return every score of a prediction, for the whole trace and for the asked region.
 
@@ -175,6 +176,9 @@ def scores(
         What the predictions were cut from; adds `average_precision`.
     asked : bool array [rows], optional
         Whether Credence asks at this arrival; adds the region ``asked``.
+    best_assignment : bool array [rows], optional
+        LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
+        whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
 
     Returns
     -------
@@ -190,12 +194,46 @@ def scores(
     values = None if score is None else np.asarray(score)
     if values is not None:
         _same_length(truth, values)
+    assigned = None if best_assignment is None else _bools("best_assignment", best_assignment)
+    if assigned is not None:
+        _same_length(truth, assigned)
     result: dict[str, dict[str, Score]] = {}
     for region, rows in regions.items():
         result[region] = Confusion.count(truth[rows], predicted[rows]).scores(ports)
         if values is not None:
             result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
+        if assigned is not None:
+            best = Confusion.count(assigned[rows], predicted[rows])
+            named = {"precision": best.precision, "recall": best.recall, "f1": best.f1}
+            result[region] |= {f"{name}_best_assignment": value for name, value in named.items()}
     return result
+
+
+def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | None:
+    """Return the mean square of probability less label (Brier, 1950); None without rows.
+
+    Parameters
+    ----------
+    lqd_drop : bool array [rows]
+    probability : float array [rows]
+        In [0, 1].
+    """
+    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
+    _same_length(truth, values)
+    return float(np.mean((values - truth) ** 2)) if len(truth) else None
+
+
+def expected_calibration_error(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike, bins: int = 10) -> float | None:
+    """Return how far the mean probability lies from the share of drops, in the mean over rows; None without rows.
+
+    Rows are taken together in `bins` of equal width (Naeini et al., AAAI 2015). Parameters as :func:`brier_score`'s.
+    """
+    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
+    _same_length(truth, values)
+    if not len(truth):
+        return None
+    place = np.minimum((values * bins).astype(np.int64), bins - 1)
+    return float(np.abs(np.bincount(place, values - truth)).sum() / len(truth))
 
 
 def _ratio(numerator: int, denominator: int) -> float | None:
