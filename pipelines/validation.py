@@ -137,11 +137,6 @@ def roles(split: Split) -> tuple[tuple[str, list[int]], ...]:
     return (("seeds", split.seeds),)
 
 
-def demand_steps(config: DemandConfig) -> int:
-    """The matrices of a run that is no log."""
-    return 24 if config.steps is None else config.steps
-
-
 def validate_scenario(scenario: Scenario) -> None:
     """Cross-field checks of a scenario; a path of every setting begins with ``scenario.``."""
     topology, background, incast = scenario.topology, scenario.background, scenario.incast
@@ -396,9 +391,8 @@ def _check_demand(config: DemandConfig) -> None:
     for position, trust in enumerate(config.trusts):
         if trust in config.trusts[:position]:
             raise ForetailError(f"trusts holds {trust} twice: name every k once")
-    steps, all_of_a_log = demand_steps(config), bool(config.logs) and config.steps is None
-    if config.warm_up >= steps and not all_of_a_log:
-        raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {steps} to score: lower it")
+    if config.steps is not None and config.warm_up >= config.steps:
+        raise ForetailError(f"warm_up = {config.warm_up} leaves none of steps = {config.steps} to score: lower it")
     if config.datasets and config.logs:
         raise ForetailError("datasets and logs are both given: score one after the other")
     if config.logs:
