@@ -28,16 +28,14 @@ import pyarrow.parquet as pq
 
 from foretail.features.demand_files import open_npy, read_by_kind, refuse_extremes
 from foretail.features.demand_matrix import MAX_NODES
-from foretail.features.demand_sequences import DemandSequence, uplinks
+from foretail.features.demand_sequences import DemandSequence, no_demand, refuse_large, uplinks
 from foretail.features.errors import ForetailError
 
-__all__ = ["MAX_ENTRIES", "MAX_ROWS", "Steps", "read_demand_logs"]
+__all__ = ["MAX_ROWS", "Steps", "read_demand_logs"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-MAX_ENTRIES = 1 << 27
-"""Of all matrices of a run: 1 GiB."""
 MAX_ROWS = 1 << 24
 """Of a file with one row per entry."""
 
@@ -106,7 +104,7 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
 
 def _sequence(name: str, demand: FloatArray, nodes: int, steps: Steps) -> DemandSequence:
     missing = nodes - demand.shape[1]
-    _refuse_large(name, len(demand), nodes)
+    refuse_large(name, len(demand), nodes)
     sequence = DemandSequence(np.pad(demand, ((0, 0), (0, missing), (0, missing))), steps.interval_ns or 1, name)
     refuse_extremes(name, sequence.demand)
     return sequence
@@ -116,7 +114,7 @@ def _from_npy(path: Path, steps: Steps) -> dict[str, FloatArray]:
     stored = open_npy(path)
     if stored.ndim != 3 or stored.shape[1] != stored.shape[2]:
         raise ForetailError(f"{path} has shape {stored.shape}: give one n x n matrix for each step")
-    _refuse_large(str(path), min(len(stored), steps.most or len(stored)), stored.shape[1])
+    refuse_large(str(path), min(len(stored), steps.most or len(stored)), stored.shape[1])
     demand = np.array(stored[: steps.most], np.float64)
     return {str(path): demand if steps.uplink_bps is None else _from_bytes(path, demand, steps)}
 
@@ -143,7 +141,7 @@ def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
                     f"line {len(rows)} of {path} (counted from 0) has {len(words)} numbers and the first "
                     f"{len(rows[0])}: give the answers of one network"
                 )
-            _refuse_large(str(path), len(rows) + 1, nodes)
+            refuse_large(str(path), len(rows) + 1, nodes)
             rows.append(np.array(words, np.int64))
     if not rows:
         raise ForetailError(f"{path} has no steps: give a log with demand")
@@ -185,8 +183,7 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         if steps.most is not None:
             rows, step = rows[step < steps.most], step[step < steps.most]
         count = int(step.max(initial=0)) + 1
-        _refuse_large(name, count, nodes)
-        demand = np.zeros((count, nodes, nodes))
+        demand = no_demand(name, count, nodes)
         np.add.at(demand, (step, source[rows], destination[rows]), value[rows])
         found[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
     return found
@@ -259,11 +256,3 @@ def _refuse_long(path: Path, rows: int) -> None:
     """Before a table of that length is held in memory."""
     if rows > MAX_ROWS:
         raise ForetailError(f"{path} has more than {MAX_ROWS} rows: cut it into several logs")
-
-
-def _refuse_large(name: str, steps: int, nodes: int) -> None:
-    """Before anything of that size is held in memory."""
-    if nodes > MAX_NODES or steps * nodes**2 > MAX_ENTRIES:
-        raise ForetailError(
-            f"{name} has {steps} steps of {nodes} nodes, more than {MAX_ENTRIES} numbers: cut it, or give steps=..."
-        )

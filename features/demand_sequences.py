@@ -15,24 +15,30 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from foretail.features.dataset import Dataset
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand_matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, Records, read_records
-from foretail.features.splits import drawn_sides
+from foretail.features.splits import drawn_sides, time_range
 
 __all__ = [
+    "MAX_ENTRIES",
     "DemandSequence",
     "Racks",
     "SequenceSplit",
     "carried_demand",
     "is_etalon",
     "logged_demand",
+    "no_demand",
     "offered_demand",
+    "refuse_large",
     "split_sequences",
     "uplinks",
 ]
 
 FloatArray = npt.NDArray[np.float64]
+
+MAX_ENTRIES = 1 << 27
+"""Of all matrices of a run: 1 GiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +112,26 @@ class Racks:
             raise ForetailError(f"{dataset.path} is no leaf-spine run: collect a trace with ns-3") from None
 
 
+def no_demand(run: str, steps: int, nodes: int) -> FloatArray:
+    """Return zeros, float64[steps, n, n]; ForetailError when they are more than ``MAX_ENTRIES``."""
+    refuse_large(run, steps, nodes)
+    return np.zeros((steps, nodes, nodes))
+
+
+def refuse_large(run: str, steps: int, nodes: int) -> None:
+    """Raise ForetailError before a sequence that is too large is held in memory."""
+    if nodes > MAX_NODES or steps * nodes**2 > MAX_ENTRIES:
+        raise ForetailError(
+            f"{run} has {steps} steps of {nodes} nodes, more than {MAX_ENTRIES} numbers: cut it, or give steps=..."
+        )
+
+
 def uplinks(size_bytes: FloatArray, uplink_bps: int, interval_ns: int) -> FloatArray:
     """Return bytes per interval as a number of uplinks."""
     return size_bytes * (8e9 / (uplink_bps * interval_ns))
 
 
-def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, run: str) -> DemandSequence:
+def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int | None, run: str) -> DemandSequence:
     """Return what the flows of a run want to send: the bytes of each, spread evenly over its ideal completion time.
 
     It does not depend on the buffer policy. A step may exceed the uplinks of a rack.
@@ -121,8 +141,10 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, r
     flows : array of FLOW_DTYPE
         With bytes and ideal completion times above 0.
     racks : Racks
-    interval_ns, steps : int
-        Positive; what lies after the last step is left out.
+    interval_ns : int
+        Positive. The first step begins when the first flow starts.
+    steps : int, optional
+        Positive; what lies after the last step is left out. None: as many whole intervals as flows start in.
     run : str
 
     Raises
@@ -130,16 +152,16 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, r
     ForetailError
         On records of another type, a flow of another network, without bytes or ideal time, or numbers out of range.
     """
-    _check_intervals(interval_ns, steps)
     if flows.dtype != FLOW_DTYPE:
         raise ForetailError(f"the flows of run {run} are of type {flows.dtype}: pass the records of flows.bin")
     if np.any((flows["size_bytes"] <= 0) | (flows["ideal_fct_ns"] <= 0) | (flows["start_ns"] < 0)):
         raise ForetailError(f"run {run} has a flow without bytes, ideal completion time or start: simulate it again")
     source, destination = _leaves_of(flows, racks, run)
-    start = flows["start_ns"] / interval_ns
-    end = (flows["start_ns"] + flows["ideal_fct_ns"]) / interval_ns
+    first_ns, steps = _span(flows["start_ns"], interval_ns, steps, run)
+    start = (flows["start_ns"] - first_ns) / interval_ns
+    end = start + flows["ideal_fct_ns"] / interval_ns
     per_interval = flows["size_bytes"] / (end - start)
-    demand = np.zeros((steps, racks.leaves, racks.leaves))
+    demand = no_demand(run, steps, racks.leaves)
     active = np.flatnonzero((source != destination) & (start < steps))
     step = np.floor(start).astype(np.int64)
     while len(active):  # once per interval of the longest flow
@@ -151,7 +173,7 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int, r
     return DemandSequence(uplinks(demand, racks.uplink_bps, interval_ns), interval_ns, run)
 
 
-def carried_demand(dataset: Dataset, interval_ns: int, steps: int) -> DemandSequence:
+def carried_demand(dataset: Dataset, interval_ns: int, steps: int | None) -> DemandSequence:
     """Return the data packets that reached the uplinks of their own leaf, as a collected trace recorded them.
 
     Repeated packets count again. Memory does not depend on the number of rows.
@@ -160,34 +182,38 @@ def carried_demand(dataset: Dataset, interval_ns: int, steps: int) -> DemandSequ
     ----------
     dataset : Dataset
         Collected by ns-3, with ``run/flows.bin`` beside its rows.
-    interval_ns, steps : int
-        Positive; what lies after the last step is left out.
+    interval_ns : int
+        Positive. The first step begins when the first flow starts.
+    steps : int, optional
+        Positive; what lies after the last step is left out. None: as many whole intervals as flows start in.
 
     Raises
     ------
     ForetailError
         When the dataset is no such trace, or on numbers out of range.
     """
-    _check_intervals(interval_ns, steps)
     dataset.require_trace()
     racks = Racks.of_trace(dataset)
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
-    source, destination = _leaves_of(read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE), racks, run)
-    demand = np.zeros((steps, racks.leaves, racks.leaves))
+    flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
+    source, destination = _leaves_of(flows, racks, run)
+    first_ns, steps = _span(flows["start_ns"], interval_ns, steps, run)
+    demand = no_demand(run, steps, racks.leaves)
     to_a_spine = (
         (pc.field("switch") < racks.leaves)
         & (pc.field("port") >= racks.servers_per_leaf)
-        & (pc.field("time_ns") < steps * interval_ns)
+        & (pc.field("time_ns") >= first_ns)
+        & (pc.field("time_ns") < first_ns + steps * interval_ns)
     )
     for batch in dataset.rows(["time_ns", "size_bytes", "flow"], to_a_spine):
         time_ns, size_bytes, flow = (column.to_numpy() for column in batch.columns)
         if len(flow) and (flow.min() < 0 or flow.max() >= len(source)):
             raise ForetailError(f"{dataset.path} has packets of flows that run/flows.bin lacks: collect it again")
-        np.add.at(demand, (time_ns // interval_ns, source[flow], destination[flow]), size_bytes)
+        np.add.at(demand, ((time_ns - first_ns) // interval_ns, source[flow], destination[flow]), size_bytes)
     return DemandSequence(uplinks(demand, racks.uplink_bps, interval_ns), interval_ns, run)
 
 
-def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: int) -> DemandSequence:
+def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: int | None) -> DemandSequence:
     """Return the data packets that reached the racks' queues, as an imported packet log of Etalon recorded them.
 
     Parameters
@@ -196,23 +222,26 @@ def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: in
         Of ``foretail collect source=etalon``: a switch per source rack, whose ports are the other racks in order.
     uplink_bps : int
         Rate of an uplink, positive; the emulator's racks have a circuit and a packet link of different rates.
-    interval_ns, steps : int
-        Positive; what lies after the last step is left out.
+    interval_ns : int
+        Positive. The first step begins when the first packet arrives.
+    steps : int, optional
+        Positive; what lies after the last step is left out. None: as many whole intervals as packets arrive in.
 
     Raises
     ------
     ForetailError
         When the dataset is no such import, or on numbers out of range.
     """
-    _check_intervals(interval_ns, steps)
     if not is_etalon(dataset):
         raise ForetailError(f"{dataset.path} is no packet log of Etalon: import one with collect source=etalon")
-    racks = len(dataset.manifest.switches)
-    demand = np.zeros((steps, racks, racks))
-    for batch in dataset.rows(["time_ns", "size_bytes", "switch", "port"], pc.field("time_ns") < steps * interval_ns):
-        time_ns, size_bytes, switch, port = (column.to_numpy().astype(np.int64) for column in batch.columns)
-        np.add.at(demand, (time_ns // interval_ns, switch, port + (port >= switch)), size_bytes)
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
+    racks, times_ns = len(dataset.manifest.switches), np.array(time_range(dataset))
+    first_ns, steps = _span(times_ns, interval_ns, steps, run)
+    demand = no_demand(run, steps, racks)
+    end = pc.field("time_ns") < first_ns + steps * interval_ns
+    for batch in dataset.rows(["time_ns", "size_bytes", "switch", "port"], end):
+        time_ns, size_bytes, switch, port = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        np.add.at(demand, ((time_ns - first_ns) // interval_ns, switch, port + (port >= switch)), size_bytes)
     return DemandSequence(uplinks(demand, uplink_bps, interval_ns), interval_ns, run)
 
 
@@ -236,9 +265,19 @@ def split_sequences(sequences: Sequence[DemandSequence], validation: float, test
     return SequenceSplit(**{side: tuple(s for s in sequences if s.run in runs) for side, runs in drawn.items()})
 
 
-def _check_intervals(interval_ns: int, steps: int) -> None:
-    if interval_ns < 1 or steps < 1:
+def _span(times_ns: npt.NDArray[np.int64], interval_ns: int, steps: int | None, run: str) -> tuple[int, int]:
+    """First time of a run, and its steps: as many as wanted, or those between the first and the last time."""
+    if interval_ns < 1 or (steps is not None and steps < 1):
         raise ForetailError(f"{steps} intervals of {interval_ns} ns hold no demand: give positive numbers")
+    if not len(times_ns):
+        raise ForetailError(f"run {run} has no traffic: raise the load of its scenario")
+    first, last = int(times_ns.min()), int(times_ns.max())
+    steps = (last - first) // interval_ns if steps is None else steps
+    if not steps:
+        raise ForetailError(
+            f"run {run} has {last - first} ns of traffic, no step of {interval_ns} ns: give a shorter one"
+        )
+    return first, steps
 
 
 def _leaves_of(flows: Records, racks: Racks, run: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -194,7 +194,7 @@ def split_by_time(datasets: Sequence[Dataset], validation: float, test: float, g
     _refuse_repeats(datasets)
     sides: dict[str, list[Selection]] = {name: [] for name in SIDES}
     for runs in _traffics(datasets).values():
-        ranges = [_time_range(run) for run in runs]
+        ranges = [time_range(run) for run in runs]
         first, last = min(start for start, _ in ranges), max(end for _, end in ranges)
         to_validation = first + round((1 - validation - test) * (last - first))
         to_test = first + round((1 - test) * (last - first))
@@ -234,7 +234,7 @@ def _refuse_repeats(datasets: Sequence[Dataset]) -> None:
         seen[dataset.manifest.content_sha256] = dataset
 
 
-def _time_range(dataset: Dataset) -> tuple[int, int]:
+def time_range(dataset: Dataset) -> tuple[int, int]:
     """Return time of the first and of the last row, ns."""
     first: int | None = None
     last = 0

@@ -23,12 +23,13 @@ from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.splits import SIDES, listed_sides
 from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.train import split_datasets
-from foretail.pipelines.validation import demand_steps, roles
+from foretail.pipelines.validation import roles
 from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
 
 DATASETS, LOGS = "datasets", "logs"
 GENERATED_INTERVAL_NS = 1
 """Generated demand has no time, only steps."""
+GENERATED_STEPS = 24
 
 
 def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
@@ -76,7 +77,7 @@ def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
     parts = [
         repeated(
             JOBS[job](config.nodes, config.degree, config.job_seed),
-            demand_steps(config),
+            GENERATED_STEPS if config.steps is None else config.steps,
             GENERATED_INTERVAL_NS,
             run,
             len(jobs) * seed + position,
@@ -89,19 +90,18 @@ def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
 
 
 def _recorded(dataset: Dataset, config: DemandConfig, interval_ns: int) -> DemandSequence:
-    steps = demand_steps(config)
     if is_etalon(dataset):
         if config.uplink_bps is None or config.demand != "carried":
             raise ForetailError(
                 f"{dataset.path} is a packet log of Etalon, which knows no flows and no uplinks of one rate: give "
                 "demand=carried and uplink_bps=..."
             )
-        return logged_demand(dataset, config.uplink_bps, interval_ns, steps)
+        return logged_demand(dataset, config.uplink_bps, interval_ns, config.steps)
     if config.uplink_bps is not None:
         raise ForetailError(f"{dataset.path} is an ns-3 run and knows its uplinks: leave uplink_bps out")
     if config.demand == "carried":
-        return carried_demand(dataset, interval_ns, steps)
+        return carried_demand(dataset, interval_ns, config.steps)
     dataset.require_trace()
     flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
-    return offered_demand(flows, Racks.of_trace(dataset), interval_ns, steps, run)
+    return offered_demand(flows, Racks.of_trace(dataset), interval_ns, config.steps, run)

@@ -55,6 +55,19 @@ def test_no_byte_between_racks_is_lost() -> None:
     assert np.allclose(found, expected)
 
 
+def test_steps_begin_with_the_first_flow_and_end_with_the_last() -> None:
+    flows = make_flows((5_000, 100, 100, 0, 5), (5_399, 300, 300, 0, 5))
+    found = offered_demand(flows, RACKS, 100, None, "a")
+    assert found.demand[:, 0, 2].tolist() == [1, 0, 0]
+    assert np.allclose(offered_demand(flows, RACKS, 100, 6, "a").demand[:, 0, 2], [1, 0, 0, 0.01, 1, 1])
+    with pytest.raises(ForetailError, match="399 ns of traffic, no step of 400 ns"):
+        offered_demand(flows, RACKS, 400, None, "a")
+    with pytest.raises(ForetailError, match="run a has no traffic"):
+        offered_demand(flows[:0], RACKS, 100, None, "a")
+    with pytest.raises(ForetailError, match="more than 134217728 numbers"):
+        offered_demand(flows, RACKS, 100, 10**8, "a")
+
+
 def trace(path: Path, flows: Records) -> Dataset:
     """Arrivals at two leaves, servers on ports 0 and 1, spines above; switch 1 of RUN has 10 ports."""
     arrivals = make_arrivals(4000, seed=3)
@@ -65,15 +78,17 @@ def trace(path: Path, flows: Records) -> Dataset:
     return dataset
 
 
-def test_rows_count_where_they_enter_an_uplink(tmp_path: Path) -> None:
-    flows = make_flows((0, 1, 1, 0, 2), (0, 1, 1, 3, 1))
+@pytest.mark.parametrize(("first_ns", "last_ns", "steps"), [(0, 0, 20), (700, 5_699, None)])
+def test_rows_count_where_they_enter_an_uplink(first_ns: int, last_ns: int, steps: int | None, tmp_path: Path) -> None:
+    flows = make_flows((first_ns, 1, 1, 0, 2), (last_ns, 1, 1, 3, 1))
     dataset = trace(tmp_path / "run_1", flows)
     records = make_arrivals(4000, seed=3).records
-    found = carried_demand(dataset, interval_ns=1000, steps=20)
-    expected = np.zeros((20, 2, 2))
+    found = carried_demand(dataset, interval_ns=1000, steps=steps)
+    expected = np.zeros((steps or 4, 2, 2))
     for index, record in enumerate(records):
-        if record["flow_class"] != FlowClass.CONTROL and record["port"] >= 2 and record["time_ns"] < 20_000:
-            expected[record["time_ns"] // 1000, index % 2, 1 - index % 2] += record["size_bytes"] / 1000
+        step = (int(record["time_ns"]) - first_ns) // 1000
+        if record["flow_class"] != FlowClass.CONTROL and record["port"] >= 2 and 0 <= step < len(expected):
+            expected[step, index % 2, 1 - index % 2] += record["size_bytes"] / 1000
     assert expected.sum() > 0
     assert np.allclose(found.demand, expected)
     assert found.run == "run_1, seed 1"

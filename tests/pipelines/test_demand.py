@@ -13,19 +13,22 @@ from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
 
 from foretail.configs import schema
-from foretail.configs.schema import DemandConfig
+from foretail.configs.schema import CollectConfig, DemandConfig
 from foretail.features.dataset import Dataset
 from foretail.features.demand_sequences import DemandSequence, carried_demand
 from foretail.features.errors import ForetailError
+from foretail.features.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS, load
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines import cli
+from foretail.pipelines.collect import collect
 from foretail.pipelines.demand import DemandResult, demand
 from foretail.pipelines.flow_statistics import interval_text
 from foretail.pipelines.result import plain
 from foretail.pipelines.validation import typed
 from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
+from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed, options
@@ -165,6 +168,73 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
             compared(tmp_path, *overrides, "interval_ns=500", bad)
 
 
+def test_runs_may_be_drawn(tmp_path: Path) -> None:
+    drawn = ["split=drawn", "split.seeds=[3,5,6,8,9]", "split.test_fraction=0.4", "demand_predictor=last_value"]
+    one, other = (document_of(compared(tmp_path, OFF, *drawn, f"split.seed={seed}")) for seed in (1, 2))
+    assert one["seeds"] == {"draw": 1, "schedule": 1, "job": 1}
+    sides, others = (found["workloads"]["hybrid_parallel"]["runs"] for found in (one, other))
+    assert [len(sides[side]) for side in SIDES] == [2, 1, 2]
+    everything = sorted(run for side in SIDES for run in sides[side])
+    assert everything == [f"hybrid_parallel, seed {seed}" for seed in (3, 5, 6, 8, 9)]
+    assert sides != others
+
+
+def test_logs_are_runs_by_number_or_drawn(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{seed}.npy" for seed in range(1, 5)]
+    for seed, path in enumerate(paths, 1):
+        np.save(path, run_of("hybrid_parallel", seed).demand)
+    logs = f"logs=[{','.join(map(str, paths))}]"
+    lean = ["degree=2", "warm_up=6", "trusts=[2,4]", OFF, "demand_predictor=[last_value,seasonal]"]
+    found = demand(typed(composed("demand", *lean, logs), DemandConfig), tmp_path / "run")
+    generated = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]")
+    told, expected = (next(iter(document_of(of)["workloads"].values()))["predictors"] for of in (found, generated))
+    assert document_of(found)["workloads"]["logs"]["runs"]["test"] == [str(paths[3])]
+    for name in expected:
+        assert told[name]["trust"] == expected[name]["trust"]
+        assert told[name]["theta_minus"] == expected[name]["theta_minus"]
+    drawn = demand(typed(composed("demand", *lean, logs, "split=drawn"), DemandConfig), tmp_path / "run")
+    runs = document_of(drawn)["workloads"]["logs"]["runs"]
+    assert [len(runs[side]) for side in SIDES] == [2, 1, 1]
+    for bad, complaint in (
+        (["split.test=[5]"], "of the logs' runs, numbered 1 to 4, seed 5 of the split has no run.*or give split=drawn"),
+        (["split.train=[1]"], "the run with seed 2 is on no side of the split.*or give split=drawn"),
+        (["warm_up=12"], "has no step 12"),
+        (["uplink_bps=5"], "in bytes: give interval_ns"),
+        (["datasets=[somewhere]"], "datasets and logs are both given"),
+    ):
+        with pytest.raises(ForetailError, match=complaint):
+            demand(typed(composed("demand", *lean, logs, *bad), DemandConfig), tmp_path / "run")
+
+
+def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path: Path) -> None:
+    paths, packets = [], []
+    for seed in (1, 2, 3):
+        paths.append(tmp_path / f"{seed}-click.txt")
+        packets.append(emulate(racks=4, weeks=12, load=0.9, voq_packets=50, seed=seed))
+        write_etalon_log(paths[-1], *packets[-1])
+    logs = f"log=[{','.join(map(str, paths))}]"
+    store = f"store_dir={tmp_path / 'store'}"
+    given = composed("collect", "source=etalon", logs, "seeds=[1,2,3]", store)
+    datasets = [str(run.path) for run in collect(typed(given, CollectConfig), tmp_path / "run").runs]
+    lean = [OFF, f"datasets=[{','.join(datasets)}]", "interval_ns=600_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
+    lean += ["demand_predictor=last_value", "split={train:[1],validation:[2],test:[3]}"]
+    etalon = ["demand=carried", "uplink_bps=80_000_000_000"]
+    found = demand(typed(composed("demand", *lean, *etalon), DemandConfig), tmp_path / "run")
+    (sequence,) = found.comparisons[0].split.test
+    sent = packets[2][0][packets[2][0]["payload_bytes"] > 0]
+    arrived_ns = sent["time_ns"] - 1000 * sent["latency_us"].astype(np.int64)
+    arrived_ns -= arrived_ns.min()
+    expected = np.zeros(sequence.demand.shape)
+    kept = arrived_ns < 600_000 * len(sequence)
+    at = arrived_ns[kept] // 600_000, sent["source"][kept] - 1, sent["destination"][kept] - 1
+    np.add.at(expected, at, sent["payload_bytes"][kept] + HEADER_BYTES)
+    assert len(sequence) in (11, 12)  # weeks of 600 us
+    assert np.allclose(sequence.demand, expected / 6_000_000)
+    for bad in (etalon[:1], etalon[1:]):
+        with pytest.raises(ForetailError, match=r"is a packet log of Etalon, .* give demand=carried and uplink_bps"):
+            demand(typed(composed("demand", *lean, *bad), DemandConfig), tmp_path / "run")
+
+
 def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     result = compared(
@@ -249,6 +319,11 @@ BAD = {
     "name": (["+demand_predictor={../x: {name: seasonal}}"], "'../x' names a file"),
     "overlap": (["split.test=[1]"], "split.test and split.train both hold seed 1"),
     "by time": (["split=by_time", "split.seeds=[1]"], "demand is split by run"),
+    "drawn too much": (["split=drawn", "split.test_fraction=0.9"], "leaves nothing to train on"),
+    "drawn too few": (["split=drawn", "split.seeds=[1,2]"], "2 runs with different traffic cannot fill"),
+    "no log": (["logs=[nowhere.csv]"], "there is no file nowhere.csv"),
+    "a folder": (["logs=[/]"], "/ is neither .npy, .csv, .parquet nor .txt"),
+    "rate": (["uplink_bps=5"], "uplink_bps is for datasets"),
     "no sequences": (["collectives=[]"], "there are no sequences of demand"),
     "collective": (["collectives=[broadcast]"], "collectives = broadcast is unknown: choose from ring, all_to_all"),
     "three jobs": (["collectives=[ring+ring+ring]"], "or two of them as A+B"),
