@@ -927,7 +927,9 @@ class DemandConfig(Stage):
         [], "instead: NPY, CSV, Parquet or TXT files of demand matrices, whose runs are numbered from 1 for the split"
     )
     uplink_bps: int | None = setting(None, "logs in bytes, and Etalon: rate of an uplink", at_least=1)
-    steps: int | None = setting(None, "matrices of a run; null: 24, of logs all", at_least=3, at_most=10**6)
+    steps: int | None = setting(
+        None, "matrices of a run; null: 24 generated ones, else all that there are", at_least=3, at_most=10**6
+    )
     warm_up: int = setting(6, "first step that is predicted and scored", at_least=1)
     degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1)
     trusts: list[int] = setting([2, 3, 5], "values of k, with l = 1, to choose from on the validation runs", at_least=1)
