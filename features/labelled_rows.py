@@ -96,6 +96,7 @@ def row_batches(
     region: Region = "whole",
     window: Window = ALONE,
     importance: Sequence[NDArray[np.float64]] | None = None,
+    labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of a side in order; memory does not depend on their number.
 
@@ -113,6 +114,8 @@ def row_batches(
         :func:`foretail.features.history.windows`.
     importance : sequence of float64[rows], optional
         For every selection what each of its rows weighs, before the sampling.
+    labels : sequence of bool[rows], optional
+        For every selection other labels than those of the dataset.
 
     Raises
     ------
@@ -135,6 +138,8 @@ def row_batches(
         for rows in batches:
             if importance is not None:
                 rows = replace(rows, weight=importance[place][first : first + len(rows)])
+            if labels is not None:
+                rows = replace(rows, lqd_drop=labels[place][first : first + len(rows)])
             first += len(rows)
             sample = sampling.of(rows, random)
             yield sample[sample.asked] if region == "asked" and sample.asked is not None else sample
@@ -147,9 +152,10 @@ def read_rows(
     region: Region = "whole",
     window: Window = ALONE,
     importance: Sequence[NDArray[np.float64]] | None = None,
+    labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Rows:
     """Return the rows of a side in order; parameters and errors as :func:`row_batches`'s."""
-    found = list(row_batches(side, columns, sampling, region, window, importance))
+    found = list(row_batches(side, columns, sampling, region, window, importance, labels))
     if not found:
         raise ForetailError("a side of the split has no rows: give it more runs or a longer time")
     return Rows(

@@ -37,6 +37,9 @@ class SwitchGeometry:
     port_rates_bps: tuple[Positive, ...]
 
 
+Victim = Literal["tail", "tail_kept", "head", "random"]
+
+
 @dataclass(frozen=True)
 class Rules:
     """The three rules of LQD that labels depend on (Credence section 2, fixed by the design)."""
@@ -44,7 +47,7 @@ class Rules:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     counting: Literal["counted", "uncounted"]
     tie: Literal["lowest_port", "highest_port"]
-    victim: Literal["tail", "tail_kept", "head", "random"]
+    victim: Victim
 
 
 @dataclass(frozen=True)

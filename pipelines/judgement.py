@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from foretail.features import splits
 from foretail.features.catalog import training_columns
 from foretail.features.history import Window
-from foretail.features.labelled_rows import ALONE, row_batches
+from foretail.features.labelled_rows import ALONE, Rows, row_batches
+from foretail.models.calibration import Calibration, calibration_scores
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Score, scores
 from foretail.pipelines.inputs import feature_inputs, in_window
+from foretail.sim_bridge.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.replay import ReplayScores, replay_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
@@ -66,9 +68,16 @@ class JudgedSide:
     predicted: NDArray[np.bool_]
     probability: NDArray[np.float64]
 
-    def scores(self, ports: int) -> dict[str, dict[str, Score]]:
-        """By region."""
-        return scores(self.lqd_drop, self.predicted, ports=ports, score=self.probability, asked=self.asked)
+    def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
+        """By region; with the push-outs of the rows also those of the best assignment."""
+        return scores(
+            self.lqd_drop,
+            self.predicted,
+            ports=ports,
+            score=self.probability,
+            asked=self.asked,
+            best_assignment=None if push_outs is None else push_outs.assign(self.probability),
+        )
 
 
 @dataclass(frozen=True)
@@ -90,11 +99,20 @@ class Judged:
 def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     """Score a model on every side, and replay the test runs with it; no features stay in memory."""
     sides = {side: judge_side(model, getattr(labelled.split, side), labelled) for side in splits.SIDES}
+    best = {"test": side_push_outs(labelled.split.test)}
     return Judged(
         sides,
-        {name: side.scores(labelled.ports) for name, side in sides.items()},
+        {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
         _replayed(labelled.split.test, sides["test"].predicted),
     )
+
+
+def side_push_outs(side: splits.Side) -> PushOuts | None:
+    """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
+    labels of another victim rule than tail."""
+    if not _are_whole_traces(side) or any(item.dataset.manifest.rules.victim != "tail" for item in side):
+        return None
+    return PushOuts.together([push_outs(selection.dataset) for selection in side])
 
 
 def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled) -> JudgedSide:
@@ -111,6 +129,19 @@ def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled)
     )
 
 
+def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
+    """A calibration of the model's probabilities on validation rows, and what it does on the test side, by region."""
+    calibration = Calibration.fit(model.probability(validation.x), validation.lqd_drop)
+    regions = {"whole": slice(None)} | ({} if test.asked is None else {"asked": test.asked})
+    return {
+        "points": calibration.points(),
+        "test": {
+            region: calibration_scores(calibration, test.lqd_drop[chosen], test.probability[chosen])
+            for region, chosen in regions.items()
+        },
+    }
+
+
 def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
     """What MLflow keeps of a replay, under a name; empty without one."""
     if judged.replay is None:
@@ -123,7 +154,7 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
 
     None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
     """
-    if any(selection.where is not None or not selection.dataset.is_trace for selection in test):
+    if not _are_whole_traces(test):
         return None
     runs: list[ReplayScores] = []
     first = 0
@@ -134,3 +165,7 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
     total = ReplayScores.together(runs)
     inverse = None if total.eta is None else 1 / total.eta
     return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
+
+
+def _are_whole_traces(side: splits.Side) -> bool:
+    return all(selection.where is None and selection.dataset.is_trace for selection in side)

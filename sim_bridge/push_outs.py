@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Run
+from foretail.features.manifest import Run, Victim
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.replay import feed, replay_of
@@ -102,7 +102,9 @@ class PushOuts:
             raise ForetailError("which packets can change places in bytes is known for tail victims: use victim tail")
         choices = self.choices[freedom]
         ranks = np.unique(values[choices.row], return_inverse=True)[1]
-        chosen = _native.best_assignment(choices.first, choices.last, 2.0 * ranks + self.lqd_drop[choices.row])
+        chosen = _native.best_assignment(
+            choices.first, choices.last, (2 * ranks + self.lqd_drop[choices.row]).astype(np.float64)
+        )
         labels = np.zeros(len(self.lqd_drop), np.bool_)
         labels[self.forced] = True
         labels[choices.row[chosen != 0]] = True
@@ -128,14 +130,14 @@ class PushOuts:
         )
 
 
-def push_outs(dataset: Dataset, victim: str | None = None) -> PushOuts:
+def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     """Replay the arrivals of a trace under LQD.
 
     Parameters
     ----------
     dataset : Dataset
         A trace of any policy: these are the push-outs of the virtual LQD beside it.
-    victim : str, optional
+    victim : Victim, optional
         Another victim rule than that of the trace.
 
     Raises
@@ -153,7 +155,7 @@ def push_outs(dataset: Dataset, victim: str | None = None) -> PushOuts:
     return found
 
 
-def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: str) -> PushOuts:
+def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) -> PushOuts:
     """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows."""
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
@@ -167,8 +169,15 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: str) -> Pu
     stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for records in arrivals:
         is_data = records["flow_class"] != FlowClass.CONTROL
-        columns = [np.ascontiguousarray(records[name]) for name in ("time_ns", "switch", "port", "size_bytes")]
-        stretches.append(log.feed(*columns, is_data.astype(np.uint8)))
+        stretches.append(
+            log.feed(
+                np.ascontiguousarray(records["time_ns"]),
+                np.ascontiguousarray(records["switch"]),
+                np.ascontiguousarray(records["port"]),
+                np.ascontiguousarray(records["size_bytes"]),
+                is_data.astype(np.uint8),
+            )
+        )
         ports.append(first_port[records["switch"][is_data]] + records["port"][is_data])
     table, lines = log.table(), {"queue": np.concatenate(ports), "stretch": np.concatenate(stretches)}
     labels = np.zeros(len(lines["queue"]), np.bool_)
@@ -215,7 +224,7 @@ class RelabelledRows:
     asked: NDArray[np.bool_]
 
 
-def relabelled(dataset: Dataset, victim: str) -> RelabelledRows:
+def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     """Rows of the same arrivals under another victim rule: LQD and the shadow Credence replayed, nothing simulated.
 
     In bytes the lengths of LQD's queues depend on the sizes of its victims, so the virtual features change as well.

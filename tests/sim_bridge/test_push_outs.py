@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules, SwitchGeometry
+from foretail.features.manifest import Rules, SwitchGeometry, Victim
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
@@ -27,6 +27,11 @@ from tests.strategies import byte_arrivals
 from tests.traces import RUN, make_arrivals, write_trace
 
 TAIL = SlowRules("counted", "lowest_port", "tail")
+
+
+def named(rules: SlowRules, victim: str) -> Rules:
+    """As a manifest has them."""
+    return Rules(*cast(Any, (rules.counting, rules.tie, victim)))
 
 
 def trace(folder: Path, geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL) -> Dataset:
@@ -46,11 +51,11 @@ def trace(folder: Path, geometry: Geometry, packets: Sequence[Packet], rules: Sl
         arrivals,
         switches=(SwitchGeometry(geometry.ports, geometry.buffer, geometry.rates_bps),),
         scenario={"topology": {"wire_overhead_bytes": geometry.overhead}},
-        rules=Rules(rules.counting, rules.tie, rules.victim),
+        rules=named(rules, rules.victim),
     )
 
 
-def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL, victim: str = "tail") -> PushOuts:
+def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL, victim: Victim = "tail") -> PushOuts:
     """The push-outs of LQD on the packets."""
     records = np.zeros(len(packets), REPLAY_DTYPE)
     for name, field in (("time_ns", "time_ns"), ("port", "port"), ("size_bytes", "size"), ("flow_class", "data")):
@@ -59,7 +64,7 @@ def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL
         RUN,
         switches=(SwitchGeometry(geometry.ports, geometry.buffer, geometry.rates_bps),),
         scenario={"topology": {"wire_overhead_bytes": geometry.overhead}},
-        rules=Rules(rules.counting, rules.tie, "tail"),
+        rules=named(rules, "tail"),
     )
     half = len(records) // 2
     return replayed_push_outs(run, (records[:half], records[half:]), victim)
@@ -201,7 +206,8 @@ def test_queues_hold_every_run_of_unit_packets(data: st.DataObject, case: Any, r
     possible = on_rows(packets, labellings(geometry, packets, rules, any_victim=True))
     for freedom in ("queue", "stretch"):  # with one size they are the same
         check_best(outs.assign(score, freedom), possible, score)
-    for victim in ("head", "random", "tail_kept"):
+    others: tuple[Victim, ...] = ("head", "random", "tail_kept")
+    for victim in others:
         labels = found(geometry, packets, rules, victim).lqd_drop
         np.testing.assert_array_equal(outs.assign(labels, "queue"), labels, victim)
 
