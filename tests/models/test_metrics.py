@@ -122,3 +122,16 @@ BOOLS = np.array([True, False])
 def test_malformed_rows_are_refused(call: Any) -> None:
     with pytest.raises(ForetailError):
         call()
+
+
+def test_the_best_assignment_is_scored_beside_the_labels() -> None:
+    truth = np.array([True, False, False, True])
+    predicted, asked = np.array([False, True, False, True]), np.array([True, True, False, False])
+    best = np.array([False, True, False, True])
+    found = scores(truth, predicted, ports=4, asked=asked, best_assignment=best)
+    assert (found["whole"]["f1"], found["whole"]["f1_best_assignment"]) == (0.5, 1)
+    assert (found["asked"]["recall"], found["asked"]["recall_best_assignment"]) == (0, 1)
+    assert found["asked"]["precision_best_assignment"] == 1
+    assert "f1_best_assignment" not in scores(truth, predicted, ports=4)["whole"]
+    with pytest.raises(ForetailError, match="4 labels meet predictions of shape"):
+        scores(truth, predicted, ports=4, best_assignment=best[:3])

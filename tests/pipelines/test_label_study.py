@@ -1,0 +1,90 @@
+"""The label study on real ns-3 packets, on the tiny scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretail.configs import schema
+from foretail.features import splits
+from foretail.features.catalog import PAPER_FEATURES
+from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.models.forest import RandomForest
+from foretail.pipelines.collect import collect
+from foretail.pipelines.label_study import LabelStudy, label_study
+from foretail.pipelines.result import write_result
+from foretail.pipelines.validation import typed
+from tests.pipelines.test_configs import composed
+
+pytestmark = pytest.mark.ns3
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, splits.Split]:
+    folder = tmp_path_factory.mktemp("labels")
+    found = {}
+    for policy in ("lqd", "credence_accept"):
+        overrides = ["scenario=tiny", f"policy={policy}", "seeds=[1,2,3]", f"store_dir={folder / 'store'}"]
+        made = collect(typed(composed("collect", *overrides), schema.CollectConfig), folder / "out")
+        found[policy] = splits.split_by_seed([Dataset.open(run.path) for run in made.runs], [1], [2], [3])
+    return found
+
+
+@pytest.fixture(scope="module")
+def study(runs: dict[str, splits.Split]) -> LabelStudy:
+    return label_study(runs, RandomForest, PAPER_FEATURES, deployed="credence_accept", rounds=2)
+
+
+def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
+    tables = {table.title: table for table in study.tables()}
+    assert {title: len(table.rows) for title, table in tables.items()} == {
+        "Victim rules": 4 * 2,
+        "Best assignment of push-outs": 3 * 2,
+        "Training on reassigned labels": len(study.rounds),
+        "Labels beside other policies": 4 * 2,
+        "Features between training and service": 2 * 4,
+        "Training rows of the paper's features, scored in service": 3 * 2,
+    }
+    assert all(len(row) == len(table.columns) for table in tables.values() for row in table.rows)
+    assert write_result(tmp_path, study.document()).is_file()
+
+
+def test_tail_labels_are_those_of_the_datasets(study: LabelStudy, runs: dict[str, splits.Split]) -> None:
+    tail, tail_asked = study.victims[:2]
+    assert tail["victim"] == "tail"
+    assert tail["drops"] == sum(selection.dataset.manifest.drops for selection in runs["lqd"].test)
+    assert tail["not by tail"] == 0
+    own = [one for one in study.policies if one["trained on"] == one["tested on"] == "lqd"]
+    for by_rule, by_policy in zip((tail, tail_asked), own, strict=True):
+        assert by_rule["f1"] == by_rule["f1 by tail"] == by_policy["f1"]
+    assert all(one["not by tail"] > 0 for one in study.victims[2::2])
+
+
+def test_more_freedom_scores_no_lower(study: LabelStudy) -> None:
+    tail, stretch, queue = (one for one in study.assignments if one["region"] == "whole")
+    assert tail["f1"] == study.rounds[0]["f1 whole"]
+    assert stretch["f1"] == study.rounds[0]["best-assignment f1 whole"]
+    for score in ("precision", "recall", "f1", "average_precision"):
+        assert 0 < tail[score] <= stretch[score] <= queue[score] <= 1
+
+
+def test_the_round_is_chosen_on_validation(study: LabelStudy) -> None:
+    (chosen,) = (one for one in study.rounds if one["chosen"])
+    assert chosen["validation f1 asked"] == max(one["validation f1 asked"] for one in study.rounds)
+    assert study.rounds[0]["moved %"] == 0
+    assert all(one["moved %"] > 0 for one in study.rounds[1:])
+
+
+def test_what_the_study_needs_is_said(runs: dict[str, splits.Split]) -> None:
+    with pytest.raises(ForetailError, match="needs runs under lqd beside credence_accept: collect them"):
+        label_study({"credence_accept": runs["credence_accept"]}, RandomForest, PAPER_FEATURES)
+    with pytest.raises(ForetailError, match="asked no predictor: name runs of a Credence with a predictor"):
+        label_study({"lqd": runs["lqd"]}, RandomForest, PAPER_FEATURES, deployed="lqd", rounds=0)
+    with pytest.raises(ForetailError, match="the label study has no runs under dt: name one of lqd, credence_accept"):
+        label_study(runs, RandomForest, PAPER_FEATURES, deployed="dt")
+    datasets = [selection.dataset for side in splits.SIDES for selection in getattr(runs["lqd"], side)]
+    by_time = splits.split_by_time(datasets, 0.3, 0.3, 10_000)
+    with pytest.raises(ForetailError, match="needs whole traces with tail victims: split by run"):
+        label_study({"lqd": by_time}, RandomForest, PAPER_FEATURES)
