@@ -26,9 +26,11 @@ from foretail.pipelines import cli, stage
 from foretail.pipelines.demand_runs import demand_runs
 from foretail.pipelines.export import tracking_uri
 from foretail.pipelines.flow_statistics import PairedDifference, interval_text, mean_interval, paired_difference
+from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.result import Cell, Table, plain, write_atomically, write_result
 from foretail.pipelines.store import Store
+from foretail.pipelines.train import describe_split, log_dataset, split_datasets
 from foretail.pipelines.validation import roles
 
 register()
@@ -282,7 +284,11 @@ def _tracked(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
         uri=tracking_uri(tracking, Store(config.store_dir)),
         run_name=tracking.run_name,
         tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
+        parent_run_id=tracking.parent_run_id,
     ) as run:
+        if config.datasets:
+            for described in describe_split(split_datasets(config.split, open_datasets(config.datasets))):
+                log_dataset(run, described)
         for found in result.comparisons:
             for name, evaluation in found.evaluations.items():
                 run.log_nested(

@@ -126,6 +126,7 @@ def laboratory(config: EvaluateConfig, run_dir: Path) -> LaboratoryResult:
         uri=tracking_uri(tracking, store),
         run_name=tracking.run_name or f"{sweep.experiment} {config.size}",
         tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
+        parent_run_id=tracking.parent_run_id,
     ) as run:
         points = _rows(config, sweep, store)
         _log_points(run, points)

@@ -283,7 +283,7 @@ def track_model(
         parent_run_id=tracking.parent_run_id,
     ) as run:
         run.log_document(plain({"versions": stage.versions(), **outcome}), OUTCOME_FILE)
-        for dataset in _described(split):
+        for dataset in describe_split(split):
             log_dataset(run, dataset)
         for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
             run.log_scores(name, found)
@@ -329,7 +329,8 @@ def log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
     )
 
 
-def _described(split: splits.Split) -> list[dict[str, Any]]:
+def describe_split(split: splits.Split) -> list[dict[str, Any]]:
+    """What was used of every dataset of a split, and what for."""
     return [describe_dataset(selection, side) for side in splits.SIDES for selection in getattr(split, side)]
 
 
@@ -362,7 +363,7 @@ def describe(labelled: Labelled) -> dict[str, Any]:
         "features": [asdict(item) for item in labelled.inputs],
         "columns": list(labelled.columns),
         "ports": labelled.ports,
-        "datasets": _described(labelled.split),
+        "datasets": describe_split(labelled.split),
     }
 
 

@@ -87,7 +87,7 @@ def write_bursts(path: Path, seed: int, bursts: int = 30, **changes: Any) -> Dat
     records = np.zeros(sum(map(len, times)), ARRIVAL_DTYPE)
     records["time_ns"], records["port"] = np.concatenate(times), np.concatenate(ports)
     records["size_bytes"], records["flow_class"] = 1000, FlowClass.BACKGROUND
-    about = {
+    about: dict[str, Any] = {
         "seed": seed,
         "scenario": {"name": "bursts", "topology": {"wire_overhead_bytes": 0}},
         "switches": (SwitchGeometry(4, 60_000, (10**9,) * 4),),

@@ -25,6 +25,7 @@ MANDATORY = {
     "export": ["model=x"],
     "evaluate": ["model=x"],
     "distill": ["model=x"],
+    "promote": ["model=x"],
     "schedule": ["demand=x", "degree=1", "k=1"],
 }
 
