@@ -218,6 +218,9 @@ def score(
         )
     predicted = np.concatenate([forecasts(predictor, sequence, degree, warm_up) for sequence in sequences])
     true = np.concatenate([sequence.demand[warm_up:] for sequence in sequences])
+    if not true.any():
+        names = ", ".join(dict.fromkeys(sequence.run for sequence in sequences))
+        raise ForetailError(f"no step of {names} from step {warm_up} on has demand: give runs with demand")
     error = matrix_error(true, predicted)
     busy = np.flatnonzero(true.any(axis=(1, 2)))
     run = np.repeat([sequence.run for sequence in sequences], [len(sequence) - warm_up for sequence in sequences])[busy]

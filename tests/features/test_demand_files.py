@@ -134,6 +134,9 @@ def test_a_parquet_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    assert "there is no file" in complaint_about(tmp_path / "nowhere.csv")
+    for kind in SAVE:
+        (tmp_path / f"folder.{kind}").mkdir()
+        for name in ("nowhere", "folder"):
+            assert "there is no file" in complaint_about(tmp_path / f"{name}.{kind}")
     (tmp_path / "demand.txt").write_text("0 1\n1 0\n")
     assert "neither .csv, .npy nor .parquet" in complaint_about(tmp_path / "demand.txt")

@@ -106,8 +106,15 @@ def test_nodes_are_counted_over_all_files(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", SEQUENCE[:, :2, :2])
     with pytest.raises(ForetailError, match=r"c\.npy has 2 nodes and another log 3"):
         read_demand_logs([tmp_path / "c.npy", tmp_path / "b.npy"], Steps())
-    with pytest.raises(ForetailError, match="is given twice"):
-        read_demand_logs([tmp_path / "b.npy", tmp_path / "b.npy"], Steps())
+
+
+def test_a_run_given_twice_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", SEQUENCE)
+    (tmp_path / "b.npy").symlink_to(tmp_path / "a.npy")
+    np.save(tmp_path / "c.npy", SEQUENCE)
+    for other in "abc":
+        with pytest.raises(ForetailError, match=rf"{other}\.npy and .*a\.npy hold the same demand"):
+            read_demand_logs([tmp_path / "a.npy", tmp_path / f"{other}.npy"], Steps())
 
 
 def complaint_about(path: Path, steps: Steps = BYTES) -> str:

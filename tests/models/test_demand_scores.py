@@ -179,6 +179,8 @@ def test_impossible_scores_are_refused() -> None:
     for warm_up, complaint in ((0, "choose at least 1"), (12, "has no step 12, the first to be scored")):
         with pytest.raises(ForetailError, match=complaint):
             score(trained, [run], DEGREE, [3], warm_up=warm_up)
+    with pytest.raises(ForetailError, match="no step of b from step 1 on has demand"):
+        score(trained, [replace(run, demand=0 * run.demand, run="b")], DEGREE, [3])
     with pytest.raises(ForetailError, match="choose k = 4"):
         score(trained, [run], 4, [3])
     with pytest.raises(ForetailError, match="give no score"):

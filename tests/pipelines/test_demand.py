@@ -338,6 +338,29 @@ BAD = {
 }
 
 
+def test_logs_without_steps_to_score_get_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = [run_of("hybrid_parallel", seed).demand for seed in range(3)]
+    logs = {"a": busy[0], "b": busy[1], "c": busy[2], "short": busy[2][:1], "idle": 0 * busy[2]}
+    for name, matrices in logs.items():
+        np.save(tmp_path / f"{name}.npy", matrices)
+    monkeypatch.chdir(tmp_path)
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "degree=2", "trusts=[2]", OFF]
+    for order, complaint in (
+        ("short,b,c", "no training sequence has a second step"),
+        ("a,short,c", "run short.npy has no step 6"),
+        ("a,b,short", "run short.npy has no step 6"),
+        ("a,idle,c", "no step of idle.npy from step 6 on has demand"),
+        ("a,b,idle", "no step of idle.npy from step 6 on has demand"),
+    ):
+        given = ",".join(f"{name}.npy" for name in order.split(","))
+        assert cli.main(["demand", f"logs=[{given}]", *sides]) == cli.EXIT_BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert complaint in line
+        assert {path.name for path in tmp_path.iterdir()} == {f"{name}.npy" for name in logs}
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_sentence_and_nothing_is_written(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
