@@ -249,6 +249,7 @@ def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batc
         tree_count=len(ensemble.trees),
         trees=trees if single == "branches" or batch == "lanes" else None,
         bitvectors=bitvectors,
+        output=ensemble.output,
     )
 
 
@@ -269,7 +270,16 @@ def _stated(ensemble: Ensemble, name: str, text: str) -> Header:
     single: Single = "bitvector" if " * One prediction: bitvector." in text else "branches"
     batch: Batch = "lanes" if ". Many: lanes." in text else "rows"
     return Header(
-        name, ensemble.features, _default_tau(ensemble), ensemble.sha256, single, batch, len(ensemble.trees), None, None
+        name=name,
+        features=ensemble.features,
+        default_tau=_default_tau(ensemble),
+        ir_sha256=ensemble.sha256,
+        single=single,
+        batch=batch,
+        tree_count=len(ensemble.trees),
+        trees=None,
+        bitvectors=None,
+        output=ensemble.output,
     )
 
 

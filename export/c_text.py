@@ -16,7 +16,7 @@ import numpy.typing as npt
 from foretail.export.build import predictor_abi
 from foretail.export.c_shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Branch, Node, Trees
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import FeatureInput
+from foretail.models.ensemble import FeatureInput, Output
 
 __all__ = ["SATURATED", "Batch", "Header", "Single", "c_string", "comparison_bits", "render_library", "render_selftest"]
 
@@ -65,6 +65,8 @@ class Header:
     trees : Trees or None
         There when `single` or `batch` needs them.
     bitvectors : Bitvectors or None
+    output : {'mean_probability', 'logit', 'value'}
+        Of the ensemble; there is no decision about a value.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Header:
     tree_count: int
     trees: Trees | None
     bitvectors: Bitvectors | None
+    output: Output = "mean_probability"
 
     def text(self) -> str:
         """Return the header file; ForetailError when a tree is too large for lanes."""
@@ -90,6 +93,7 @@ class Header:
             "features": self.features,
             "default_tau": self.default_tau,
             "sha256": self.ir_sha256,
+            "output": self.output,
             "single": self.single,
             "batch": self.batch,
             "tree_count": self.tree_count,

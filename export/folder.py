@@ -12,7 +12,7 @@ from foretail.export.equivalence import Certificate
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble
 
-__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export"]
+__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export", "write_folder"]
 
 CERTIFICATE = "certificate.json"
 ENSEMBLE = "ensemble.json"
@@ -40,6 +40,23 @@ def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certifi
 
     Parameters
     ----------
+    out_dir, files :
+        As :func:`write_folder`.
+
+    Raises
+    ------
+    ForetailError
+        When `out_dir` holds something else.
+    """
+    proof = {ENSEMBLE: ensemble.to_json().encode("ascii"), CERTIFICATE: certificate.to_json().encode("ascii")}
+    write_folder(out_dir, {**files, **proof})
+
+
+def write_folder(out_dir: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of an export, a certificate among them, in one step.
+
+    Parameters
+    ----------
     out_dir : Path
         Created, or replaced when it holds an earlier export.
     files : mapping of str to bytes
@@ -59,8 +76,6 @@ def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certifi
             (staging / name).write_bytes(content)
             if name.endswith(".so"):
                 (staging / name).chmod(0o755)
-        ensemble.save(staging / ENSEMBLE)
-        (staging / CERTIFICATE).write_text(certificate.to_json(), encoding="ascii")
         _replace(out_dir, staging)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

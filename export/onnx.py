@@ -33,7 +33,7 @@ except ImportError:
         "the ONNX target needs the packages onnx and onnxruntime: install them with pip install 'foretail[onnx]'"
     ) from None
 
-__all__ = ["OnnxExport", "OnnxPredictor", "export_onnx", "prove_onnx", "read_onnx", "render_onnx"]
+__all__ = ["OnnxExport", "OnnxPredictor", "export_onnx", "prove_onnx", "read_onnx", "render_onnx", "session_of"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -61,6 +61,19 @@ class OnnxExport:
     ir: Path
 
 
+def session_of(content: bytes) -> Any:
+    """Return a graph in onnxruntime, on one thread; ForetailError when it refuses the file."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised as well
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a dozen exception types without a common base of its own
+        raise ForetailError(
+            f"onnxruntime refuses the model ({' '.join(str(error).split())[:160]}): export it again"
+        ) from None
+
+
 class OnnxPredictor:
     """A rendered graph in onnxruntime, on one thread.
 
@@ -76,15 +89,7 @@ class OnnxPredictor:
     """
 
     def __init__(self, content: bytes) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what goes wrong is raised as well
-        try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a dozen exception types without a common base of its own
-            raise ForetailError(
-                f"onnxruntime refuses the model ({' '.join(str(error).split())[:160]}): export it again"
-            ) from None
+        self._session = session_of(content)
 
     def run(self, x: npt.NDArray[Any], tau: int | None = None) -> tuple[IntArray, npt.NDArray[np.bool_]]:
         """Return score int64[rows] and decision bool[rows] of ``x``, integers [rows, features]; `tau` overrides."""

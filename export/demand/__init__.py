@@ -1,0 +1,170 @@
+"""Demand predictors for other programs: C in integers with a proven error bound, and ONNX."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from foretail.export.build import find_compiler
+from foretail.export.demand.c_header import at_most, prove_header, render_header
+from foretail.export.demand.fixed_point import FixedLinear, fixed_point
+from foretail.export.folder import CERTIFICATE, check_folder, check_name, write_folder
+from foretail.features.errors import ForetailError
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.predictor_file import name_of, to_json
+
+__all__ = ["PREDICTOR", "TARGETS", "DemandCertificate", "export_demand", "fixed_point"]
+
+PREDICTOR = "predictor.json"
+
+TARGETS: Mapping[str, tuple[str, ...]] = {
+    "last_value": ("c",),
+    "moving_average": ("c",),
+    "seasonal": ("c",),
+    "linear_entries": ("c", "onnx"),
+    "boosted_entries": ("c",),
+    "low_rank": ("onnx",),
+    "history_attention": ("onnx",),
+}
+"""By the name of the predictor."""
+
+
+@dataclass(frozen=True)
+class DemandCertificate:
+    """What is known about an exported demand predictor, and about which files.
+
+    Attributes
+    ----------
+    target : {'c', 'onnx'}
+    kind : str
+        Name of the predictor.
+    method : str
+        ``bound``: `error_uplinks` is proven for every history in range. ``histories``: compared on random ones.
+    error_uplinks : str or None
+        C: a decimal; no entry is farther from the predictor's own, before the projection into the hose model.
+    parts : dict of str to str
+        C: bounds of what adds up to it, by source, in uplinks: inputs, weights, result, float64.
+    fraction_bits : int or None
+        C: integers are in units of ``2**-fraction_bits`` uplinks.
+    largest_uplinks : str or None
+        C: the history that the bound is for has no value above; None: any history.
+    trees : dict or None
+        C of trees: the certificate that they equal their ensemble on every input.
+    relative_difference, tolerance : float or None
+        ONNX: the largest difference of an entry that was met, and the largest allowed, relative to the largest value of
+        history and prediction.
+    predictor_sha256 : str
+        Of ``predictor.json``, the predictor that was given.
+    outputs : dict of str to str
+        File name -> SHA-256.
+    tool : str
+        What built or ran it.
+    """
+
+    target: str
+    kind: str
+    method: str
+    error_uplinks: str | None
+    parts: dict[str, str]
+    fraction_bits: int | None
+    largest_uplinks: str | None
+    trees: dict[str, Any] | None
+    relative_difference: float | None
+    tolerance: float | None
+    predictor_sha256: str
+    outputs: dict[str, str]
+    tool: str
+
+    def to_json(self) -> str:
+        """Return the certificate file's text."""
+        return json.dumps({"schema": "foretail.demand_certificate", "version": 1, **asdict(self)}, indent=2) + "\n"
+
+
+def export_demand(
+    predictor: DemandPredictor,
+    target: str,
+    out_dir: Path,
+    name: str = "demand_predictor",
+    *,
+    max_error_uplinks: float = 1e-3,
+    largest_uplinks: float = 64.0,
+) -> DemandCertificate:
+    """Write a trained demand predictor as C or ONNX, read it back and compare; nothing is written when that fails.
+
+    Parameters
+    ----------
+    predictor : DemandPredictor
+    target : {'c', 'onnx'}
+    out_dir : Path
+        Created, or replaced when it holds an earlier export; gets the target's files, ``predictor.json`` and
+        ``certificate.json``.
+    name : str
+        Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
+    max_error_uplinks, largest_uplinks : float
+        C: see :func:`fixed_point`.
+
+    Raises
+    ------
+    ProofError
+        When what was written differs from the predictor.
+    ForetailError
+        On an unsafe name, a target that the predictor does not have, an error that C cannot keep, a missing compiler or
+        package, or an `out_dir` that holds something else.
+    """
+    check_name(name)
+    check_folder(out_dir)
+    stored = to_json(predictor).encode("ascii")
+    kind = name_of(predictor)
+    if target not in TARGETS[kind]:
+        raise ForetailError(f"{kind} has no target {target}: export it with target={' or '.join(TARGETS[kind])}")
+    known: dict[str, Any] = {
+        "target": target,
+        "kind": kind,
+        "error_uplinks": None,
+        "parts": {},
+        "fraction_bits": None,
+        "largest_uplinks": None,
+        "trees": None,
+        "relative_difference": None,
+        "tolerance": None,
+        "predictor_sha256": hashlib.sha256(stored).hexdigest(),
+    }
+    files: dict[str, bytes]
+    if target == "c":
+        fixed = fixed_point(predictor, max_error_uplinks, largest_uplinks)
+        texts = render_header(fixed, kind, name)
+        trees = prove_header(fixed, texts, name)
+        files = {file: text.encode("ascii") for file, text in texts.items()}
+        known |= {
+            "method": "bound",
+            "error_uplinks": at_most(fixed.errors.total),
+            "parts": {part: at_most(bound) for part, bound in vars(fixed.errors).items()},
+            "fraction_bits": fixed.fraction_bits,
+            "tool": find_compiler()[0],
+        }
+        if isinstance(fixed, FixedLinear):
+            known["largest_uplinks"] = str(float(Fraction(fixed.largest, 1 << fixed.fraction_bits)))
+        if trees is not None:
+            known["trees"] = asdict(trees)
+    else:
+        from foretail.export.demand import onnx_graph  # its packages are an extra
+
+        content = onnx_graph.render_graph(predictor, name)
+        files = {f"{name}.onnx": content}
+        known |= {
+            "method": "histories",
+            "relative_difference": onnx_graph.compare_graph(content, predictor),
+            "tolerance": onnx_graph.TOLERANCE,
+            "tool": f"onnxruntime {metadata.version('onnxruntime')}",
+        }
+    files[PREDICTOR] = stored
+    known["outputs"] = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    certificate = DemandCertificate(**known)
+    write_folder(out_dir, {**files, CERTIFICATE: certificate.to_json().encode("ascii")})
+    return certificate

@@ -1,0 +1,288 @@
+"""Demand predictors in integers, with a proven bound on what that changes.
+
+Histories and predictions are integers in units of ``2**-fraction_bits`` uplinks. The bound is computed in exact
+rationals from the predictor's own numbers, and holds for every entry of every history in the stated range, against
+what the predictor computes in float64 from the history before it was rounded to units, before the projection into the
+hose model. A sum of k float64 terms, products or not, in any order, is off by at most k u / (1 - k u) of the sum of
+their sizes, u = 2**-53 (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1), and less than 2**-1074
+per product lost below the smallest normal number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.ensemble import MAX_BITS, Ensemble, votes_of
+
+__all__ = ["Errors", "FixedLinear", "FixedTrees", "IntArray", "fixed_point"]
+
+IntArray = npt.NDArray[np.int64]
+
+MAX_WINDOW = 4096
+_LARGEST_INT64 = (1 << 63) - 1
+_LARGEST_UINT32 = (1 << 32) - 1
+_MOST_FRACTION_BITS = 31
+_EXACT_BITS = 52
+"""Votes of so many bits are float64 numbers."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Bounds on the parts of the error of one entry, in uplinks.
+
+    Attributes
+    ----------
+    inputs : Fraction
+        The history rounded to units.
+    weights : Fraction
+        Weights, intercepts or leaf values rounded to integers.
+    result : Fraction
+        The prediction rounded to units.
+    float64 : Fraction
+        The predictor's own sum in float64.
+    """
+
+    inputs: Fraction
+    weights: Fraction
+    result: Fraction
+    float64: Fraction
+
+    @property
+    def total(self) -> Fraction:
+        """Bound on the error of an entry."""
+        return self.inputs + self.weights + self.result + self.float64
+
+
+@dataclass(frozen=True, eq=False)
+class FixedLinear:
+    """``max(0, sum(weight * history) + intercept)`` of each pair's own last values.
+
+    Attributes
+    ----------
+    nodes, window : int
+    fraction_bits : int
+        Of histories and predictions.
+    largest : int
+        Values of the history above count as this, in units; at most 2**32 - 2.
+    shift : int
+        Weights are integers times ``2**-shift``.
+    weight : int64[1 or nodes**2, window + 1]
+        Oldest first, and then the intercept in units of ``2**-(fraction_bits + shift)``; one row for all pairs.
+    errors : Errors
+        For histories up to ``largest`` units.
+    """
+
+    nodes: int
+    window: int
+    fraction_bits: int
+    largest: int
+    shift: int
+    weight: IntArray
+    errors: Errors
+
+    def predict(self, history: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Return what the C code returns: uint32[nodes, nodes] of uint32[window, nodes, nodes]."""
+        known = np.minimum(history, self.largest).astype(np.int64).reshape(self.window, -1)
+        total = np.einsum("wp,pw->p", known, np.broadcast_to(self.weight[:, :-1], (self.nodes**2, self.window)))
+        return _in_units((total + self.weight[:, -1]).reshape(self.nodes, self.nodes), self.shift)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedTrees:
+    """``max(0, score + base)`` of an ensemble with integer votes.
+
+    Attributes
+    ----------
+    nodes, window : int
+    fraction_bits : int
+        Of histories and predictions: the predictor's own, which rounds every history to these units first.
+    largest : int
+        Values of the history above count as this, as they do for the predictor.
+    shift : int
+        Scores are in units of ``2**-(fraction_bits + shift)`` uplinks.
+    base : int
+        In the unit of scores.
+    ensemble : Ensemble
+        With votes; its exact sum is its score.
+    errors : Errors
+        For every history.
+    predictor : BoostedEntries
+    """
+
+    nodes: int
+    window: int
+    fraction_bits: int
+    largest: int
+    shift: int
+    base: int
+    ensemble: Ensemble
+    errors: Errors
+    predictor: BoostedEntries
+
+    def predict(self, history: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Return what the C code returns: uint32[nodes, nodes] of uint32[window, nodes, nodes]."""
+        columns = self.predictor.inputs(np.ldexp(history.astype(np.float64), -self.fraction_bits)[np.newaxis])
+        score = self.ensemble.score(columns.reshape(self.nodes**2, -1))
+        return _in_units((score + self.base).reshape(self.nodes, self.nodes), self.shift)
+
+
+def fixed_point(
+    predictor: DemandPredictor, max_error_uplinks: float = 1e-3, largest_uplinks: float = 64.0
+) -> FixedLinear | FixedTrees:
+    """Return a trained linear or tree predictor in integers, with the fewest fraction bits that keep the error.
+
+    Parameters
+    ----------
+    predictor : DemandPredictor
+        :class:`LastValue`, :class:`MovingAverage`, :class:`Seasonal`, :class:`LinearEntries` or
+        :class:`BoostedEntries`, whose fraction bits are its own.
+    max_error_uplinks : float
+        Above 0.
+    largest_uplinks : float
+        Above 0: linear predictors keep the error for values up to this; trees for all.
+
+    Raises
+    ------
+    ForetailError
+        Before `fit`, for another predictor, or when 32-bit histories and 64-bit sums cannot keep the error.
+    """
+    predictor.require_fit()
+    if not (0 < max_error_uplinks < np.inf and 0 < largest_uplinks < np.inf):
+        raise ForetailError(
+            f"max_error_uplinks = {max_error_uplinks} and largest_uplinks = {largest_uplinks}: give numbers above 0"
+        )
+    if isinstance(predictor, BoostedEntries):
+        found = _trees(predictor)
+        if found.errors.total > Fraction(max_error_uplinks):
+            raise ForetailError(
+                f"the trees' own units keep an error of {float(found.errors.total):.3g} uplinks, not "
+                f"{max_error_uplinks:g}: allow a larger one"
+            )
+        return found
+    rows = _linear_rows(predictor)
+    if len(rows[0]) - 1 > MAX_WINDOW:
+        raise ForetailError(
+            f"the predictor looks {len(rows[0]) - 1} matrices back, and C at most {MAX_WINDOW}: train a shorter one"
+        )
+    return _linear(predictor.nodes_, rows, Fraction(max_error_uplinks), Fraction(largest_uplinks))
+
+
+def _linear_rows(predictor: DemandPredictor) -> list[list[Fraction]]:
+    """Weights, oldest first, and the intercept: one row, or one for each pair."""
+    if isinstance(predictor, LastValue):
+        return [[Fraction(1), Fraction(0)]]
+    if isinstance(predictor, MovingAverage):
+        return [[Fraction(1, predictor.window)] * predictor.window + [Fraction(0)]]
+    if isinstance(predictor, Seasonal):
+        return [[Fraction(1)] + [Fraction(0)] * predictor.period_]
+    if isinstance(predictor, LinearEntries):
+        weight = predictor.weight_[:1] if predictor.shared else predictor.weight_
+        return [[Fraction(value) for value in row] for row in weight.tolist()]
+    raise ForetailError(f"{type(predictor).__name__} is neither linear in each entry's past nor a sum of trees")
+
+
+def _linear(nodes: int, rows: Sequence[Sequence[Fraction]], allowed: Fraction, largest: Fraction) -> FixedLinear:
+    window = len(rows[0]) - 1
+    steepest = max(sum((abs(value) for value in row[:-1]), Fraction(0)) for row in rows)
+    intercept = max(abs(row[-1]) for row in rows)
+    least = None
+    for bits in range(_MOST_FRACTION_BITS + 1):
+        unit = Fraction(1, 1 << bits)
+        top = round(largest / unit)
+        size = steepest * top * unit + intercept  # no sum is larger, whatever its sign
+        # No partial sum exceeds steps * 2**shift: rounded weights add at most 1/2 per input, rounding at most 2**shift.
+        steps = steepest * top + intercept / unit + Fraction(window * top, 2) + 2
+        shift = min((_LARGEST_INT64 // -(-steps // 1)).bit_length() - 1, 62)
+        if top < 1:
+            continue
+        if top >= _LARGEST_UINT32 or shift < 0:
+            break
+        errors = Errors(
+            inputs=steepest * unit / 2,
+            weights=(window * top * unit + unit) / (1 << (shift + 1)),
+            result=unit / 2,
+            float64=_rounding(window + 2) * size + Fraction(window, 1 << 1074),
+        )
+        if (size + errors.total) / unit >= _LARGEST_UINT32:
+            break
+        least = errors.total if least is None else min(least, errors.total)
+        if errors.total <= allowed:
+            weight = [
+                [*(round(value * (1 << shift)) for value in row[:-1]), round(row[-1] / unit * (1 << shift))]
+                for row in rows
+            ]
+            assert all(sum(map(abs, row[:-1])) * top + abs(row[-1]) + (1 << shift) <= _LARGEST_INT64 for row in weight)
+            return FixedLinear(nodes, window, bits, top, shift, np.array(weight, np.int64), errors)
+    reached = "no error at all" if least is None else f"an error of {float(least):.3g} uplinks at best"
+    raise ForetailError(
+        f"values of up to {float(largest):g} uplinks keep {reached} in 32 bits, not {float(allowed):g}: allow a larger "
+        f"error or expect smaller values"
+    )
+
+
+def _trees(predictor: BoostedEntries) -> FixedTrees:
+    ensemble, bits = predictor.ensemble_, predictor.fraction_bits_
+    largest = [max(abs(Fraction(value)) for value in tree.value.tolist()) for tree in ensemble.trees]
+    base = Fraction(ensemble.base)
+    size = sum(largest, abs(base))
+    widest = _EXACT_BITS - _exponent(max(largest))
+    vote_bits = min(widest, ensemble.max_vote_bits, 62 - _exponent(size + 1))
+    unit, vote = Fraction(1, 1 << bits), Fraction(1, 1 << max(vote_bits, 0))
+    votes = [votes_of(tree.value, max(vote_bits, 0)) for tree in ensemble.trees]
+    rounded = [
+        max(
+            abs(found * vote - Fraction(value))
+            for found, value in zip(table.tolist(), tree.value.tolist(), strict=True)
+        )
+        for table, tree in zip(votes, ensemble.trees, strict=True)
+    ]
+    errors = Errors(
+        inputs=Fraction(0),
+        weights=sum(rounded, abs(round(base / vote) * vote - base)),
+        result=unit / 2,
+        float64=_rounding(len(votes) + 1) * size,
+    )
+    if vote_bits < max(bits, 1) or (size + errors.total) / unit >= _LARGEST_UINT32:
+        raise ForetailError(
+            "the trees' values are too large for 32-bit predictions in the units of their inputs: train them again"
+        )
+    trees = tuple(
+        replace(tree, value=np.ldexp(table.astype(np.float64), -vote_bits), votes=table)
+        for tree, table in zip(ensemble.trees, votes, strict=True)
+    )
+    voted = replace(ensemble, trees=trees, base=0.0, vote_bits=vote_bits, default_tau=0)
+    return FixedTrees(
+        nodes=predictor.nodes_,
+        window=predictor.window,
+        fraction_bits=bits,
+        largest=(1 << MAX_BITS) - 1,
+        shift=vote_bits - bits,
+        base=round(base / vote),
+        ensemble=voted,
+        errors=errors,
+        predictor=predictor,
+    )
+
+
+def _exponent(number: Fraction) -> int:
+    """The least e >= -1074 with number < 2**e."""
+    return next(e for e in range(-1074, 1100) if number < Fraction(2) ** e)
+
+
+def _rounding(terms: int) -> Fraction:
+    return Fraction(terms, (1 << 53) - terms)
+
+
+def _in_units(total: IntArray, shift: int) -> npt.NDArray[np.uint32]:
+    """Round to the nearest unit, halves up; nothing below 0, nothing on the diagonal."""
+    found = (np.maximum(total, 0) + ((1 << shift) >> 1)) >> shift
+    return (found * (1 - np.eye(len(total), dtype=np.int64))).astype(np.uint32)
