@@ -593,16 +593,33 @@ class P4Target:
 
 
 @dataclass
+class DemandTarget:
+    """A demand predictor in integers."""
+
+    max_error_uplinks: float = setting(
+        1e-3, "no entry is farther from the predictor's own; decides the fraction bits", above=0, at_most=1
+    )
+    largest_uplinks: float = setting(
+        64.0, "linear predictors keep the error for values up to this, and take larger ones for it", above=0
+    )
+
+
+@dataclass
 class ExportConfig(Stage):
-    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent."""
+    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent.
+
+    A demand predictor takes ``target``, ``name``, ``out`` and ``demand``.
+    """
 
     model: str = setting(
         MISSING,
         "an ensemble (JSON file), a train run folder, a model file of scikit-learn (skops), XGBoost (JSON, UBJ) or "
-        "treelite, or models:/NAME@ALIAS or runs:/ID/PATH in MLflow",
+        "treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON file)",
     )
     target: str = setting("c", "language of the export", one_of=("c", "p4", "onnx"))
-    name: str = setting("drop_predictor", "prefix of files and of the names in the code")
+    name: str | None = setting(
+        None, "prefix of files and of the names in the code; null = drop_predictor or demand_predictor"
+    )
     out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
     inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: `columns`")
     columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
@@ -616,6 +633,7 @@ class ExportConfig(Stage):
     )
     c: CTarget = part(CTarget, "target=c")
     p4: P4Target = part(P4Target, "target=p4")
+    demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
     tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
 
 

@@ -1,4 +1,4 @@
-"""``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent."""
+"""``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent, or a demand predictor."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.model_files import load_model_file
 from foretail.models.registry import load_ensemble
 from foretail.pipelines import cli, stage
+from foretail.pipelines.export_demand import export_demand_predictor, is_demand_predictor
 from foretail.pipelines.inputs import feature_inputs, refuse_window
 from foretail.pipelines.result import Table
 from foretail.pipelines.store import Key, Store, code_digest
@@ -101,8 +102,15 @@ def export(config: ExportConfig, run_dir: Path) -> ExportResult:
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
     report = TARGETS[config.target](config, lower(model, config.any_tau, config.max_cells), out)
-    predictor = _described(out, config.name, False, time.monotonic() - started)
+    predictor = _described(out, config.name or NAME, False, time.monotonic() - started)
     return ExportResult(predictor, None if report is None else json.loads((out / report).read_text("utf-8")))
+
+
+def work(config: ExportConfig, run_dir: Path) -> stage.StageResult:
+    """Export a drop predictor or a demand predictor."""
+    if is_demand_predictor(config.model):
+        return export_demand_predictor(config, run_dir)
+    return export(config, run_dir)
 
 
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
@@ -266,7 +274,7 @@ def _emit_c(config: ExportConfig, lowered: Lowered, out: Path) -> str | None:
     if config.c.tune and config.dataset is not None:
         rows = tuning_rows(lowered.model, Dataset.open(Path(config.dataset)))
     shape, batch = config.c.shape, config.c.batch
-    export_c(lowered, out, config.name, shape=shape, batch=batch, tune_rows=rows, max_cells=config.max_cells)  # type: ignore[arg-type]
+    export_c(lowered, out, config.name or NAME, shape=shape, batch=batch, tune_rows=rows, max_cells=config.max_cells)  # type: ignore[arg-type]
     return TUNING if config.c.tune else None
 
 
@@ -275,7 +283,7 @@ def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
     export_p4(
         lowered,
         out,
-        config.name,
+        config.name or NAME,
         encoding=p4.encoding,
         decision=p4.decision,
         entries=p4.entries,  # type: ignore[arg-type]  # the settings allow only its names
@@ -290,7 +298,7 @@ def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
 def _emit_onnx(config: ExportConfig, lowered: Lowered, out: Path) -> None:
     from foretail.export.onnx import export_onnx  # its packages are an extra
 
-    export_onnx(lowered, out, config.name, max_cells=config.max_cells)
+    export_onnx(lowered, out, config.name or NAME, max_cells=config.max_cells)
 
 
 TARGETS: dict[str, Callable[[ExportConfig, Lowered, Path], str | None]] = {
@@ -321,7 +329,7 @@ def _described(folder: Path, name: str, reused: bool, seconds: float) -> Exporte
 @hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="export")
 def main(cfg: DictConfig) -> None:
     """Compose the settings and run the stage."""
-    stage.run(cfg, ExportConfig, export)
+    stage.run(cfg, ExportConfig, work)
 
 
 if __name__ == "__main__":
