@@ -50,6 +50,11 @@ class Selection:
         """Return the number of selected rows."""
         return self.dataset.count(self.where)
 
+    def drops(self) -> int:
+        """Return the number of selected rows labelled drop."""
+        labelled = pc.field("lqd_drop")
+        return self.dataset.count(labelled if self.where is None else self.where & labelled)
+
 
 Side = tuple[Selection, ...]
 

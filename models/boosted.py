@@ -20,7 +20,10 @@ __all__ = ["BoostedTrees"]
 
 
 class BoostedTrees(TreePredictor):
-    """XGBoost's trees with a logistic link; the odds of a drop are those of all rows times what every tree adds.
+    """XGBoost's trees with a logistic link.
+
+    The first tree starts from even odds. From those of drops as rare as in a trace, which XGBoost would take, its
+    Newton steps overshoot by hundreds, and a few trees tell nothing.
 
     Parameters
     ----------
@@ -101,6 +104,7 @@ class BoostedTrees(TreePredictor):
         self.booster_ = xgboost.train(
             {
                 "objective": "binary:logistic",
+                "base_score": 0.5,
                 "tree_method": "hist",
                 "num_parallel_tree": at_once,
                 "max_depth": self.depth,

@@ -61,7 +61,7 @@ class Calibration:
 
     def __call__(self, probability: npt.ArrayLike) -> FloatArray:
         """Return the calibrated probabilities: float64[rows] in [0, 1]."""
-        return np.interp(probability, self.probability, self.calibrated)
+        return np.interp(np.asarray(probability, np.float64), self.probability, self.calibrated)
 
     def points(self) -> list[tuple[float, float]]:
         """Return the points, JSON-like."""

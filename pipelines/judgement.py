@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from foretail.features import splits
 from foretail.features.catalog import training_columns
+from foretail.features.errors import ForetailError
 from foretail.features.history import Window
 from foretail.features.labelled_rows import ALONE, Rows, row_batches
 from foretail.models.calibration import Calibration, calibration_scores
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Score, scores
+from foretail.models.predictor import RAISE_CONGESTION
 from foretail.pipelines.inputs import feature_inputs, in_window
 from foretail.sim_bridge.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.replay import ReplayScores, replay_scores
@@ -44,7 +46,20 @@ class Labelled:
 
     @classmethod
     def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: Window = ALONE) -> Labelled:
-        """Return the split for features of these names."""
+        """Return the split for features of these names; raise ForetailError on a side of one class only."""
+        for name in splits.SIDES:
+            side: splits.Side = getattr(split, name)
+            rows, drops = sum(item.count() for item in side), sum(item.drops() for item in side)
+            if not drops:
+                raise ForetailError(
+                    f"the {rows} rows of the {name} side of the split hold no drop: give it more runs, or "
+                    f"{RAISE_CONGESTION}"
+                )
+            if drops == rows:
+                raise ForetailError(
+                    f"all {rows} rows of the {name} side of the split are drops: lower background.load or "
+                    "incast.burst_fraction of the scenario"
+                )
         columns = training_columns(names, own_queues)
         datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
         ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)

@@ -1,0 +1,156 @@
+"""``foretail train`` on made-up datasets: predictors, weights of drops, windows of arrivals, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.configs import schema
+from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
+from foretail.features.errors import ForetailError
+from foretail.features.manifest import Rules
+from foretail.models.ensemble import Ensemble
+from foretail.models.network import Network
+from foretail.pipelines.export import load_model
+from foretail.pipelines.store import Store
+from foretail.pipelines.train import TrainResult, train
+from foretail.pipelines.validation import typed
+from tests.pipelines.test_configs import composed
+from tests.traces import Arrivals, make_arrivals, write_trace
+
+QUEUE = [feature.name for feature in FEATURES].index("threshold")
+SEEDS = (1, 2, 3, 4)
+SHORT = ["features.names=[threshold,queue]", "tracking=off"]
+
+
+def learnable(seed: int) -> Arrivals:
+    """Arrivals of which those are dropped that meet a long queue."""
+    arrivals = make_arrivals(1500, seed)
+    data = arrivals.records["flow_class"] != 0
+    arrivals.records["lqd_drop"] = data & (arrivals.records["features"][:, QUEUE] > 0.85 * 2**24)
+    return arrivals
+
+
+RUN = {
+    "scenario": {"topology": {"wire_overhead_bytes": 2}},
+    "rules": Rules("counted", "lowest_port", "head"),  # of other labels than these, the push-outs are known
+}
+
+
+def written(path: Path, arrivals: Arrivals, seed: int) -> str:
+    return str(write_trace(path / f"{seed}", arrivals, seed=seed, **RUN).path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("train")
+
+
+@pytest.fixture(scope="module")
+def datasets(folder: Path) -> list[str]:
+    return [written(folder / "runs", learnable(seed), seed) for seed in SEEDS]
+
+
+def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
+    settings = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", *SHORT, *overrides]
+    return train(typed(composed("train", *settings), schema.TrainConfig), folder / "out")
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [
+        ["extra_trees", "predictor.features_per_split=2"],
+        ["boosted_trees"],
+        ["boosted_forest"],
+        ["logistic_regression"],
+    ],
+)
+def test_every_predictor_finds_an_easy_rule(folder: Path, datasets: list[str], predictor: list[str]) -> None:
+    result = trained(folder, datasets, f"predictor={predictor[0]}", *predictor[1:], "drop_weight=cost")
+    assert result.outcome["scores"]["test"]["whole"]["f1"] > 0.9
+    errors = result.outcome["calibration"]["test"]["whole"]
+    assert errors["calibrated_expected_calibration_error"] < errors["raw_expected_calibration_error"]
+    assert "calibrat" in " ".join(result.score_table().notes)
+
+
+def test_drops_that_weigh_more_are_predicted_more(folder: Path, datasets: list[str]) -> None:
+    light, heavy = (
+        trained(folder, datasets, "features.names=[queue]", f"drop_weight={weight}") for weight in ("1", "20")
+    )
+    assert isinstance(light.model, Ensemble)
+    assert isinstance(heavy.model, Ensemble)
+    x = np.arange(0, 2**24, 2**16)[:, None]
+    assert heavy.model.probability(x).mean() > 3 * light.model.probability(x).mean()
+    assert not heavy.reused
+
+
+def test_threads_make_another_model_where_they_change_sums(folder: Path, datasets: list[str]) -> None:
+    forest, boosted = ([f"predictor={name}", "drop_weight=3"] for name in ("random_forest", "boosted_trees"))
+    for predictor, reused in ((forest, True), (boosted, False)):
+        assert not trained(folder, datasets, *predictor).reused
+        assert trained(folder, datasets, *predictor, "trainer.jobs=2").reused == reused
+
+
+def test_a_window_is_a_study_that_nothing_else_takes(folder: Path, datasets: list[str]) -> None:
+    result = trained(folder, datasets, "predictor=boosted_trees", "window={behind: 1, ahead: 2}")
+    names = [item["name"] for item in result.outcome["features"]]
+    assert names[:5] == ["threshold_1_back", "queue_1_back", "same_port_1_back", "apart_1_back", "size_1_back"]
+    assert names[5:7] == ["threshold", "queue"]
+    assert len(names) == 4 * 5
+    with pytest.raises(ForetailError, match="sees a window of arrivals"):
+        load_model(str(folder / "out"), schema.Tracking(enabled=False), Store(str(folder / "store")))
+
+
+def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets: list[str]) -> None:
+    fast = ["predictor=sequence", "predictor.rounds=3", "predictor.round_steps=20", "predictor.learning_rate=0.03"]
+    result = trained(folder, datasets, *fast, "predictor.width=8", "predictor.batch_rows=64")
+    assert isinstance(result.model, Network)
+    assert len(result.model.features) == 16 * 5
+    assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
+    with pytest.raises(ForetailError, match=r"= 17 is no power of two"):
+        trained(folder, datasets, *fast, "window.ahead=1")
+
+
+def test_a_feature_that_never_changes_is_named(folder: Path) -> None:
+    def constant(seed: int) -> Arrivals:
+        arrivals = learnable(seed)
+        arrivals.shadow[:, SHADOW_COLUMNS.index("shadow_queue")] = 7
+        return arrivals
+
+    runs = [written(folder / "constant", constant(seed), seed) for seed in SEEDS]
+    with pytest.raises(ForetailError, match=r"feature queue is 7 in all \d+ training rows, .* allow_constant_features"):
+        trained(folder, runs)
+    assert trained(folder, runs, "allow_constant_features=true").outcome["scores"]["test"]["whole"]["f1"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("poor", "drop", "says"),
+    [
+        (1, 0, r"rows of the train side of the split hold no drop: give it more runs"),
+        (3, 0, r"rows of the validation side of the split hold no drop"),
+        (4, 0, r"rows of the test side of the split hold no drop"),
+        (4, 1, r"all \d+ rows of the test side of the split are drops"),
+    ],
+)
+def test_a_side_of_one_class_is_named(tmp_path: Path, poor: int, drop: int, says: str) -> None:
+    runs = []
+    for seed in (1, 3, 4):
+        arrivals = learnable(seed)
+        if seed == poor:
+            arrivals.records["lqd_drop"] = drop * (arrivals.records["flow_class"] != 0)
+        runs.append(written(tmp_path, arrivals, seed))
+    with pytest.raises(ForetailError, match=says):
+        trained(tmp_path, runs, "split.train=[1]")
+
+
+def test_what_a_dataset_lacks_is_named(folder: Path, datasets: list[str], tmp_path: Path) -> None:
+    manifest = Path(datasets[0]) / "manifest.json"
+    older = tmp_path / "older"
+    older.mkdir()
+    text = manifest.read_text(encoding="utf-8")
+    (older / "manifest.json").write_text(text.replace('"schema_version": 1', '"schema_version": 999'), encoding="utf-8")
+    assert "999" in (older / "manifest.json").read_text(encoding="utf-8")
+    with pytest.raises(ForetailError, match="schema_version 999"):
+        trained(folder, [str(older), *datasets[1:]])
