@@ -369,9 +369,42 @@ class Sampling:
 
 @dataclass
 class OperatingPoint:
-    """The probability threshold with the highest F1 on the validation split."""
+    """The probability threshold, chosen on the validation split."""
 
     region: str = setting("asked", "rows that count: where Credence asks, or all", one_of=("asked", "whole"))
+    maximise: str = setting("f1", "F1, or the recovered loss of replays", one_of=("f1", "recovered_loss"))
+
+
+@dataclass
+class Objective:
+    """What is learned: the labels alone, or also which of its mistakes lose packets."""
+
+    name: str = setting(
+        "labels",
+        "labels: every row alike; recovered_loss: train again with more weight on rows whose mistakes cost throughput",
+        one_of=("labels", "recovered_loss"),
+    )
+    rounds: int = setting(4, "recovered_loss: trainings, the best on validation runs is kept", at_least=2, at_most=100)
+    window_ns: int = setting(
+        200_000, "recovered_loss: the loss in so much time is shared by the mistakes made in it", at_least=1
+    )
+
+
+@dataclass
+class Labels:
+    """Which of the equally true labels of LQD train; thresholds and scores always go by those of the datasets."""
+
+    rule: str | None = setting(
+        None,
+        "victims by another rule, found by replay; null: the rule of the datasets, scenario.rules.victim",
+        one_of=("tail", "tail_kept", "head", "random"),
+    )
+    reassign: int = setting(
+        0,
+        "train again so often on drops moved to the packets with the highest scores; the best on validation is kept",
+        at_least=0,
+        at_most=100,
+    )
 
 
 GATED_ALIASES = ("champion", "challenger")
@@ -507,6 +540,8 @@ class TrainConfig(Stage):
     )
     split: Split = part(Split, "training, validation and test rows")
     sampling: Sampling = part(Sampling, "of the training rows")
+    labels: Labels = part(Labels, "the labels that train")
+    objective: Objective = part(Objective, "what is learned")
     operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
     tracking: Tracking = part(Tracking, "MLflow")
     jobs: int = setting(
@@ -970,6 +1005,15 @@ class ClosedLoop:
 
 
 @dataclass
+class Shift:
+    """A candidate that trains under each condition alone and is tested under all of them."""
+
+    conditions: list[str] = setting([], "conditions of the study; empty = no shift matrix")
+    candidate: str = setting("ours", "candidate of the study")
+    seeds: list[int] = setting([], "traffic seeds in ns-3; empty = open loop only", at_least=1, at_most=2**31 - 1)
+
+
+@dataclass
 class Study:
     """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
 
@@ -979,6 +1023,8 @@ class Study:
     split: Split = part(Split, "seeds of the runs, by run")
     candidates: dict[str, list[str]] = setting(MISSING, "overrides of foretail train, by the candidate's name")
     closed_loop: ClosedLoop = part(ClosedLoop, "in ns-3")
+    shift: Shift = part(Shift, "the shift matrix")
+    forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "numbers of trees of Figure 15", at_least=1)
 
 
 @dataclass

@@ -1,8 +1,10 @@
-"""The label study on real ns-3 packets, on the tiny scenario."""
+"""The label study, and training on other labels, on real ns-3 packets of the tiny scenario."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from foretail.models.forest import RandomForest
 from foretail.pipelines.collect import collect
 from foretail.pipelines.label_study import LabelStudy, label_study
 from foretail.pipelines.result import write_result
+from foretail.pipelines.train import TrainResult, train
+from foretail.pipelines.training_labels import training_labels
 from foretail.pipelines.validation import typed
 from tests.pipelines.test_configs import composed
 
@@ -88,3 +92,52 @@ def test_what_the_study_needs_is_said(runs: dict[str, splits.Split]) -> None:
     by_time = splits.split_by_time(datasets, 0.3, 0.3, 10_000)
     with pytest.raises(ForetailError, match="needs whole traces with tail victims: split by run"):
         label_study({"lqd": by_time}, RandomForest, PAPER_FEATURES)
+
+
+def trained(runs: dict[str, splits.Split], folder: Path, *overrides: str) -> TrainResult:
+    paths = [str(selection.dataset.path) for side in splits.SIDES for selection in getattr(runs["lqd"], side)]
+    seeds = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    settings = [f"datasets=[{','.join(paths)}]", *seeds, "tracking=off", f"store_dir={folder / 'store'}", *overrides]
+    return train(typed(composed("train", *settings), schema.TrainConfig), folder / "out")
+
+
+def test_train_reassigns_labels(runs: dict[str, splits.Split], study: LabelStudy, tmp_path: Path) -> None:
+    result = trained(runs, tmp_path, "labels.reassign=2")
+    rounds = result.outcome["reassignments"]
+    assert [one["validation_f1"] for one in rounds] == [one["validation f1 asked"] for one in study.rounds]
+    best = next(one for one in study.rounds if one["chosen"])
+    for region in ("whole", "asked"):
+        found = result.outcome["scores"]["test"][region]
+        assert found["f1"] == best[f"f1 {region}"]
+        assert found["f1_best_assignment"] == best[f"best-assignment f1 {region}"]
+    assert "f1_best_assignment" not in result.outcome["scores"]["validation"]["whole"]
+
+
+def test_train_learns_another_rule(runs: dict[str, splits.Split], tmp_path: Path) -> None:
+    plain, same, head = (trained(runs, tmp_path, *rule) for rule in ([], ["labels.rule=tail"], ["labels.rule=head"]))
+    assert plain.model.sha256 == same.model.sha256 != head.model.sha256
+    assert plain.outcome["reassignments"] == []
+    assert plain.outcome["datasets"] == head.outcome["datasets"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "by_time", "message"),
+    [
+        (
+            schema.Labels("head", 1),
+            False,
+            r"labels\.rule=head cannot be reassigned: set labels\.rule=tail, or reassign=0",
+        ),
+        (schema.Labels("head", 0), True, r"labels\.rule=head is found by replaying whole runs: split by run"),
+        (schema.Labels(None, 1), True, r"labels\.reassign needs whole traces with tail victims: split by run"),
+    ],
+)
+def test_labels_that_cannot_be_had_are_refused(
+    runs: dict[str, splits.Split], labels: schema.Labels, by_time: bool, message: str
+) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("nothing is trained")
+
+    side = runs["lqd"].train
+    with pytest.raises(ForetailError, match=message):
+        training_labels(labels, (replace(side[0], end_ns=10**6),) if by_time else side, never, never, never)
