@@ -150,7 +150,8 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
     overrides = [f"datasets=[{','.join(folders)}]", "degree=1", "steps=8", "warm_up=2"]
     overrides += [OFF, "demand_predictor=last_value", "split={train:[2],validation:[1],test:[3]}"]
     for kind in ("offered", "carried"):
-        result = compared(tmp_path, *overrides, "interval_ns=500", f"demand={kind}")
+        tracked = (f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.enabled=true") * (kind == "carried")
+        result = compared(tmp_path, *overrides, "interval_ns=500", f"demand={kind}", *tracked)
         found = document_of(result)["workloads"]["datasets"]
         assert found["runs"] == {"train": ["run_2, seed 2"], "validation": ["run_1, seed 1"], "test": ["run_3, seed 3"]}
         (sequence,) = result.comparisons[0].split.test
@@ -159,6 +160,10 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
             assert np.allclose(sequence.demand, np.array([[0, 0.5], [0, 0]]))
         else:
             assert np.array_equal(sequence.demand, carried_demand(Dataset.open(tmp_path / "run_3"), 500, 8).demand)
+            assert result.tracked is not None
+            inputs = MlflowClient(result.tracked["uri"]).get_run(result.tracked["run_id"]).inputs
+            assert inputs is not None
+            assert {item.tags[0].value for item in inputs.dataset_inputs} == set(SIDES)
     for bad, complaint in (
         ("interval_ns=null", "give interval_ns=..., the time of one"),
         ("split.test=[3,4]", "seed 4 of the split has no run"),
