@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from foretail.configs.schema import DemandConfig, register
 from foretail.configs.schema import DemandPredictor as PredictorSettings
-from foretail.features.demand_sequences import SequenceSplit
+from foretail.features.demand_sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.splits import SIDES
 from foretail.models.demand.averages import LastValue
@@ -139,9 +139,9 @@ class DemandResult:
             "theta: throughput on the true matrices, scaled to fill the uplinks, of the schedules of the predictions, "
             "without the duty cycle; truth: of those of the true matrices with the same k; last value: of those of the "
             "last matrices with their k. Differences are paired by run, with 95 % t intervals.",
-            f"{len(first.split.test)} test runs: {of_test.steps} steps"
+            f"{_runs(first.split.test, 'test')}: {of_test.steps} steps"
             + (f", and {of_test.idle_steps} without demand" if of_test.idle_steps else "")
-            + f"; k chosen from {', '.join(map(str, config.trusts))} on {len(first.split.validation)} other runs.",
+            + f"; k chosen from {', '.join(map(str, config.trusts))} on {_runs(first.split.validation, 'other')}.",
         ]
         for found in self.comparisons:
             less = {of: interval_text(difference) for of, difference in found.differences(found.best).items()}
@@ -182,6 +182,10 @@ class DemandResult:
             for name, evaluation in found.evaluations.items():
                 ratios = (interval_text(ratio, sign="") for ratio in found.ratios(name).values())
                 yield found.workload, name, *ratios, _worth(evaluation).least_ratio
+
+
+def _runs(side: Sequence[DemandSequence], which: str) -> str:
+    return f"{len(side)} {which} run{'' if len(side) == 1 else 's'}"
 
 
 def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
