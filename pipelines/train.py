@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import hydra
+import numpy as np
+from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from foretail.configs.schema import DistillConfig, Tracking, TrainConfig, register
@@ -25,6 +27,7 @@ from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Score
 from foretail.models.operating_point import (
     OperatingPoint,
+    Worth,
     choose_network_threshold,
     choose_operating_point,
     require_drops,
@@ -36,12 +39,14 @@ from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
 from foretail.pipelines.inputs import open_datasets
-from foretail.pipelines.judgement import Judged, Labelled, judge, replay_scores_of
+from foretail.pipelines.judgement import Judged, Labelled, calibrate, judge, judge_side, replay_scores_of
 from foretail.pipelines.predictors import packages, untrained, window_of
 from foretail.pipelines.progress import StageProgress
+from foretail.pipelines.recovered_loss import Round, require_runs, train_in_rounds, worth_of
 from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
+from foretail.pipelines.training_labels import SideLabels, training_labels
 from foretail.pipelines.validation import roles
 
 if TYPE_CHECKING:  # it needs packages of its own
@@ -54,6 +59,14 @@ OUTCOME_FILE = "outcome.json"
 CAVEATS = ("open_loop", "drops_visible")
 """What the scenario of an imported trace says beside its settings."""
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+
+
+class Fitted(NamedTuple):
+    """A trained predictor, what it exports at its operating point, and that point."""
+
+    predictor: DropPredictor
+    model: Ensemble | Network
+    point: OperatingPoint
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,7 @@ class TrainResult:
         notes = [
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
+            *_calibration_note(self.outcome["calibration"]["test"]),
             *replay_and_run(self.outcome["replay"], self.outcome["tracked"]),
         ]
         title = "Scores" + (" (reused model)" if self.reused else "")
@@ -202,16 +216,32 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     region = cast(Region, config.operating_point.region)
     validation = read_rows(split.validation, labelled.columns, region=region, window=window)
     require_drops(validation.lqd_drop)
-    sampling = Sampling(config.sampling.others, config.sampling.seed)
-    rows = read_rows(split.train, labelled.columns, sampling, window=window)
-    if not config.allow_constant_features:
-        _refuse_constants(rows, labelled, config.features.names)
-    predictor = untrained(config.predictor, config.trainer, window)
-    weight = row_weights(rows.lqd_drop, config.drop_weight, labelled.ports, rows.weight)
-    with StageProgress() as progress:
-        predictor.report = partial(progress.update, "train")
-        predictor.fit(rows.x, rows.lqd_drop, weight)
-    model, point = _at_operating_point(predictor, labelled, validation)
+    worth = None
+    if config.operating_point.maximise == "recovered_loss":
+        require_runs(split.validation, "operating_point.maximise=recovered_loss")
+        worth = worth_of(split.validation, region)
+
+    def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
+        sampling = Sampling(config.sampling.others, config.sampling.seed)
+        rows = read_rows(split.train, labelled.columns, sampling, window=window, importance=importance, labels=labels)
+        if not config.allow_constant_features:
+            _refuse_constants(rows, labelled, config.features.names)
+        predictor = untrained(config.predictor, config.trainer, window)
+        weight = row_weights(rows.lqd_drop, config.drop_weight, labelled.ports, rows.weight)
+        with StageProgress() as progress:
+            predictor.report = partial(progress.update, "train")
+            predictor.fit(rows.x, rows.lqd_drop, weight)
+        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth))
+
+    labels, reassigned = training_labels(
+        config.labels,
+        split.train,
+        lambda labels: fit(labels, None),
+        lambda fitted: judge_side(fitted.model, split.train, labelled).probability,
+        lambda fitted: fitted.point.confusion.f1 or 0.0,
+    )
+    rounds = _rounds(config, labelled, partial(fit, labels))
+    predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
     judged = judge(model, labelled)
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
@@ -219,13 +249,42 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "parameters": predictor.parameters(),
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
+        "reassignments": reassigned,
+        "rounds": [{"sent_bytes": one.sent_bytes, "costly_rows": one.costly_rows} for one in rounds],
         "scores": judged.scores,
         "replay": judged.replay,
+        "calibration": calibrate(model, validation, judged.sides["test"]),
         "tracked": None,
     }
     if config.tracking.enabled:
-        outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome)
+        calibration = {"test_calibration": outcome["calibration"]["test"]}
+        outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome, more_scores=calibration)
     write_outcome(folder, outcome)
+
+
+def _rounds(
+    config: TrainConfig, labelled: Labelled, fit: Callable[[list[NDArray[np.float64]] | None], Fitted]
+) -> list[Round[Fitted]]:
+    """All trainings of the objective."""
+    objective, split = config.objective, labelled.split
+    if objective.name == "labels":
+        return [Round(fit(None), 0, 0)]
+    for side in (split.train, split.validation):
+        require_runs(side, "objective=recovered_loss")
+
+    def predict(fitted: Fitted, side: splits.Side) -> list[NDArray[np.bool_]]:
+        return [judge_side(fitted.model, (selection,), labelled).predicted for selection in side]
+
+    return train_in_rounds(fit, predict, split.train, split.validation, objective.rounds, objective.window_ns)
+
+
+def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
+    errors = (
+        f"{region} {found['raw_expected_calibration_error']:.2g}, calibrated "
+        f"{found['calibrated_expected_calibration_error']:.2g}"
+        for region, found in test.items()
+    )
+    yield f"expected calibration error of the probabilities on the test side: {'; '.join(errors)}"
 
 
 def _refuse_constants(rows: Rows, labelled: Labelled, names: Sequence[str]) -> None:
@@ -240,18 +299,18 @@ def _refuse_constants(rows: Rows, labelled: Labelled, names: Sequence[str]) -> N
 
 
 def _at_operating_point(
-    predictor: DropPredictor, labelled: Labelled, validation: Rows
+    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: Worth | None
 ) -> tuple[Ensemble | Network, OperatingPoint]:
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)
-        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop)
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, worth=worth)
         return ensemble.with_threshold(point.threshold), point
     from foretail.models.network import NetworkPredictor  # needs packages of its own
 
     if not isinstance(predictor, NetworkPredictor):
         raise TypeError(f"a {type(predictor).__name__} is neither trees nor a network")
     network = predictor.to_network(labelled.inputs)
-    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop)
+    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth)
     return network.with_threshold(point.probability), point
 
 
@@ -377,6 +436,8 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
         "features": asdict(config.features),
         "sampling": asdict(config.sampling),
         "window": asdict(window),
+        "labels": asdict(config.labels),
+        "objective": asdict(config.objective),
         "drop_weight": config.drop_weight,
         "predictor": {"name": config.predictor.name, **parameters},
         "packages": {name: stage.versions()[name] for name in packages(config.predictor.name)},

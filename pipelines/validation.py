@@ -30,6 +30,7 @@ from foretail.configs.schema import (
     ScheduleConfig,
     Split,
     Stage,
+    StudyConfig,
     Tracking,
     TrainConfig,
 )
@@ -92,6 +93,8 @@ def validate(config: Stage) -> None:
         _check_split(config.split)
     if isinstance(config, DemandConfig):
         _check_demand(config)
+    if isinstance(config, StudyConfig):
+        _check_study(config)
     if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
@@ -437,6 +440,41 @@ def _check_distinct(where: str, seeds: Sequence[int]) -> None:
             raise ForetailError(f"{where} holds {seed} twice: every seed is a run of its own")
 
 
+def _check_study(config: StudyConfig) -> None:
+    if config.size not in config.study:
+        raise ForetailError(
+            f"study has no size {config.size}: choose an experiment that has it, such as predictor_study"
+        )
+    study, where = config.study[config.size], f"study.{config.size}"
+    if study.split.name != "by_run":
+        raise ForetailError(f"{where}.split is {study.split.name}: a study holds whole runs out, use by_run")
+    _check_split(study.split)
+    split_seeds = {seed for _, side in roles(study.split) for seed in side}
+    for name, known in (("conditions", study.conditions), ("candidates", study.candidates)):
+        if not known:
+            raise ForetailError(f"{where}.{name} is empty: name at least one")
+    if not study.train_on:
+        raise ForetailError(f"{where}.train_on is empty: name conditions to train on")
+    for name, given, known in (
+        ("train_on", study.train_on, study.conditions),
+        ("closed_loop.conditions", study.closed_loop.conditions, study.conditions),
+        ("closed_loop.candidates", study.closed_loop.candidates, study.candidates),
+        ("shift.conditions", study.shift.conditions, study.conditions),
+        ("shift.candidate", [study.shift.candidate] if study.shift.conditions else [], study.candidates),
+    ):
+        for item in given:
+            if item not in known:
+                raise ForetailError(f"{where}.{name} names {item}, which is not among {', '.join(known)}")
+    for name, simulated in (("closed_loop", study.closed_loop.seeds), ("shift", study.shift.seeds)):
+        shared = sorted(set(simulated) & split_seeds)
+        if shared:
+            raise ForetailError(f"{where}.{name}.seeds and the split share seed {shared[0]}: simulate other seeds")
+    if study.closed_loop.conditions:
+        _check_distinct(f"{where}.closed_loop.seeds", study.closed_loop.seeds)
+        if "lqd" not in study.closed_loop.policies:
+            raise ForetailError(f"{where}.closed_loop.policies lacks lqd, to which all are compared: add it")
+
+
 def _check_ranges(node: Any, path: str) -> None:
     fields = {field.name: field for field in dataclasses.fields(node)}
     for extra in vars(node).keys() - fields.keys():  # what +name=value adds
@@ -447,7 +485,8 @@ def _check_ranges(node: Any, path: str) -> None:
             _check_ranges(value, where + ".")
         elif isinstance(value, dict):
             for key, item in value.items():
-                _check_ranges(item, f"{where}.{key}" + ".")
+                if dataclasses.is_dataclass(item):
+                    _check_ranges(item, f"{where}.{key}" + ".")
         elif isinstance(value, list):
             for item in value:
                 _check_value(where, item, field.metadata)

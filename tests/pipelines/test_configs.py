@@ -27,6 +27,7 @@ MANDATORY = {
     "distill": ["model=x"],
     "promote": ["model=x"],
     "schedule": ["demand=x", "degree=1", "k=1"],
+    "study": ["experiment=predictor_study"],
 }
 
 

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretail.configs import schema
+from foretail.configs.schema import TrainConfig
+from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import read_rows
+from foretail.features.splits import Selection
+from foretail.models.metrics import Confusion
+from foretail.pipelines.compose import composed
+from foretail.pipelines.leakage import SPLITS
+from foretail.pipelines.study import ACCEPT, StudyResult, study
+from foretail.pipelines.validation import typed
+from foretail.sim_bridge.replay import replay_scores
+from tests.pipelines.test_configs import composed as config_of
+
+SMALL = ("experiment=predictor_study", "size=small", "study.small.forest_sizes=[1,2]", "tracking=off")
+CANDIDATES = {
+    "paper": ["features=paper", "features.own_queues=true"],
+    "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
+    "again": ["features=virtual", "objective.name=recovered_loss", "objective.rounds=2"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> StudyResult:
+    config = typed(config_of("study", *SMALL, f"store_dir={folder / 'store'}"), schema.StudyConfig)
+    config.study["small"].candidates = CANDIDATES
+    return study(config, folder / "run")
+
+
+def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: StudyResult) -> None:
+    assert {(run.candidate, run.condition, run.seen) for run in found.held_out} == {
+        (candidate, condition, seen)
+        for candidate in (ACCEPT, "paper", "ours", "again")
+        for condition, seen in (("base", True), ("load40", False))
+    }
+    for run in found.held_out:
+        dataset = found.conditions[run.condition].runs[run.seed]
+        assert run.seed not in (*found.study.split.train, *found.study.split.validation)
+        if run.candidate == ACCEPT:
+            assert (run.asked.tp, run.asked.fp, run.replay.recovered_loss) == (0, 0, 0)
+            continue
+        trained = found.trained[run.candidate]
+        used = {item["content_sha256"] for item in trained.outcome["datasets"] if item["side"] != "test"}
+        assert dataset.manifest.content_sha256 not in used
+        rows = read_rows((Selection(dataset),), trained.outcome["columns"])
+        predicted = trained.model.exceeds(rows.x)
+        assert rows.asked is not None
+        assert run.asked == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked])
+        assert run.whole == Confusion.count(rows.lqd_drop, predicted)
+        assert run.replay == replay_scores(dataset, predicted)
+        assert run.asked_replay == replay_scores(dataset, predicted & rows.asked)
+
+
+def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was_chosen(found: StudyResult) -> None:
+    ours = found.trained["ours"]
+    (validation,) = [item for item in ours.outcome["datasets"] if item["side"] == "validation"]
+    dataset = next(run for run in found.conditions["base"].runs.values() if str(run.path) == validation["path"])
+    rows = read_rows((Selection(dataset),), ours.outcome["columns"])
+    predicted = ours.model.exceeds(rows.x) & (rows.asked == 1)
+    recovered = replay_scores(dataset, predicted).recovered_loss
+    assert recovered is not None
+    assert recovered >= 0
+
+
+def test_training_for_the_recovered_loss_keeps_its_best_round(found: StudyResult) -> None:
+    rounds = found.trained["again"].outcome["rounds"]
+    assert len(rounds) == 2
+    assert rounds[0]["costly_rows"] > 0
+    assert all(one["sent_bytes"] > 0 for one in rounds)
+    assert len(found.trained["paper"].outcome["rounds"]) == 1
+
+
+def test_closed_loop_shift_and_leakage_are_shown(found: StudyResult, folder: Path) -> None:
+    tables = {table.title: table for table in found.tables()}
+    flows = tables["Closed loop in ns-3, condition base"]
+    assert [row[0] for row in flows.rows] == [
+        "lqd",
+        "credence_accept",
+        "followlqd",
+        "dt",
+        "credence, paper",
+        "credence, ours",
+    ]
+    shift = tables["Shift: F1 of the asked region"]
+    assert shift.columns == ("trained on", "base", "load40")
+    diagonal = next(run for run in found.held_out if (run.candidate, run.condition) == ("ours", "base")).asked.f1
+    assert shift.rows[0][1] == pytest.approx(diagonal)
+    assert [(row["split"], row["trees"]) for row in found.leakage] == [(s, t) for s in SPLITS for t in (1, 2)]
+    assert {path.name for path in found.files} >= {"shift.png", "shift.csv", "leakage.png", "leakage.csv"}
+    assert all(path.is_file() for path in found.files)
+    json.dumps(found.document(), default=str)
+
+
+def test_overrides_are_checked_like_those_of_the_command_line() -> None:
+    assert composed(TrainConfig, ["predictor.trees=7"], "here").predictor.trees == 7  # type: ignore[attr-defined]
+    with pytest.raises(ForetailError, match=r"here = predictor\.trees=no:"):
+        composed(TrainConfig, ["predictor.trees=no"], "here")
+    with pytest.raises(ForetailError, match="here = features=none: features=none is unknown"):
+        composed(TrainConfig, ["features=none"], "here")
+    with pytest.raises(ForetailError, match=r"predictor\.tree"):
+        composed(TrainConfig, ["predictor.tree=3"], "here")
+
+
+def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
+    for override, message in (
+        ("study.small.train_on=[nowhere]", "study.small.train_on names nowhere"),
+        ("study.small.closed_loop.candidates=[nobody]", "study.small.closed_loop.candidates names nobody"),
+        ("study.small.closed_loop.conditions=[nowhere]", "study.small.closed_loop.conditions names nowhere"),
+        ("study.small.closed_loop.seeds=[1]", "seed 1"),
+        ("study.small.closed_loop.policies=[dt]", "lqd"),
+        ("study.small.shift.conditions=[nowhere]", "study.small.shift.conditions names nowhere"),
+        ("study.small.shift.candidate=nobody", "study.small.shift.candidate names nobody"),
+        ("study.small.split.name=by_time", "split"),
+        ("~study.small", "study has no size small"),
+    ):
+        with pytest.raises(ForetailError, match=message):
+            typed(config_of("study", *SMALL, override), schema.StudyConfig)
