@@ -11,7 +11,7 @@ from foretail.configs.schema import ExportConfig
 from foretail.export.demand import DemandCertificate, export_demand
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor_file import SCHEMA, load
-from foretail.pipelines.result import Table
+from foretail.pipelines.result import Cell, Table
 
 NAME = "demand_predictor"
 
@@ -41,7 +41,7 @@ class DemandExport:
         if found.target == "c":
             reach = "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks}"
             columns: tuple[str, ...] = ("predictor", "error in uplinks", "holds for", "fraction bits", "seconds")
-            row = (found.kind, found.error_uplinks, reach, found.fraction_bits, self.seconds)
+            row: tuple[Cell, ...] = (found.kind, found.error_uplinks, reach, found.fraction_bits, self.seconds)
             note = "error: proven, of every entry, before the projection into the hose model"
         else:
             columns = ("predictor", "relative difference", "allowed", "seconds")

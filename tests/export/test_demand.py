@@ -76,7 +76,7 @@ def histories(draw: st.DrawFn, window: int, largest: float) -> NDArray[np.float6
     elif kind == "halves":
         found = np.minimum(random.integers(0, 200, shape) / 1024 + 0.5 / 1024, largest)
     else:
-        found = np.minimum(np.float64(10) ** random.uniform(-300, 0, shape), largest)
+        found = np.minimum(random.random(shape) ** 90, largest)
     return found * (1 - np.eye(NODES))
 
 
