@@ -19,6 +19,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.labelled_rows import Rows, read_rows
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.network import Network
+from foretail.models.registry import lineage
 from foretail.pipelines.distill import DistillResult, distill
 from foretail.pipelines.export import export, load_model
 from foretail.pipelines.store import Store
@@ -127,7 +128,7 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
     assert [row[0] for row in distilled.tables()[1].rows] == ["teacher", "teacher", "student", "student"]
 
 
-def test_the_student_is_kept_and_tracked_once(folder: Path, distilled: DistillResult) -> None:
+def test_the_student_is_kept_and_tracked_once(folder: Path, trained: TrainResult, distilled: DistillResult) -> None:
     assert Ensemble.load(folder / "student" / "ensemble.json") == distilled.ensemble
     assert len(distilled.ensemble.trees) == 3
     again = distill(distill_config(folder), folder / "again")
@@ -145,6 +146,11 @@ def test_the_student_is_kept_and_tracked_once(folder: Path, distilled: DistillRe
         ("agreement_test/whole/accuracy", distilled.outcome["agreement"]["test"]["whole"]["accuracy"]),
     ):
         assert run.data.metrics[name] == pytest.approx(value), name
+    assert isinstance(trained.model, Network)
+    assert run.data.tags["teacher_sha256"] == trained.model.sha256
+    given = lineage(distilled.ensemble.sha256, tracked["uri"])  # of the student, and of its teacher
+    assert given.runs == (tracked["run_id"],)
+    assert {dataset.context for dataset in given.datasets} == set(splits.SIDES)
     config = distill_config(folder)
     registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
     assert registered == distilled.ensemble

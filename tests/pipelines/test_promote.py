@@ -168,6 +168,23 @@ def test_the_card_holds_what_the_documents_say(
     assert "own queues" not in card
 
 
+def test_a_run_says_what_it_was_given_and_a_study_shows_what_it_found_in_the_store(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    given = lineage(trained["weak"].ensemble.sha256, uri(folder))
+    assert [(item.name, item.context) for item in given.datasets] == [
+        (f"bursts-{seed} {side}", side) for seed, side in ((1, "train"), (2, "validation"), (3, "test"))
+    ]
+    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
+    with track("foretail", {}, uri=uri(folder)) as study:
+        settings = (*shared(folder, *TRAINED_ON), *split, *MODELS["weak"], f"tracking.parent_run_id={study.run_id}")
+        assert train(typed(composed("train", *settings), TrainConfig), folder / "weak").reused
+    inside = f"tags.`mlflow.parentRunId` = '{study.run_id}'"
+    (copy,) = MlflowClient(uri(folder)).search_runs([study.experiment_id], inside)
+    assert copy.data.tags["reused_run_id"] == given.runs[0]
+    assert copy.data.metrics["test/asked/f1"] == trained["weak"].outcome["scores"]["test"]["asked"]["f1"]
+
+
 def test_names_from_data_stay_text_in_the_card() -> None:
     assert markdown("a|b <script>\n# [x](y) `z` *_~$") == "a\\|b \\<script\\> # \\[x\\](y) \\`z\\` \\*\\_\\~\\$"
     assert [markdown(value) for value in (None, True, 12345, 0.123456, 1e6, "")] == [
