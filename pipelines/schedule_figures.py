@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
+from foretail.pipelines.schedule_smoothness import hyperbola
 from foretail.sim_bridge.fabric.vermilion import consistency, robustness
 
 
@@ -48,6 +49,32 @@ def draw_noise(curves: pd.DataFrame) -> Figure:
     columns[0].set_ylabel("multi-hop throughput, without duty cycle")
     title = "k drawn from" if drawn else "gamma"
     figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
+    return figure
+
+
+def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
+    """Throughput of every sample by the error of the predicted shape, with its fit: a panel per noise and matrix.
+
+    Drawn are the smallest and the largest gamma that are fitted, and one between.
+    """
+    panels = list(samples.groupby(["noise", "matrix"], sort=False))
+    figure = Figure(figsize=(2.9 * len(panels) + 1.2, 3.4), layout="constrained")
+    columns = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, ((noise, matrix), panel) in zip(columns, panels, strict=True):
+        fitted = fits[(fits["noise"] == noise) & (fits["matrix"] == matrix)]
+        for place in sorted({0, len(fitted) // 2, len(fitted) - 1} if len(fitted) else ()):
+            fit = fitted.iloc[place]
+            drawn = panel[panel["schedule"] == fit["schedule"]]
+            color = colormaps["viridis"](0.9 * place / max(1, len(fitted) - 1))
+            axes.plot(drawn["error_of_shape"], drawn["theta"], ".", color=color, markersize=2, alpha=0.4)
+            error = np.linspace(0, fit["largest_error"])
+            theta = hyperbola(fit["at_zero"], fit["loss"], error)
+            axes.plot(error, theta, color=color, label=f"gamma {fit['schedule']}")
+        axes.set_title(f"{str(matrix).replace('_', ' ')}, {noise}", fontsize="medium")
+        axes.set_xlabel("error of shape")
+        axes.grid(alpha=0.25)
+    columns[0].set_ylabel("multi-hop throughput, without duty cycle")
+    figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     return figure
 
 

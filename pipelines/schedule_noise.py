@@ -6,21 +6,24 @@ schedules reuse the deterministic ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema import NoiseSweep, ScheduleConfig
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
+from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.points import Point, SoFar, measure_points, write_files
 from foretail.pipelines.result import Table, plain
-from foretail.pipelines.schedule_figures import draw_noise
+from foretail.pipelines.schedule_figures import draw_noise, draw_smoothness
+from foretail.pipelines.schedule_smoothness import smoothness, smoothness_table
 from foretail.pipelines.store import Key, Store, code_digest
 from foretail.sim_bridge.fabric.matrices import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.fabric.throughput import multi_hop
@@ -35,6 +38,9 @@ from foretail.sim_bridge.fabric.vermilion import (
 )
 
 POINT = "schedule_noise"
+CASE = ["noise", "matrix", "deviation"]
+SCHEDULE = ["schedule", "uniform_from", "gamma"]
+FITTED_BY = ["noise", "matrix", "schedule"]
 NOISE_SEED = 2**32
 """Added to a sample's seed for the noise, which must not be the random numbers that made its matrix."""
 
@@ -63,12 +69,14 @@ class NoiseResult:
     ----------
     sweep : its settings
     curves : one row per matrix, noise, deviation and schedule: mean, least and largest throughput over the samples
+    fits : one row per matrix, noise and schedule: throughput by the error of the predicted shape, fitted
     reused, points : how many of the points were in the store
     files : curves, samples and figure
     """
 
     sweep: NoiseSweep
     curves: pd.DataFrame
+    fits: pd.DataFrame
     reused: int
     points: int
     files: tuple[Path, ...]
@@ -82,6 +90,7 @@ class NoiseResult:
             "duty_cycle_included": False,
             "seeds": [1, self.sweep.samples],
             "curves": plain(self.curves.to_dict("records")),
+            "smoothness": plain(self.fits.to_dict("records")),
             "files": [path.name for path in self.files],
         }
 
@@ -125,7 +134,10 @@ class NoiseResult:
             f"{self.points} points, {self.reused} of them reused",
             *(f"file: {path}" for path in self.files),
         )
-        return [Table(f"Schedules for wrong predictions: {self.sweep.experiment}", columns, tuple(rows), notes)]
+        return [
+            smoothness_table(self.fits, FITTED_BY, "multi-hop"),
+            Table(f"Schedules for wrong predictions: {self.sweep.experiment}", columns, tuple(rows), notes),
+        ]
 
 
 def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -> NoiseResult:
@@ -134,15 +146,20 @@ def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -
         if least > config.k:
             raise ForetailError(f"uniform_from = {least} is more than k = {config.k}: choose at most k")
     samples, reused = _samples(config, sweep)
-    curves = _curves(samples, sweep, config.k)
-    figure, stem = draw_noise(curves), sweep.experiment
+    by_schedule = _by_schedule(samples, sweep, config.k)
+    looking = by_schedule[by_schedule["gamma"] > 1]  # k = 1 does not see the prediction
+    curves, fits = _curves(by_schedule), smoothness(looking, FITTED_BY)
+    figure, fitted, stem = draw_noise(curves), draw_smoothness(by_schedule, fits), sweep.experiment
     files: dict[str, pd.DataFrame | Figure] = {
         f"{stem}.csv": curves,
         f"{stem}.parquet": samples,
         f"{stem}.pdf": figure,
         f"{stem}.png": figure,
+        f"{stem}_smoothness.csv": fits,
+        f"{stem}_smoothness.pdf": fitted,
+        f"{stem}_smoothness.png": fitted,
     }
-    return NoiseResult(sweep, curves, reused, len(list(_cases(sweep))), write_files(run_dir, files))
+    return NoiseResult(sweep, curves, fits, reused, len(list(_cases(sweep))), write_files(run_dir, files))
 
 
 def demand_of(matrix: str, sweep: NoiseSweep, degree: int, seed: int) -> DemandMatrix:
@@ -185,8 +202,9 @@ def _samples(config: ScheduleConfig, sweep: NoiseSweep) -> tuple[pd.DataFrame, i
         for case in cases
     ]
     measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    errors = _errors(cases, sweep, config.degree)
     rows = [
-        {**asdict(case), "seed": seed, "gamma": trust, "theta": theta}
+        {**asdict(case), "seed": seed, "error_of_shape": errors[case, seed], "gamma": trust, "theta": theta}
         for case, measurement in zip(cases, measured, strict=True)
         for seed, of_sample in enumerate(measurement.found, 1)
         for trust, theta in enumerate(of_sample, 1)
@@ -199,8 +217,7 @@ def _throughput(case: Case, sweep: NoiseSweep, config: ScheduleConfig, so_far: S
     theta = []
     for seed in range(1, sweep.samples + 1):
         so_far(f"sample {seed} of {sweep.samples}")
-        demand = demand_of(case.matrix, sweep, config.degree, seed)
-        predicted = noisy(demand, case.deviation, cast(Noise, case.noise), NOISE_SEED + seed)
+        demand, predicted = _matrices(case, sweep, config.degree, seed)
         theta.append(
             [
                 multi_hop(demand, _capacity(predicted, config, trust, 2 * NOISE_SEED + seed)).theta
@@ -218,39 +235,61 @@ def _capacity(predicted: DemandMatrix, config: ScheduleConfig, trust: int, seed:
     return made.capacity
 
 
-def _curves(samples: pd.DataFrame, sweep: NoiseSweep, largest: int) -> pd.DataFrame:
-    """Mean, least and largest throughput over the samples; a drawn k counts with its expectation in every sample."""
-    curves: list[pd.DataFrame] = []
-    if sweep.uniform_from:
-        for least in sweep.uniform_from:
-            for most in range(least, largest + 1):
-                share = 1 / (most - least + 1)
-                mass = [0.0] * (least - 1) + [share] * (most - least + 1)
-                drawn = samples[samples["gamma"].between(least, most)]
-                expected = drawn.groupby(["noise", "matrix", "deviation", "seed"], sort=False, as_index=False)
-                curves.append(
-                    _over_samples(pd.DataFrame(expected["theta"].mean())).assign(
-                        schedule=f"{least} to {most}",
-                        uniform_from=least,
-                        gamma=most,
-                        consistency=randomised_consistency(mass),
-                        robustness=randomised_robustness(mass),
-                    )
-                )
-    else:
-        for trust in range(1, largest + 1):
-            curves.append(
-                _over_samples(samples[samples["gamma"] == trust]).assign(
-                    schedule=str(trust),
-                    uniform_from=trust,
-                    gamma=trust,
-                    consistency=consistency(trust),
-                    robustness=robustness(trust),
+def _by_schedule(samples: pd.DataFrame, sweep: NoiseSweep, largest: int) -> pd.DataFrame:
+    """One row per sample and schedule; a drawn k has its expectation in every sample."""
+    if not sweep.uniform_from:
+        ordered = samples.sort_values("gamma", kind="stable", ignore_index=True)
+        return ordered.assign(
+            schedule=ordered["gamma"].astype(str),
+            uniform_from=ordered["gamma"],
+            consistency=ordered["gamma"].map(consistency),
+            robustness=ordered["gamma"].map(robustness),
+        )
+    drawn: list[pd.DataFrame] = []
+    for least in sweep.uniform_from:
+        for most in range(least, largest + 1):
+            share = 1 / (most - least + 1)
+            mass = [0.0] * (least - 1) + [share] * (most - least + 1)
+            of_range = samples[samples["gamma"].between(least, most)]
+            expected = of_range.groupby([*CASE, "seed"], sort=False, as_index=False)
+            drawn.append(
+                expected.agg(error_of_shape=("error_of_shape", "first"), theta=("theta", "mean")).assign(
+                    schedule=f"{least} to {most}",
+                    uniform_from=least,
+                    gamma=most,
+                    consistency=randomised_consistency(mass),
+                    robustness=randomised_robustness(mass),
                 )
             )
-    return pd.concat(curves, ignore_index=True)
+    return pd.concat(drawn, ignore_index=True)
 
 
-def _over_samples(samples: pd.DataFrame) -> pd.DataFrame:
-    by = samples.groupby(["noise", "matrix", "deviation"], sort=False)["theta"]
-    return by.agg(mean="mean", least="min", largest="max", samples="size").reset_index()
+def _curves(by_schedule: pd.DataFrame) -> pd.DataFrame:
+    """Mean, least and largest throughput over the samples, and their mean error."""
+    by = by_schedule.groupby([*SCHEDULE, *CASE], sort=False)
+    return by.agg(
+        error_of_shape=("error_of_shape", "mean"),
+        mean=("theta", "mean"),
+        least=("theta", "min"),
+        largest=("theta", "max"),
+        samples=("theta", "size"),
+        consistency=("consistency", "first"),
+        robustness=("robustness", "first"),
+    ).reset_index()
+
+
+def _errors(cases: Sequence[Case], sweep: NoiseSweep, degree: int) -> dict[tuple[Case, int], float]:
+    """Error of shape of every prediction, by case and seed."""
+    errors = {}
+    for case in cases:
+        for seed in range(1, sweep.samples + 1):
+            demand, predicted = _matrices(case, sweep, degree, seed)
+            error = matrix_error(demand.demand[np.newaxis], predicted.demand[np.newaxis])
+            errors[case, seed] = error.shape
+    return errors
+
+
+def _matrices(case: Case, sweep: NoiseSweep, degree: int, seed: int) -> tuple[DemandMatrix, DemandMatrix]:
+    """True and predicted demand of a sample."""
+    demand = demand_of(case.matrix, sweep, degree, seed)
+    return demand, noisy(demand, case.deviation, cast(Noise, case.noise), NOISE_SEED + seed)

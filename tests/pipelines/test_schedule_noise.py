@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
-from foretail.sim_bridge.fabric.matrices import ring
+from foretail.pipelines.schedule_smoothness import smoothness
+from foretail.sim_bridge.fabric.matrices import chessboard, ring
 from foretail.sim_bridge.fabric.throughput import multi_hop
 from foretail.sim_bridge.fabric.tradeoff import noisy
 from foretail.sim_bridge.fabric.vermilion import vermilion
@@ -48,7 +49,8 @@ def curves_of(folder: Path, experiment: str) -> pd.DataFrame:
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder: Path) -> None:
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
-    assert document["files"] == [f"{experiment}.{kind}" for kind in ("csv", "parquet", "pdf", "png")]
+    kinds = (".csv", ".parquet", ".pdf", ".png", "_smoothness.csv", "_smoothness.pdf", "_smoothness.png")
+    assert document["files"] == [f"{experiment}{kind}" for kind in kinds]
     assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted([*document["files"], "result.json"])
     assert (document["routing"], document["duty_cycle"], document["duty_cycle_included"]) == ("multi-hop", 0.99, False)
     assert document["seeds"] == [1, 2]
@@ -82,6 +84,41 @@ def test_the_ring_of_the_thesis(noise: str, folder: Path) -> None:
     for deviation in (0, 10):
         assert means[1, deviation] == pytest.approx(0.5, abs=1e-6)
     assert 0.4 < means[10, 10] < 0.7
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder: Path) -> None:
+    fits = pd.read_csv(folder / experiment / f"{experiment}_smoothness.csv")
+    drawn = experiment[-1] in "78"
+    assert set(fits["schedule"].astype(str)) == (
+        {f"{least} to {most}" for least in (1, 2) for most in range(2, 11)} if drawn else set(map(str, range(2, 11)))
+    )
+    assert (fits["r2"] <= 1).all()
+    falling = fits[(fits["loss"] > 0) & (fits["line_slope"] < 0)]  # on a chessboard, noise makes k = 2 better
+    assert (falling["monotone_r2"] >= falling[["r2", "line_r2"]].max(axis=1) - 1e-6).all()
+    ring = fits[(fits["matrix"] == "ring") & fits["schedule"].astype(str).str.endswith("10")]
+    assert (ring["loss"] > 0.1).all()
+    samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")
+    row = samples.query("matrix == 'chessboard' and deviation == 10 and seed == 2 and gamma == 3").iloc[0]
+    true = chessboard(8, 4)
+    wrong = noisy(true, 10, row["noise"], 2**32 + 2)
+    half = np.abs(true.demand / true.demand.sum() - wrong.demand / wrong.demand.sum()).sum() / 2
+    assert row["error_of_shape"] == pytest.approx(half)
+
+
+def test_a_fit_finds_the_function_that_it_is_given_and_a_jump_is_seen() -> None:
+    error = np.linspace(0, 0.8, 41)
+    smooth = pd.DataFrame({"case": "smooth", "error_of_shape": error, "theta": 0.9 / (1 + 1.5 * error)})
+    jump = pd.DataFrame({"case": "jump", "error_of_shape": error, "theta": np.where(error < 0.41, 0.9, 0.5)})
+    constant = pd.DataFrame({"case": "constant", "error_of_shape": error, "theta": 0.5})
+    fits = smoothness(pd.concat([smooth, jump, constant]), ["case"]).set_index("case")
+    assert list(fits.index) == ["smooth", "jump"]
+    assert fits["at_zero"]["smooth"] == pytest.approx(0.9, abs=1e-5)
+    assert fits["loss"]["smooth"] == pytest.approx(1.5, abs=1e-4)
+    assert fits["r2"]["smooth"] == pytest.approx(1, abs=1e-8)
+    assert fits["steepest_twentieth"]["smooth"] < 0.12
+    assert fits["steepest_twentieth"]["jump"] == pytest.approx(1)
+    assert fits["line_slope"]["jump"] < 0
 
 
 def test_a_sample_is_found_again_by_its_seed(folder: Path) -> None:
