@@ -282,6 +282,7 @@ class BoostedTrees(Predictor):
     l2: float = setting(1.0, "penalty on the squares of leaf values")
     subsample: float = setting(1.0, "share of the rows that a tree sees")
     feature_share: float = setting(1.0, "share of the features that are tried at each split")
+    bins: int = setting(4096, "values of a feature among which cuts are sought")
     seed: int = setting(1, "same seed, rows, threads and device, same trees")
 
 
@@ -887,7 +888,7 @@ class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
 
     With an experiment ``demand`` means nothing; with ``sweep`` and ``tradeoff``, ``degree``, ``k`` (the largest gamma)
-    and ``diagonal`` count, with ``designs`` only ``degree``.
+    and ``diagonal`` count, with ``designs`` and ``fabric`` only ``degree``.
     """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
@@ -1025,6 +1026,13 @@ class Study:
     closed_loop: ClosedLoop = part(ClosedLoop, "in ns-3")
     shift: Shift = part(Shift, "the shift matrix")
     forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "numbers of trees of Figure 15", at_least=1)
+    labels: list[str] = setting(
+        [], "policies beside lqd whose runs the label study compares, the last of them asking a candidate; empty = none"
+    )
+    label_candidate: str = setting("forest", "candidate of the label study, which must be trees")
+    budget: list[str] = setting(
+        [], "candidates that fit a switch; the best of them on validation runs is put up for champion; empty = none"
+    )
 
 
 @dataclass
