@@ -72,9 +72,10 @@ def histories(draw: st.DrawFn, window: int, largest: float) -> NDArray[np.float6
     if kind == "random":
         found = random.random(shape) * largest
     elif kind == "extreme":
-        found = random.integers(0, 2, shape) * largest
+        found = np.where(random.random(shape) < 0.5, 0.0, largest)
     elif kind == "halves":
-        found = np.minimum(random.integers(0, 200, shape) / 1024 + 0.5 / 1024, largest)
+        steps = random.integers(0, 200, shape).astype(np.float64)
+        found = np.minimum((steps + 0.5) * 0.5 ** draw(st.integers(0, 21)), largest)
     else:
         found = np.minimum(random.random(shape) ** 90, largest)
     return found * (1 - np.eye(NODES))
