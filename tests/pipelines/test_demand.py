@@ -164,7 +164,10 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
             inputs = MlflowClient(result.tracked["uri"]).get_run(result.tracked["run_id"]).inputs
             assert inputs is not None
             assert {item.tags[0].value for item in inputs.dataset_inputs} == set(SIDES)
+    drawn = document_of(compared(tmp_path, *overrides[:-1], "interval_ns=500", "split=drawn"))["workloads"]["datasets"]
+    assert sorted(run for side in SIDES for run in drawn["runs"][side]) == [f"run_{s}, seed {s}" for s in (1, 2, 3)]
     for bad, complaint in (
+        ("uplink_bps=5", "is an ns-3 run and knows its uplinks: leave uplink_bps out"),
         ("interval_ns=null", "give interval_ns=..., the time of one"),
         ("split.test=[3,4]", "seed 4 of the split has no run"),
         ("split.train=[4]", "seed 4 of the split has no run"),
@@ -401,3 +404,25 @@ def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> No
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
     assert result["tracked"] is None
+
+
+@pytest.mark.ns3
+def test_runs_of_ns3_are_demand_from_their_first_flow_on(tmp_path: Path) -> None:
+    given = composed("collect", "scenario=tiny", "seeds=[1,2,3,4,5]", f"store_dir={tmp_path / 'store'}")
+    runs = collect(typed(given, CollectConfig), tmp_path / "run").runs
+    datasets = f"datasets=[{','.join(str(run.path) for run in runs)}]"
+    lean = [OFF, datasets, "interval_ns=200_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
+    lean += ["demand_predictor=[last_value,linear_entries]", "split={train:[1,2],validation:[3],test:[4,5]}"]
+    traffic = {}
+    for kind in ("offered", "carried"):
+        found = demand(typed(composed("demand", *lean, f"demand={kind}"), DemandConfig), tmp_path / "run")
+        split = found.comparisons[0].split
+        sequences = [sequence for side in SIDES for sequence in getattr(split, side)]
+        assert [sequence.run for sequence in sequences] == [f"dataset, seed {seed}" for seed in range(1, 6)]
+        for sequence in sequences:
+            assert 10 <= len(sequence) <= 20  # flows start during 4 ms
+            assert sequence.demand[:2].any()
+        traffic[kind] = sum(sequence.demand.sum() for sequence in sequences)
+        pairs = found.comparisons[0].differences("linear_entries")["truth"].pairs
+        assert pairs == 2
+    assert traffic["carried"] < 1.2 * traffic["offered"]
