@@ -359,7 +359,7 @@ def import_xgboost() -> Any:
     try:
         import xgboost
     except ModuleNotFoundError:
-        raise ForetailError("reading XGBoost models needs XGBoost: install foretail[xgboost]") from None
+        raise ForetailError("XGBoost models need XGBoost: install foretail[xgboost]") from None
     return xgboost
 
 

@@ -22,6 +22,7 @@ from foretail.models.network import Network
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.pipelines.inputs import refuse_window
 from foretail.pipelines.judgement import Judged, JudgedSide, Labelled, judge, replay_scores_of
 from foretail.pipelines.result import Cell, Table
 from foretail.pipelines.simulation import Ns3
@@ -149,6 +150,7 @@ def load_teacher(model: str) -> Network:
 
 
 def _distill_into(folder: Path, config: DistillConfig, teacher: Network, split: splits.Split, store: Store) -> None:
+    refuse_window(teacher.features, config.model)
     labelled = Labelled.of(split, [item.name for item in teacher.features], config.own_queues)
     if labelled.inputs != teacher.features:
         raise ForetailError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.manifest import Rules
 from foretail.models.ensemble import Ensemble
 from foretail.models.network import Network
+from foretail.pipelines.distill import distill
 from foretail.pipelines.export import load_model
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import TrainResult, train
@@ -33,7 +35,7 @@ def learnable(seed: int) -> Arrivals:
     return arrivals
 
 
-RUN = {
+RUN: dict[str, Any] = {
     "scenario": {"topology": {"wire_overhead_bytes": 2}},
     "rules": Rules("counted", "lowest_port", "head"),  # of other labels than these, the push-outs are known
 }
@@ -109,6 +111,9 @@ def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets:
     assert isinstance(result.model, Network)
     assert len(result.model.features) == 16 * 5
     assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
+    student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
+    with pytest.raises(ForetailError, match="sees a window of arrivals"):
+        distill(typed(composed("distill", *student, "tracking=off"), schema.DistillConfig), folder / "student")
     with pytest.raises(ForetailError, match=r"= 17 is no power of two"):
         trained(folder, datasets, *fast, "window.ahead=1")
 
