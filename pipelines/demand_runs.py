@@ -16,6 +16,7 @@ from foretail.features.demand_sequences import (
     is_etalon,
     logged_demand,
     offered_demand,
+    refuse_large,
     split_sequences,
 )
 from foretail.features.errors import ForetailError
@@ -73,11 +74,12 @@ def _of_logs(config: DemandConfig) -> SequenceSplit:
 def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
     """The collectives of one run; two that are mixed are placed and disturbed each on its own."""
     jobs = name.split("+")
-    run = f"{name}, seed {seed}"
+    run, steps = f"{name}, seed {seed}", GENERATED_STEPS if config.steps is None else config.steps
+    refuse_large(run, steps, config.nodes)
     parts = [
         repeated(
             JOBS[job](config.nodes, config.degree, config.job_seed),
-            GENERATED_STEPS if config.steps is None else config.steps,
+            steps,
             GENERATED_INTERVAL_NS,
             run,
             len(jobs) * seed + position,

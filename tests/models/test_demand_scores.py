@@ -94,7 +94,7 @@ def test_runs_count_alike_whatever_their_length() -> None:
     trained = LastValue().fit(runs)
     both = score(trained, [*runs, idle], DEGREE, [3]).schedules["single_hop", 3]
     alone = [score(trained, of, DEGREE, [3]).schedules["single_hop", 3] for of in (runs[:1], runs[1:])]
-    assert both.by_run == alone[0].by_run | alone[1].by_run
+    assert both.by_run == {**alone[0].by_run, **alone[1].by_run}
     assert [run.steps for run in both.by_run.values()] == [7, 11 + 8]
     assert both.predicted == pytest.approx((alone[0].predicted + alone[1].predicted) / 2)
     assert both.true == pytest.approx((alone[0].true + alone[1].true) / 2)

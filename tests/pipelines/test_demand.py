@@ -338,6 +338,7 @@ BAD = {
     "twice": (["collectives=[ring,ring]"], "collectives names ring twice"),
     "interval": (["interval_ns=5"], "interval_ns is for datasets"),
     "warm-up": (["warm_up=12"], "warm_up = 12 leaves none of steps = 12"),
+    "large": (["nodes=1024", "steps=1000000"], "more than 134217728 numbers: cut it, or give steps=..."),
     "no trust": (["trusts=[]"], "trusts is empty"),
     "one trust twice": (["trusts=[2,4,2]"], "trusts holds 2 twice"),
     "indivisible": (["nodes=5", "trusts=[3]"], "choose k = 4"),
