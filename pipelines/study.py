@@ -19,18 +19,33 @@ import pandas as pd
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from foretail.configs.schema import EvaluateConfig, Policy, Scenario, Study, StudyConfig, TrainConfig, register
+from foretail.configs.schema import (
+    EvaluateConfig,
+    Policy,
+    Scenario,
+    Study,
+    StudyConfig,
+    TrainConfig,
+    register,
+)
+from foretail.features import splits
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import ALONE
+from foretail.models.predictor import TreePredictor
 from foretail.pipelines import cli, stage
+from foretail.pipelines.champion import Promotion, promoted
 from foretail.pipelines.collect import collect_runs
 from foretail.pipelines.compose import composed
 from foretail.pipelines.evaluate_flows import FlowsResult, PolicyRun, evaluate_policies
 from foretail.pipelines.export import export_to_store
 from foretail.pipelines.flow_statistics import interval_text, mean_interval, paired_difference
 from foretail.pipelines.held_out import HeldOut, judge_held_out
+from foretail.pipelines.label_study import LQD, LabelStudy, label_study
 from foretail.pipelines.leakage import SHOWN, draw_leakage, leakage
 from foretail.pipelines.points import write_files
+from foretail.pipelines.predictors import untrained
 from foretail.pipelines.result import Cell, Table
 from foretail.pipelines.shift import ShiftMatrix, shift_matrix
 from foretail.pipelines.simulation import Ns3
@@ -80,6 +95,8 @@ class StudyResult:
     closed_loop : by condition
     shift : predictors that trained under one condition each; None where none is wanted
     leakage : scores by number of trees and kind of split
+    labels : the label study; None where none is wanted
+    promotion : the gate that the best candidate of the budget went through; None where none is wanted
     files : figures and the data behind them
     step_seconds : wall time of the steps of this run
     """
@@ -91,6 +108,8 @@ class StudyResult:
     closed_loop: Mapping[str, FlowsResult]
     shift: ShiftMatrix | None
     leakage: Sequence[Mapping[str, Any]]
+    labels: LabelStudy | None
+    promotion: Promotion | None
     files: tuple[Path, ...]
     step_seconds: Mapping[str, float]
 
@@ -116,14 +135,17 @@ class StudyResult:
             "closed_loop": {name: found.document() for name, found in self.closed_loop.items()},
             "shift": None if self.shift is None else self.shift.frame().to_dict("records"),
             "leakage": list(self.leakage),
+            "labels": None if self.labels is None else self.labels.document(),
+            "promotion": None if self.promotion is None else self.promotion.document(),
             "files": [path.name for path in self.files],
             "step_seconds": dict(self.step_seconds),
         }
 
     def tables(self) -> list[Table]:
-        """Held-out scores, closed loop, shift, leakage, steps."""
-        shift = [] if self.shift is None else self.shift.tables()
-        return [self._scores(), *self._flows(), *shift, self._leakage(), self._steps()]
+        """Held-out scores, closed loop, shift, leakage, labels, champion, steps."""
+        parts = [part for part in (self.shift, self.labels, self.promotion) if part is not None]
+        more = [table for part in parts for table in part.tables()]
+        return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
 
     def _scores(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
@@ -237,6 +259,10 @@ def study(config: StudyConfig, run_dir: Path) -> StudyResult:
         shift = _shifted(config, settings, conditions, store, ns3) if settings.shift.conditions else None
     with timed("leakage"):
         leaked = _leaked(settings, conditions)
+    with timed("labels"):
+        labels = _label_study(config, settings, conditions, trained, store, ns3) if settings.labels else None
+    with timed("champion"):
+        promotion = _promoted(config, settings, conditions, trained, candidates, store, run_dir)
     files: dict[str, Figure | pd.DataFrame] = {"leakage.csv": pd.DataFrame(leaked)}
     figure = draw_leakage(leaked)
     files |= {"leakage.png": figure, "leakage.svg": figure}
@@ -251,6 +277,8 @@ def study(config: StudyConfig, run_dir: Path) -> StudyResult:
         closed_loop,
         shift,
         leaked,
+        labels,
+        promotion,
         write_files(run_dir, files),
         step_seconds,
     )
@@ -345,6 +373,64 @@ def _closed_loop(
         predictor = export_to_store(trained[name].ensemble, store)
         runs += evaluate_policies(scenario, {f"credence, {name}": asking}, seeds, predictor, (), store, ns3, jobs).runs
     return FlowsResult(tuple(runs), (), None)
+
+
+def _label_study(
+    config: StudyConfig,
+    settings: Study,
+    conditions: Mapping[str, Condition],
+    trained: Mapping[str, TrainResult],
+    store: Store,
+    ns3: Ns3,
+) -> LabelStudy:
+    """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
+    condition, split = conditions[settings.train_on[0]], settings.split
+    candidate = _train_config(config, settings, settings.label_candidate)
+    policies = _policies(settings.labels)
+    deployed = settings.labels[-1]
+    library = str(export_to_store(trained[settings.label_candidate].ensemble, store).library)
+    policies[deployed] = replace(policies[deployed], library=library)
+    seeds = [*split.train, *split.validation, *split.test]
+    runs = {LQD: list(condition.runs.values())}
+    for name, policy in policies.items():
+        collected = collect_runs(condition.scenario, policy, seeds, store, ns3, config.jobs)
+        runs[name] = [Dataset.open(run.path) for run in collected]
+
+    def make() -> TreePredictor:
+        predictor = untrained(candidate.predictor, candidate.trainer, ALONE)
+        if not isinstance(predictor, TreePredictor):
+            raise ForetailError(f"the label study trains trees, and {settings.label_candidate} are none: name trees")
+        return predictor
+
+    return label_study(
+        {name: splits.split_by_seed(of, split.train, split.validation, split.test) for name, of in runs.items()},
+        make,
+        candidate.features.names,
+        deployed=deployed,
+    )
+
+
+def _promoted(
+    config: StudyConfig,
+    settings: Study,
+    conditions: Mapping[str, Condition],
+    trained: Mapping[str, TrainResult],
+    candidates: Mapping[str, TrainConfig],
+    store: Store,
+    run_dir: Path,
+) -> Promotion | None:
+    """Chosen on the validation runs, judged by the gate on all test runs."""
+    if not settings.budget:
+        return None
+    within = {name: trained[name] for name in settings.budget}
+    validation = [
+        found
+        for name in settings.train_on
+        for seed in settings.split.validation
+        for found in judge_held_out(conditions[name].runs[seed], name, True, within, candidates, store, config.jobs)
+    ]
+    held_out = [one.runs[seed] for one in conditions.values() for seed in settings.split.test]
+    return promoted(within, validation, held_out, config.tracking, config.store_dir, run_dir)
 
 
 def _policies(names: Sequence[str]) -> dict[str, Policy]:

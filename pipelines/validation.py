@@ -461,6 +461,8 @@ def _check_study(config: StudyConfig) -> None:
         ("closed_loop.candidates", study.closed_loop.candidates, study.candidates),
         ("shift.conditions", study.shift.conditions, study.conditions),
         ("shift.candidate", [study.shift.candidate] if study.shift.conditions else [], study.candidates),
+        ("label_candidate", [study.label_candidate] if study.labels else [], study.candidates),
+        ("budget", study.budget, study.candidates),
     ):
         for item in given:
             if item not in known:
@@ -469,6 +471,8 @@ def _check_study(config: StudyConfig) -> None:
         shared = sorted(set(simulated) & split_seeds)
         if shared:
             raise ForetailError(f"{where}.{name}.seeds and the split share seed {shared[0]}: simulate other seeds")
+    if study.budget and not config.tracking.enabled:
+        raise ForetailError(f"{where}.budget makes a champion in MLflow, and tracking is off: turn it on or empty it")
     if study.closed_loop.conditions:
         _check_distinct(f"{where}.closed_loop.seeds", study.closed_loop.seeds)
         if "lqd" not in study.closed_loop.policies:

@@ -18,7 +18,13 @@ from foretail.pipelines.validation import typed
 from foretail.sim_bridge.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 
-SMALL = ("experiment=predictor_study", "size=small", "study.small.forest_sizes=[1,2]", "tracking=off")
+SMALL = (
+    "experiment=predictor_study",
+    "size=small",
+    "study.small.forest_sizes=[1,2]",
+    "study.small.label_candidate=ours",
+    "study.small.budget=[paper,ours]",
+)
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],
     "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
@@ -123,6 +129,8 @@ def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
         ("study.small.shift.candidate=nobody", "study.small.shift.candidate names nobody"),
         ("study.small.split.name=by_time", "split"),
         ("~study.small", "study has no size small"),
+        ("study.small.budget=[nobody]", "study.small.budget names nobody"),
+        ("tracking=off", "tracking is off"),
     ):
         with pytest.raises(ForetailError, match=message):
             typed(config_of("study", *SMALL, override), schema.StudyConfig)
