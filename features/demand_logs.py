@@ -1,15 +1,11 @@
 """A user's own logs of demand as sequences, checked at the door.
 
-========== ==========================================================================================================
-file       content
-========== ==========================================================================================================
-.npy       numbers [steps, n, n]: row = source; in bytes with an uplink's rate, else in uplinks
-.csv, .parquet one row per entry, columns by name: ``step`` from 0 or ``time_ns``; ``source`` and ``destination``, nodes
-           from 0; ``bytes``, or ``demand`` in uplinks; ``run``, where a file holds several. Rows of the same step and
-           pair add up, pairs without a row have no demand, and times count from the first of the run
-.txt       what ``traffic_matrix.getTraffic`` of the Etalon emulator answers, one answer per line and step: n x n whole
-           numbers of bytes, row = source, separated by spaces; bytes in the VOQs, or those that hosts announced
-========== ==========================================================================================================
+* NPY: numbers [steps, n, n], row = source, in bytes when the rate of an uplink is given, else in uplinks.
+* CSV with a header and Parquet: one row per entry, columns by name: ``step`` from 0 or ``time_ns``; ``source`` and
+  ``destination``, nodes from 0; ``bytes``, or ``demand`` in uplinks; ``run``, where a file holds several. Rows of the
+  same step and pair add up, pairs without a row have no demand, and times count from the first of the run.
+* TXT: what ``traffic_matrix.getTraffic`` of the Etalon emulator answers, one answer per line and step: n x n whole
+  numbers of bytes, row = source, separated by spaces; bytes in the VOQs, or those that hosts announced.
 """
 
 from __future__ import annotations
