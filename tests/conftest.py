@@ -7,7 +7,7 @@ import signal
 from hypothesis import settings
 
 # No test judges by the clock: a loaded machine is no fault.
-settings.register_profile("foretail")
+settings.register_profile("foretail", deadline=None)
 settings.load_profile("foretail")
 
 # A job started in the background of a script ignores Ctrl-C, and so would the processes that tests interrupt.

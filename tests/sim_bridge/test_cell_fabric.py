@@ -49,7 +49,7 @@ def flows_of(start: object, source: object, destination: object, size: object) -
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_every_flow_is_done_when_the_slow_model_says(routing: Routing, data: st.DataObject) -> None:
     schedule = data.draw(schedules())
@@ -75,7 +75,7 @@ def test_every_flow_is_done_when_the_slow_model_says(routing: Routing, data: st.
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_cells_are_conserved(routing: Routing, data: st.DataObject) -> None:
     """All racks meet, so all cells arrive in the end, each over one hop or two."""
