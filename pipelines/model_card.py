@@ -36,7 +36,22 @@ def model_card(document: Mapping[str, Any]) -> str:
     document : mapping
         ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run, ``gate``,
         ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.promote`.
+
+    Raises
+    ------
+    ForetailError
+        When the training run wrote its outcome in other words, as another version of Foretail does.
     """
+    try:
+        return _rendered(document)
+    except (KeyError, jinja2.UndefinedError) as error:
+        raise ForetailError(
+            f"the outcome of run {document['lineage']['runs'][0]} is that of another version of Foretail ({error}): "
+            f"train the model again"
+        ) from error
+
+
+def _rendered(document: Mapping[str, Any]) -> str:
     outcome, config = document["outcome"], document["config"]
     judged = outcome.get("student", outcome)  # of distillation
     parameters = outcome["parameters"] if "parameters" in outcome else config["student"]
@@ -77,6 +92,10 @@ def model_card(document: Mapping[str, Any]) -> str:
                 )
                 for item in outcome["datasets"]
             ),
+        ),
+        given=_table(
+            ("dataset", "for", "SHA-256 of the rows"),
+            ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
         ),
         parameters=_pairs(("parameter", "value"), parameters),
         operating_point=_pairs(("setting", "value"), config["operating_point"]),

@@ -121,7 +121,7 @@ class PromoteResult:
 def promote(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     """Judge ``config.model`` and, when it passes, move the alias; card, gate and exports go to the run folder.
 
-    The registry changes last: whatever stops this before, the alias stays where it was.
+    The registry changes when all else is tracked: whatever stops this before, the alias stays where it was.
     """
     store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
     uri = tracking_uri(config.tracking, store)
@@ -166,11 +166,9 @@ def promote(config: PromoteConfig, run_dir: Path) -> PromoteResult:
             promoted = None
             if all(check.passed for check in checks):
                 tags = {"gate_run_id": run.run_id, "model_card": f"runs:/{run.run_id}/{CARD_FILE}"}
-                for file in sorted(folder.iterdir()):
-                    _put(file, run_dir / file.name)
                 promoted = move_alias(name, alias, candidate, origin.runs, version, tags, uri)
-            else:
-                _put(folder / CARD_FILE, run_dir / CARD_FILE)
+        for file in sorted(folder.iterdir()) if promoted is not None else [folder / CARD_FILE]:
+            _put(file, run_dir / file.name)
     return PromoteResult(
         gate, checks, promoted, collected, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
     )
@@ -243,7 +241,7 @@ def _log(run: TrackedRun, gate: Mapping[str, Any], checks: Sequence[Check], fold
         if check.difference is not None:
             found = asdict(check.difference)
             run.log_metrics({f"gate/{check.name}/{key}": float(found[key]) for key in ("mean", "low", "high")})
-        elif check.passed:
+        elif check.figures is not None:
             run.log_file(folder / check.name / "certificate.json", check.name)
 
 

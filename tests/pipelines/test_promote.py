@@ -23,8 +23,8 @@ from foretail.models.tracking import track
 from foretail.pipelines import cli, gate
 from foretail.pipelines import export as export_stage
 from foretail.pipelines.errors import GateRefused
-from foretail.pipelines.gate import HeldOutScores, compare
-from foretail.pipelines.model_card import markdown, read_shift_table
+from foretail.pipelines.gate import Check, HeldOutScores, compare
+from foretail.pipelines.model_card import markdown, model_card, read_shift_table
 from foretail.pipelines.promote import PromoteResult, promote
 from foretail.pipelines.train import TrainResult, train
 from foretail.pipelines.validation import typed
@@ -331,6 +331,26 @@ def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
     with pytest.raises(ForetailError, match="no longer holds the ensemble"):
         move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
     assert holders(folder, "race") == {"champion": "1"}
+
+
+def test_a_promotion_that_another_one_overtakes_leaves_nothing(
+    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(target: str, *given: object) -> Check:
+        held(folder, "overtaken", "champion", trained["weak"])
+        return Check(target, True, "proven")
+
+    monkeypatch.setattr("foretail.pipelines.promote.check_export", overtaken)
+    with pytest.raises(ForetailError, match=r"overtaken@champion has moved from version none to 1 meanwhile"):
+        promoted(folder, "overtaken", STRONG)
+    assert list((folder / "promoted" / "overtaken").iterdir()) == []
+    assert holders(folder, "overtaken") == {"champion": "1"}
+
+
+def test_an_outcome_of_another_version_is_named() -> None:
+    document = {"outcome": {"features": []}, "config": {}, "gate": {"checks": []}, "lineage": {"runs": ["abc"]}}
+    with pytest.raises(ForetailError, match="outcome of run abc is that of another version of Foretail"):
+        model_card(document)
 
 
 KILLED = """
