@@ -163,8 +163,8 @@ def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth
     first = {last, *(int(np.argmin(np.abs(claimed - step))) for step in steps)}
     values = _valued(level, first, worth)
     best = max(values, key=lambda c: (values[c], -c))
-    near = [max((c for c in first if c < best), default=0), min((c for c in first if c > best), default=last)]
-    values |= _valued(level, set(np.linspace(*near, TRIED_THRESHOLDS // 2).astype(int).tolist()) - first, worth)
+    below, above = max((c for c in first if c < best), default=0), min((c for c in first if c > best), default=last)
+    values |= _valued(level, set(np.linspace(below, above, TRIED_THRESHOLDS // 2).astype(int).tolist()) - first, worth)
     return max(values, key=lambda c: (values[c], -c))
 
 

@@ -23,7 +23,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     arrivals = make_arrivals(3000, seed=7)
     records = arrivals.records
     records["port"] %= 4
-    changes = {
+    changes: dict[str, Any] = {
         "switches": (SwitchGeometry(4, 9000, (10**9,) * 4),) * 2,
         "scenario": {"topology": {"wire_overhead_bytes": 2}},
     }
