@@ -142,7 +142,7 @@ def draw_sizes(samples: pd.DataFrame) -> Figure:
             axes.set_xticks(ticks, [str(nodes) for nodes in ticks])
         axes.set_xlabel(name)
         axes.grid(alpha=0.25)
-        axes.legend(fontsize="small", ncols=2)
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.supylabel("single-hop throughput, without duty cycle", fontsize="medium")
     figure.suptitle("mean over matrices (solid) and least (dashed); dotted: (k - 1) / k", fontsize="medium")
     return figure
