@@ -30,7 +30,7 @@ from foretail.pipelines.predictions import check_inputs
 from foretail.pipelines.store import file_digest
 from foretail.sim_bridge.replay import replay_scores
 
-JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss"}
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss where Credence asks"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
 _CELLS = 100_000
 _TIMED_ROWS = 50_000
@@ -111,7 +111,10 @@ def refuse_unfit(datasets: Sequence[Dataset]) -> None:
 
 
 def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutScores:
-    """Score a model on a whole run as a switch would ask it: real features from the shadow Credence."""
+    """Score a model on a whole run as a switch would ask it: real features from the shadow Credence.
+
+    The recovered loss counts predictions where Credence asks; elsewhere nobody follows them.
+    """
     manifest = dataset.manifest
     check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
     columns = training_columns([item.name for item in model.features], own_queues=False)
@@ -122,7 +125,7 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutSco
     lqd_drop, predicted, asked, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
     ports = max(switch.ports for switch in manifest.switches)
     found = scores(lqd_drop, predicted, ports=ports, score=probability, asked=asked)
-    f1, recovered = found["asked"]["f1"], replay_scores(dataset, predicted).recovered_loss
+    f1, recovered = found["asked"]["f1"], replay_scores(dataset, predicted & asked).recovered_loss
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")

@@ -34,19 +34,20 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.labelled_rows import ALONE
 from foretail.models.predictor import TreePredictor
+from foretail.models.tracking import track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.champion import Promotion, promoted
 from foretail.pipelines.collect import collect_runs
 from foretail.pipelines.compose import composed
 from foretail.pipelines.evaluate_flows import FlowsResult, PolicyRun, evaluate_policies
-from foretail.pipelines.export import export_to_store
+from foretail.pipelines.export import export_to_store, tracking_uri
 from foretail.pipelines.flow_statistics import interval_text, mean_interval, paired_difference
 from foretail.pipelines.held_out import HeldOut, judge_held_out
 from foretail.pipelines.label_study import LQD, LabelStudy, label_study
 from foretail.pipelines.leakage import SHOWN, draw_leakage, leakage
 from foretail.pipelines.points import write_files
 from foretail.pipelines.predictors import untrained
-from foretail.pipelines.result import Cell, Table
+from foretail.pipelines.result import Cell, Table, plain
 from foretail.pipelines.shift import ShiftMatrix, shift_matrix
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Store
@@ -214,7 +215,28 @@ def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
 
 
 def study(config: StudyConfig, run_dir: Path) -> StudyResult:
-    """Collect, train, judge, simulate and choose; what the store already has is not made again."""
+    """Collect, train, judge, simulate and choose; what the store already has is not made again.
+
+    With tracking the study is a run of its own, and every training and promotion one inside it.
+    """
+    tracking = config.tracking
+    if not tracking.enabled:
+        return _studied(config, run_dir)
+    with track(
+        tracking.experiment,
+        asdict(config),
+        uri=tracking_uri(tracking, Store(config.store_dir)),
+        run_name=tracking.run_name or f"study, {config.size}",
+        parent_run_id=tracking.parent_run_id,
+    ) as run:
+        result = _studied(replace(config, tracking=replace(tracking, parent_run_id=run.run_id, run_name=None)), run_dir)
+        run.log_document(plain(result.document()), "study.json")
+        for file in result.files:
+            run.log_file(file)
+    return result
+
+
+def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
     settings = config.study[config.size]
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
     step_seconds: dict[str, float] = {}

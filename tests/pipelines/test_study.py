@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from foretail.configs import schema
 from foretail.configs.schema import TrainConfig
@@ -106,6 +107,22 @@ def test_closed_loop_shift_and_leakage_are_shown(found: StudyResult, folder: Pat
     assert {path.name for path in found.files} >= {"shift.png", "shift.csv", "leakage.png", "leakage.csv"}
     assert all(path.is_file() for path in found.files)
     json.dumps(found.document(), default=str)
+
+
+def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: StudyResult, folder: Path) -> None:
+    assert found.promotion is not None
+    gate = found.promotion.gate
+    assert gate is not None
+    uri = gate.tracked["uri"]
+    client = MlflowClient(uri)
+    runs = client.search_runs([gate.tracked["experiment_id"]])
+    (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs if run is not parent} == {parent.info.run_id}
+    inside = {run.info.run_id for run in runs if run is not parent}
+    assert {one.outcome["tracked"]["run_id"] for one in found.trained.values()} | {gate.tracked["run_id"]} <= inside
+    assert {item.path for item in client.list_artifacts(parent.info.run_id)} >= {"study.json", "shift.png"}
+    assert found.promotion.chosen in ("paper", "ours")
+    assert (folder / "run" / "champion" / "model_card.md").is_file()
 
 
 def test_overrides_are_checked_like_those_of_the_command_line() -> None:
