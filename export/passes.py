@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from foretail.export.equivalence import MAX_CELLS, Lowered, PassReport, ProofError
 from foretail.export.votes import with_votes
+from foretail.features.catalog import STUDY_FEATURES
+from foretail.features.errors import ForetailError
 from foretail.models.boxes import difference, leaf_boxes
 from foretail.models.ensemble import Ensemble, Tree
 
@@ -138,7 +140,18 @@ def lower(model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_
         As trained; an ensemble that has votes is taken as it is.
     any_tau, max_cells
         See :func:`with_votes`.
+
+    Raises
+    ------
+    ForetailError
+        If `model` reads a feature that no switch can know.
     """
+    for given in (model.model if isinstance(model, Lowered) else model).features:
+        if given.name in {item.name for item in STUDY_FEATURES}:
+            raise ForetailError(
+                f"the model reads feature {given.name!r}, which no switch can know: it is for studies only, so train"
+                " the model that is exported without it"
+            )
     if isinstance(model, Lowered) or model.vote_bits is not None:
         return Lowered.of(model)
     simple, before = simplify(model)

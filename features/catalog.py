@@ -3,11 +3,16 @@
 Every feature is read after the threshold update and before the decision, the arrival not yet counted in its queue or
 in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24``, so float32 trainers see them exactly.
 ``cells = bytes >> log2(cell_bytes)``; averages run in fixed point with 8 fractional bits over an interval of
-``2**average_shift`` ns (design section 4). ``sim_bridge/buffer/features.hpp`` computes them and lists the same names
-in the same order.
+``2**average_shift`` ns, fast ones over a quarter of it (design section 4). ``sim_bridge/buffer/features.hpp`` computes
+them and lists the same names in the same order.
 
-Source: Credence (NSDI'24) section 5 for the four paper features; the rest come at the price of the virtual LQD
-counters that Credence already keeps.
+Costs are of what a switch under Credence must add: the queue lengths, the thresholds T, their sum and the largest of
+them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8 fractional ones, times 48 bits.
+Operations are the additions, subtractions, comparisons and shifts for one packet, its arrival and departure together;
+the position of the highest bit counts as one, access to registers as none.
+
+Source: Credence (NSDI'24) section 5 for the four paper features, ABM (SIGCOMM'22) for the first round trip; the rest
+come from the virtual LQD that Credence already keeps.
 """
 
 from __future__ import annotations
@@ -27,8 +32,49 @@ TICK_NS = 1024
 SHADOW_PREFIX = "shadow_"
 """Columns with this prefix hold a real feature as a shadow Credence, driven by the true labels, would see it."""
 
-State = Literal["real", "virtual"]
-Unit = Literal["cells", "queues", "us"]
+State = Literal["real", "virtual", "packet"]
+Unit = Literal["cells", "queues", "us", "flag"]
+
+
+@dataclass(frozen=True, eq=False)
+class Registers:
+    """State that features read; two that read the same object share it.
+
+    Attributes
+    ----------
+    queue_bits, switch_bits : int
+        Bits for every queue, and once for the switch.
+    operations : int
+        Per packet, to keep it up to date.
+    """
+
+    queue_bits: int = 0
+    switch_bits: int = 0
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class FeatureCost:
+    """What a feature alone costs beyond Credence; as :class:`Registers`, operations of reading it included.
+
+    Attributes
+    ----------
+    operations_per_queue : int
+        Further operations per packet for each queue of the switch.
+    """
+
+    queue_bits: int
+    switch_bits: int
+    operations: int
+    operations_per_queue: int = 0
+
+
+@dataclass(frozen=True)
+class SelectionCost:
+    """What features together cost on one switch beyond Credence: register bits, and operations per packet."""
+
+    register_bits: int
+    operations: int
 
 
 @dataclass(frozen=True)
@@ -39,17 +85,23 @@ class Feature:
     ----------
     name : str
         Column name in datasets, models and the predictor ABI.
-    state : {'real', 'virtual'}
+    state : {'real', 'virtual', 'packet'}
         ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
-        policy on one arrival sequence.
-    unit : {'cells', 'queues', 'us'}
-        ``us`` is a time unit of 1024 ns.
+        policy on one arrival sequence. ``packet``: said by the packet itself.
+    unit : {'cells', 'queues', 'us', 'flag'}
+        ``us`` is a time unit of 1024 ns; a flag is 0 or 1.
     bits : int
         Values are integers in ``[0, 2**bits)``, ``bits <= 24``.
     description : str
         One sentence.
     averaged : bool
-        Whether the value is a shift-weighted average and so depends on ``average_shift``.
+        Whether the value comes from shift-weighted averages and so depends on ``average_shift``.
+    study_only : bool
+        No switch can know it: for upper bounds, refused by every export.
+    registers : tuple of Registers
+        State that it reads beyond Credence's own.
+    operations, operations_per_queue : int
+        Per packet to read it, and besides for each queue of the switch.
     """
 
     name: str
@@ -58,6 +110,22 @@ class Feature:
     bits: int
     description: str
     averaged: bool = False
+    study_only: bool = False
+    registers: tuple[Registers, ...] = ()
+    operations: int = 0
+    operations_per_queue: int = 0
+
+    @property
+    def cost(self) -> FeatureCost:
+        """What the feature alone costs; raise :class:`ForetailError` if no switch can know it."""
+        if self.study_only:
+            raise ForetailError(f"feature {self.name!r} has no cost, no switch can know it: it is for studies only")
+        return FeatureCost(
+            sum(kept.queue_bits for kept in self.registers),
+            sum(kept.switch_bits for kept in self.registers),
+            self.operations + sum(kept.operations for kept in self.registers),
+            self.operations_per_queue,
+        )
 
     def params(self, cell_bytes: int, average_shift: int) -> str:
         """Return the constants of this feature's arithmetic, as the predictor ABI carries them.
@@ -76,44 +144,154 @@ class Feature:
         """
         if self.unit == "us":
             return f"tick_ns={TICK_NS}"
-        if self.unit == "queues":
+        if self.unit in ("queues", "flag"):
             return ""
         return f"cell_bytes={cell_bytes}" + (f",average_shift={average_shift}" if self.averaged else "")
 
 
-def _with_average(name: str, state: State, description: str) -> tuple[Feature, Feature]:
+_TIME_BITS = 48
+_AVERAGE_BITS = VALUE_BITS + 8 + _TIME_BITS
+_OBSERVED_TWICE = 2 * 9
+
+_QUEUE_AVERAGE = Registers(queue_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_OCCUPANCY_AVERAGE = Registers(switch_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_THRESHOLD_AVERAGE = Registers(queue_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_SUM_AVERAGE = Registers(switch_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_FAST_THRESHOLD_AVERAGE = Registers(queue_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_FAST_SUM_AVERAGE = Registers(switch_bits=_AVERAGE_BITS, operations=_OBSERVED_TWICE)
+_OVER_SHARE = Registers(queue_bits=1, switch_bits=16, operations=4)
+_PUSH_OUT_TIME = Registers(queue_bits=_TIME_BITS + 1)
+_ANY_PUSH_OUT_TIME = Registers(switch_bits=_TIME_BITS + 1)
+_ARRIVAL_RATE = Registers(queue_bits=_AVERAGE_BITS, operations=9)
+_ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
+
+
+def _with_average(name: str, state: State, description: str, average: Registers) -> tuple[Feature, Feature]:
     return (
-        Feature(name, state, "cells", VALUE_BITS, f"{description}."),
-        Feature(f"{name}_average", state, "cells", VALUE_BITS, f"Shift average of: {description}.", averaged=True),
+        Feature(name, state, "cells", VALUE_BITS, f"{description}.", operations=1),
+        Feature(
+            f"{name}_average",
+            state,
+            "cells",
+            VALUE_BITS,
+            f"Shift average of: {description}.",
+            averaged=True,
+            registers=(average,),
+            operations=1,
+        ),
     )
 
 
+def _gradient(name: str, of: str, *averages: Registers) -> Feature:
+    description = (
+        f"{of}: its fast shift average minus its shift average, plus {1 << 15}, saturating at 0 and 2**16 - 1."
+    )
+    return Feature(name, "virtual", "cells", 16, description, averaged=True, registers=averages, operations=5)
+
+
+def _rate(name: str, of: str, rate: Registers) -> Feature:
+    description = f"Bytes that arrived for {of}, this packet included, added up and fading over the averages' interval."
+    return Feature(name, "virtual", "cells", VALUE_BITS, description, averaged=True, registers=(rate,), operations=1)
+
+
+def _since(name: str, of: str, time: Registers) -> Feature:
+    description = f"Time since the virtual LQD last pushed a packet out of {of}; the largest value also means never."
+    return Feature(name, "virtual", "us", VALUE_BITS, description, registers=(time,), operations=4)
+
+
 FEATURES: tuple[Feature, ...] = (
-    *_with_average("queue", "real", "Length of the arriving packet's queue before it is added"),
-    *_with_average("occupancy", "real", "Occupancy of the shared buffer before the packet is added"),
-    *_with_average("threshold", "virtual", "Virtual LQD length of the packet's queue after the threshold update"),
-    *_with_average("thresholds_sum", "virtual", "Sum of the virtual LQD lengths of all queues"),
-    Feature("threshold_max", "virtual", "cells", VALUE_BITS, "Largest virtual LQD length of any queue."),
-    Feature("queues_over_share", "virtual", "queues", 16, "Queues whose virtual LQD length exceeds buffer / ports."),
+    *_with_average("queue", "real", "Length of the arriving packet's queue before it is added", _QUEUE_AVERAGE),
+    *_with_average(
+        "occupancy", "real", "Occupancy of the shared buffer before the packet is added", _OCCUPANCY_AVERAGE
+    ),
     Feature(
-        "since_push_out",
-        "virtual",
-        "us",
+        "threshold_headroom",
+        "real",
+        "cells",
         VALUE_BITS,
-        "Time since the virtual LQD last pushed a packet out of this queue; the largest value also means never.",
+        "Virtual LQD length of the packet's queue minus the queue's own length, or 0 where that is longer; a shadow"
+        " Credence lacks the packets that LQD will push out, so there it tells labels of the queue.",
+        operations=3,
+    ),
+    *_with_average(
+        "threshold",
+        "virtual",
+        "Virtual LQD length of the packet's queue after the threshold update",
+        _THRESHOLD_AVERAGE,
+    ),
+    *_with_average("thresholds_sum", "virtual", "Sum of the virtual LQD lengths of all queues", _SUM_AVERAGE),
+    Feature("threshold_max", "virtual", "cells", VALUE_BITS, "Largest virtual LQD length of any queue.", operations=1),
+    Feature(
+        "queues_over_share",
+        "virtual",
+        "queues",
+        16,
+        "Queues whose virtual LQD length exceeds buffer / ports.",
+        registers=(_OVER_SHARE,),
+    ),
+    _since("since_push_out", "this queue", _PUSH_OUT_TIME),
+    Feature(
+        "threshold_gap",
+        "virtual",
+        "cells",
+        VALUE_BITS,
+        "Largest virtual LQD length of any queue minus that of the packet's queue.",
+        operations=2,
+    ),
+    Feature(
+        "threshold_rank",
+        "virtual",
+        "queues",
+        16,
+        "Queues whose virtual LQD length exceeds that of the packet's queue.",
+        operations_per_queue=2,
+    ),
+    _gradient(
+        "threshold_gradient", "Virtual LQD length of the packet's queue", _THRESHOLD_AVERAGE, _FAST_THRESHOLD_AVERAGE
+    ),
+    _gradient("thresholds_sum_gradient", "Sum of the virtual LQD lengths", _SUM_AVERAGE, _FAST_SUM_AVERAGE),
+    _rate("arrival_rate", "the packet's queue", _ARRIVAL_RATE),
+    _rate("arrivals_rate", "the switch", _ARRIVALS_RATE),
+    _since("since_any_push_out", "any queue", _ANY_PUSH_OUT_TIME),
+    Feature(
+        "first_rtt",
+        "packet",
+        "flag",
+        1,
+        "1 if the packet begins within the bytes that its sender's link can move in the flow's first base RTT (a tag"
+        " that the sender sets), 0 also where a trace does not say.",
     ),
 )
-"""Every feature, in the order of the ``features`` array of an arrival record."""
+"""Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""
 
-PAPER_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "real")
+STUDY_FEATURES: tuple[Feature, ...] = (
+    Feature(
+        "incast",
+        "packet",
+        "flag",
+        1,
+        "1 if the packet answers an incast query, 0 if it is background traffic.",
+        study_only=True,
+    ),
+)
+"""What only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
+
+PAPER_FEATURES: tuple[str, ...] = ("queue", "queue_average", "occupancy", "occupancy_average")
 """The four features of the paper."""
 
-VIRTUAL_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "virtual")
+REAL_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "real")
+"""Those of the policy's own queues; they come first."""
 
-SHADOW_COLUMNS: tuple[str, ...] = tuple(SHADOW_PREFIX + name for name in PAPER_FEATURES)
+SWITCH_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "virtual")
+"""Those of the virtual LQD: the same in training and in every switch, without a tag from the hosts."""
+
+VIRTUAL_FEATURES: tuple[str, ...] = SWITCH_FEATURES[:7]
+"""Those of them that the P4 demo program computes too."""
+
+SHADOW_COLUMNS: tuple[str, ...] = tuple(SHADOW_PREFIX + name for name in REAL_FEATURES)
 """Dataset columns of the real features seen by the shadow Credence, in catalog order."""
 
-_BY_NAME = {feature.name: feature for feature in FEATURES}
+_BY_NAME = {feature.name: feature for feature in (*FEATURES, *STUDY_FEATURES)}
 
 
 def feature(name: str) -> Feature:
@@ -140,10 +318,38 @@ def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:
     ForetailError
         On an unknown or repeated name, or none at all.
     """
+    return tuple(SHADOW_PREFIX + f.name if f.state == "real" and not own_queues else f.name for f in _chosen(names))
+
+
+def selection_cost(names: Iterable[str], ports: int) -> SelectionCost:
+    """Return what features together cost a switch of `ports` queues, shared registers counted once.
+
+    Parameters
+    ----------
+    names : iterable of str
+        As for :func:`training_columns`.
+    ports : int
+        Queues of the switch, at least 1.
+
+    Raises
+    ------
+    ForetailError
+        As :func:`training_columns`, and on a feature for studies only.
+    """
+    chosen = _chosen(names)
+    looks = sum(f.cost.operations_per_queue for f in chosen)
+    kept = dict.fromkeys(registers for f in chosen for registers in f.registers)
+    return SelectionCost(
+        register_bits=sum(ports * registers.queue_bits + registers.switch_bits for registers in kept),
+        operations=sum(f.operations for f in chosen) + sum(one.operations for one in kept) + ports * looks,
+    )
+
+
+def _chosen(names: Iterable[str]) -> list[Feature]:
     chosen = [feature(name) for name in names]
     if not chosen:
         raise ForetailError(f"no features chosen: choose some of {', '.join(_BY_NAME)}")
     repeated = sorted({f.name for f in chosen if chosen.count(f) > 1})
     if repeated:
         raise ForetailError(f"feature {repeated[0]!r} is chosen more than once: name every feature once")
-    return tuple(SHADOW_PREFIX + f.name if f.state == "real" and not own_queues else f.name for f in chosen)
+    return chosen

@@ -168,7 +168,7 @@ class DatasetWriter(_Writer):
         ----------
         records : (n,) array of ARRIVAL_DTYPE
             In arrival order, control packets included.
-        shadow : (n, 4) int array
+        shadow : (n, 5) int array
             The real features on the shadow Credence's queues, in the order of ``catalog.SHADOW_COLUMNS``, in cells;
             ignored for control packets.
         shadow_asked : (n,) array of bool or 0/1
@@ -235,8 +235,8 @@ class DatasetWriter(_Writer):
         in_order = time_ns >= np.concatenate([[self._last_ns], time_ns[:-1]])
         demand(in_order, records, "time_ns", time_ns, "no earlier than the arrival before it")
         demand(fate_ns >= data["time_ns"], data, "fate_time_ns", fate_ns, "no earlier than time_ns")
-        for k, feature in enumerate(FEATURES):
-            demand_range(data, feature.name, data["features"][:, k], 0, (1 << feature.bits) - 1)
+        for k, item in enumerate(FEATURES):
+            demand_range(data, item.name, data["features"][:, k], 0, (1 << item.bits) - 1)
         for k, name in enumerate(SHADOW_COLUMNS):
             demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
         self._last_ns = time_ns[-1]
@@ -326,6 +326,8 @@ def _row_batch(
         "flow": data["flow"],
         "flow_class": pa.DictionaryArray.from_arrays(classes, list(DATA_CLASSES)),
         **{f.name: data["features"][:, k] for k, f in enumerate(FEATURES)},
+        "first_rtt": data["first_rtt"].astype(np.int32),
+        "incast": (data["flow_class"] == FlowClass.INCAST).astype(np.int32),
         **{name: shadow[:, k].astype(np.int32, copy=False) for k, name in enumerate(SHADOW_COLUMNS)},
         "exposed": data["exposed"] != 0,
         "shadow_asked": shadow_asked != 0,

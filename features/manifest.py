@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, VALUE_BITS, State, Unit, feature
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, VALUE_BITS, State, Unit, feature
 from foretail.features.errors import ForetailError
 from foretail.features.schema import SCHEMA_VERSION, Kind
 
@@ -203,7 +203,8 @@ def definitions(cell_bytes: int, average_shift: int, kind: Kind = "trace") -> tu
             for name in PAPER_FEATURES
         )
     return tuple(
-        FeatureDefinition(f.name, f.state, f.unit, f.bits, f.params(cell_bytes, average_shift)) for f in FEATURES
+        FeatureDefinition(f.name, f.state, f.unit, f.bits, f.params(cell_bytes, average_shift))
+        for f in (*FEATURES, *STUDY_FEATURES)
     )
 
 

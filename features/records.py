@@ -2,7 +2,7 @@
 
 The C++ structs in ``sim_bridge`` mirror these layouts without implicit padding; a test compares both.
 
-Arrival, 88 bytes (one per packet arriving at a switch, in arrival order, control packets included):
+Arrival, 128 bytes (one per packet arriving at a switch, in arrival order, control packets included):
 
 ====== ============ ======== =====================================================================================
 offset field        format   meaning
@@ -12,16 +12,16 @@ offset field        format   meaning
 16     score        int64    score of the predictor, meaningful only where ``asked`` is 1
 24     flow         int32    flow identifier, >= 0
 28     size_bytes   int32    bytes the packet takes in the buffer, > 0
-32     features     int32[11] in the order of ``catalog.FEATURES``; zero for control packets
-76     switch       int16    index in the manifest's switches
-78     port         int16    egress port of that switch
-80     flow_class   uint8    :class:`FlowClass`
-81     outcome      uint8    :class:`Outcome` under the run's own policy
-82     lqd_drop     uint8    1 when LQD drops the packet, at arrival or later (the label)
-83     exposed      uint8    1 when Credence's safeguard does not apply on the run's own queues; 0 for control
-84     asked        uint8    :class:`Asked`
-85     first_rtt    uint8    1 when the packet belongs to its flow's first round trip
-86     pad          uint8[2] zero
+32     features     int32[20] in the order of ``catalog.FEATURES``; zero for control packets
+112    switch       int16    index in the manifest's switches
+114    port         int16    egress port of that switch
+116    flow_class   uint8    :class:`FlowClass`
+117    outcome      uint8    :class:`Outcome` under the run's own policy
+118    lqd_drop     uint8    1 when LQD drops the packet, at arrival or later (the label)
+119    exposed      uint8    1 when Credence's safeguard does not apply on the run's own queues; 0 for control
+120    asked        uint8    :class:`Asked`
+121    first_rtt    uint8    1 when the packet belongs to its flow's first round trip
+122    pad          uint8[6] zero
 ====== ============ ======== =====================================================================================
 
 Flow, 56 bytes:
@@ -105,7 +105,7 @@ ARRIVAL_DTYPE = np.dtype(
         ("exposed", "u1"),
         ("asked", "u1"),
         ("first_rtt", "u1"),
-        ("pad", "u1", (2,)),
+        ("pad", "u1", (6,)),
     ]
 )
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_PREFIX, feature
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, REAL_FEATURES, SHADOW_PREFIX, STUDY_FEATURES, feature
 from foretail.features.records import FlowClass
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised by every change that an older reader would misread."""
 
 VERSION_KEY = b"foretail.schema_version"
@@ -40,7 +40,6 @@ _PLACE = [
     _column("port", pa.int16(), "", "Egress port."),
     _column("size_bytes", pa.int32(), "bytes", "Bytes the packet takes in the buffer."),
 ]
-_FIRST_RTT = _column("first_rtt", pa.bool_(), "", "The packet belongs to its flow's first round trip.")
 _LQD_DROP = _column("lqd_drop", pa.bool_(), "", "LQD drops the packet, at arrival or later (the label).")
 
 ROWS_SCHEMA: pa.Schema = _schema(
@@ -49,8 +48,7 @@ ROWS_SCHEMA: pa.Schema = _schema(
         *_PLACE,
         _column("flow", pa.int32(), "", "Flow identifier."),
         _column("flow_class", pa.dictionary(pa.int8(), pa.string()), "", "background or incast."),
-        _FIRST_RTT,
-        *(_column(f.name, pa.int32(), f.unit, f.description) for f in FEATURES),
+        *(_column(f.name, pa.int32(), f.unit, f.description) for f in (*FEATURES, *STUDY_FEATURES)),
         *(
             _column(
                 SHADOW_PREFIX + name,
@@ -58,7 +56,7 @@ ROWS_SCHEMA: pa.Schema = _schema(
                 feature(name).unit,
                 f"As {name}, on the queues of a shadow Credence driven by the true labels.",
             )
-            for name in PAPER_FEATURES
+            for name in REAL_FEATURES
         ),
         _column("exposed", pa.bool_(), "", "Credence's safeguard does not apply on the run's own queues."),
         _column("shadow_asked", pa.bool_(), "", "The shadow Credence asks the predictor here (the asked region)."),
@@ -70,7 +68,14 @@ ROWS_SCHEMA: pa.Schema = _schema(
     ],
 )
 
-CONTROL_SCHEMA: pa.Schema = _schema("control", [*_PLACE, _FIRST_RTT, _LQD_DROP])
+CONTROL_SCHEMA: pa.Schema = _schema(
+    "control",
+    [
+        *_PLACE,
+        _column("first_rtt", pa.bool_(), "", "The packet belongs to its flow's first round trip."),
+        _LQD_DROP,
+    ],
+)
 
 FATE_ORDER_SCHEMA: pa.Schema = _schema(
     "rows",

@@ -145,6 +145,11 @@ def check_inputs(model: Ensemble, cell_bytes: int, average_shift: int, given_by:
 def model_predictions(model: Ensemble) -> Predictions:
     """Predictions of a model from the features of the labelling run."""
     names = [item.name for item in FEATURES]
+    for item in model.features:
+        if item.name not in names:
+            raise ForetailError(
+                f"the model reads feature {item.name}, which slotted arrivals do not tell: evaluate it on datasets"
+            )
     columns = [names.index(item.name) for item in model.features]
 
     def predict(batch: Labelled) -> Predicted:

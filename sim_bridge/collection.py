@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.catalog import PAPER_FEATURES
+from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset import write_dataset
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import Rules, Run, SwitchGeometry
@@ -92,7 +92,7 @@ def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scen
 
 def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
-    real = len(PAPER_FEATURES)
+    real = len(REAL_FEATURES)
     seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
     data = records["flow_class"] != FlowClass.CONTROL
     if not np.array_equal(seen["features"][data, real:], records["features"][data, real:]):

@@ -182,7 +182,7 @@ SlottedSettings slotted_settings(const std::string& policy, Port ports, Bytes bu
                           out.settings.rules.tie, true, static_cast<int>(alpha.size())};
     out.settings.scale = {0, average_shift, 0};
     out.settings.labels = labels || features;
-    out.settings.averages = features;
+    if (features) out.settings.features = FeatureSet::all();
     return out;
 }
 
@@ -195,7 +195,7 @@ public:
         : ports_(chosen.settings.shape.ports()),
           priorities_(chosen.settings.shape.priorities),
           labels_(chosen.settings.labels),
-          features_(chosen.settings.averages),
+          features_(!chosen.settings.features.empty()),
           run_(recorded_run(chosen.policy, chosen.policies, chosen.settings)) {}
 
     SlottedRun(const SlottedRun&) = delete;
@@ -525,7 +525,7 @@ public:
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
         settings.labels = observed_;
-        settings.averages = observed_;
+        if (observed_) settings.features = FeatureSet::all();
         if (cell_bytes < 0 || (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))) {
             throw std::invalid_argument("cell_bytes must be a power of two");
         }
@@ -717,7 +717,7 @@ nb::dict record_layout() {
             FIELD(ArrivalRecord, flow_class, "flow_class", "|u1", 1),
             FIELD(ArrivalRecord, outcome, "outcome", "|u1", 1), FIELD(ArrivalRecord, lqd_drop, "lqd_drop", "|u1", 1),
             FIELD(ArrivalRecord, exposed, "exposed", "|u1", 1), FIELD(ArrivalRecord, asked, "asked", "|u1", 1),
-            FIELD(ArrivalRecord, first_rtt, "first_rtt", "|u1", 1), FIELD(ArrivalRecord, pad, "pad", "|u1", 2)});
+            FIELD(ArrivalRecord, first_rtt, "first_rtt", "|u1", 1), FIELD(ArrivalRecord, pad, "pad", "|u1", 6)});
     out["flow"] = std::pair(
         sizeof(FlowRecord),
         std::vector<FieldLayout>{

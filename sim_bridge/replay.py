@@ -248,7 +248,7 @@ def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | Non
     -------
     dict
         Per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-        fate is not known at the end of the batch) and ``features`` (n, 11) int32.
+        fate is not known at the end of the batch) and ``features`` (n, 20) int32.
     """
     return replay.feed(
         np.ascontiguousarray(arrivals["time_ns"]),

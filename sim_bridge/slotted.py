@@ -256,7 +256,7 @@ def labelled(
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
     for arrivals in batches:
-        seen = run.feed(arrivals.slot, arrivals.port)
+        seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt)
         _relabel(waiting, seen["late_drops"])
         waiting.append((rows, Labelled(arrivals, seen["lqd_drop"], seen.get("features"))))
         rows += len(arrivals)

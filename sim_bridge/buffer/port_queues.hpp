@@ -82,6 +82,7 @@ public:
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
     [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
     [[nodiscard]] Bytes longest() const { return lengths_.best(); }
+    [[nodiscard]] std::int64_t longer_than(Bytes length) const { return lengths_.above(length); }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
     [[nodiscard]] bool sending(Port port) const { return link(port).sending; }
     /// When the packet being sent will have left. Only meaningful while sending.

@@ -17,11 +17,11 @@ namespace foretail::buffer {
 
 /// The parameters that a feature was computed with, as a predictor library states them (features/catalog.py).
 inline std::string feature_parameters(std::string_view name, FeatureScale scale) {
-    const auto ends_with = [&](std::string_view tail) { return name.ends_with(tail); };
-    if (name == "queues_over_share") return "";
-    if (name == "since_push_out") return "tick_ns=" + std::to_string(1 << scale.tick_shift);
+    if (name == "queues_over_share" || name == "threshold_rank" || name == "first_rtt") return "";
+    if (name.starts_with("since_")) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
     const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
-    return ends_with("_average") ? cells + ",average_shift=" + std::to_string(scale.average_shift) : cells;
+    const bool averaged = name.ends_with("_average") || name.ends_with("_gradient") || name.ends_with("_rate");
+    return averaged ? cells + ",average_shift=" + std::to_string(scale.average_shift) : cells;
 }
 
 /// A compiled drop predictor behind the ABI of predictor.h, opened with dlopen.
@@ -54,11 +54,14 @@ public:
                        "' but this run has '" + expected + "'");
             }
             inputs_.push_back(index);
+            features_.insert(static_cast<Feature>(index));
         }
         values_.resize(inputs_.size());
     }
 
     [[nodiscard]] std::int64_t default_tau() const { return info_->default_tau; }
+    /// What `score` reads.
+    [[nodiscard]] FeatureSet features() const { return features_; }
     [[nodiscard]] std::string ir_sha256() const { return info_->ir_sha256; }
 
     [[nodiscard]] std::int64_t score(const FeatureVector& features) {
@@ -81,6 +84,7 @@ private:
     const foretail_predictor_info_t* info_ = nullptr;
     decltype(&foretail_predictor_score) score_ = nullptr;
     std::vector<std::size_t> inputs_;
+    FeatureSet features_;
     std::vector<std::int64_t> values_;
 };
 

@@ -30,9 +30,9 @@ struct ArrivalRecord {
     std::uint8_t exposed = 0;
     Asked asked = Asked::never;
     std::uint8_t first_rtt = 0;
-    std::array<std::uint8_t, 2> pad{};
+    std::array<std::uint8_t, 6> pad{};
 };
-static_assert(sizeof(ArrivalRecord) == 88);
+static_assert(sizeof(ArrivalRecord) == 128);
 
 struct FlowRecord {
     std::int64_t start_ns = 0;

@@ -127,7 +127,7 @@ public:
     RecordedSwitch(const SwitchSettings& settings, Policy policy)
         : switch_(settings, std::move(policy)),
           labels_(settings.labels),
-          observes_(settings.labels && settings.averages) {}
+          observes_(settings.labels && !settings.features.empty()) {}
 
     void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
         for (std::size_t k = 0; k < n; ++k) {
@@ -187,13 +187,16 @@ public:
     SlottedSwitch(const SwitchSettings& settings, Policy policy)
         : policy_(std::move(policy)),
           labels_(settings.labels),
-          observes_(settings.labels && settings.averages),
+          observes_(settings.labels && !settings.features.empty()),
+          keeps_averages_(settings.features.has_any({Feature::queue_average, Feature::occupancy_average})),
+          features_(settings.features),
           scale_(settings.scale),
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
           averages_(settings.shape.ports(), settings.scale.average_shift),
           changed_(settings.shape.rates.size()) {
         if (labels_ || pushes_out || follows_thresholds) {
-            lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale, observes_);
+            lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale,
+                         settings.features);
         }
     }
 
@@ -242,7 +245,7 @@ private:
         const Bytes length = queues.length(arrival.port);
         if (lqd_) {
             lqd_->arrive(arrival, row, [&](Row victim) { lose(victim, row); });
-            if (features) read_virtual_features(*features, arrival, *lqd_, scale_);
+            if (features) read_virtual_features(*features, arrival, *lqd_, length, scale_, features_);
             threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
         }
         Outcome outcome = Outcome::accepted;
@@ -266,9 +269,9 @@ private:
 
     void advance_own(const Arrival& arrival) {
         own_.advance(arrival.time, [&](Tick end) {
-            if (observes_) averages_.slot_ends(end, own_.occupancy());
+            if (keeps_averages_) averages_.slot_ends(end, own_.occupancy());
         });
-        if (observes_) averages_.touch(own_, arrival.port);
+        if (keeps_averages_) averages_.touch(own_, arrival.port);
         if constexpr (requires { policy_.about_to_change(arrival.port, arrival.time, Bytes{}); }) {
             Tick& changed = changed_[static_cast<std::size_t>(arrival.port)];
             own_.departures_since(arrival.port, changed, [&](Tick time, Bytes length) {
@@ -303,7 +306,8 @@ private:
     }
 
     Policy policy_;
-    bool labels_, observes_;
+    bool labels_, observes_, keeps_averages_;
+    FeatureSet features_;
     FeatureScale scale_;
     SlotQueues<Nothing> own_;
     SlottedAverages averages_;

@@ -33,13 +33,14 @@ public:
           words_(static_cast<std::size_t>(ports + 63) / 64),
           mask_(std::bit_ceil(static_cast<std::uint64_t>(capacity) + 3) - 1),
           sets_((mask_ + 1) * words_),
+          outlasting_(mask_ + 1),
           empty_at_(static_cast<std::size_t>(ports)),
           items_(std::is_empty_v<Payload> ? 0 : empty_at_.size()) {}
 
     /// Memory of the sets, which a caller may find too much for a vast buffer with many ports.
     [[nodiscard]] static std::size_t set_bytes(Port ports, Bytes capacity) {
-        return std::bit_ceil(static_cast<std::uint64_t>(capacity) + 3) * (static_cast<std::size_t>(ports + 63) / 64) *
-               8;
+        return std::bit_ceil(static_cast<std::uint64_t>(capacity) + 3) *
+               (static_cast<std::size_t>(ports + 63) / 64 + 1) * 8;
     }
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(empty_at_.size()); }
@@ -50,23 +51,19 @@ public:
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
     [[nodiscard]] Bytes length(Port port) const { return std::max<Tick>(empty_at(port) - now_, 0); }
-    [[nodiscard]] Bytes longest() const { return active_ > 0 ? latest_ - now_ : 0; }
+    [[nodiscard]] Bytes longest() const { return active() > 0 ? latest_ - now_ : 0; }
     [[nodiscard]] Tick now() const { return now_; }
-    /// Number of queues that run empty at this time, at most `capacity` from now.
-    [[nodiscard]] std::int64_t emptying_at(Tick time) const {
-        std::int64_t found = 0;
-        for (std::size_t w = 0; w < words_; ++w) found += std::popcount(set(time)[w]);
-        return found;
-    }
+    /// Number of queues longer than this, which is at most `capacity`.
+    [[nodiscard]] std::int64_t longer_than(Bytes length) const { return outlasting(now_ + length); }
 
     /// Lets the slots before `to` end, calling `ending(time)` for each with departures, before them; `time` is its end.
     template <class Ending>
     void advance(Tick to, Ending&& ending) {
-        while (now_ < to && active_ > 0) {
+        while (now_ < to && active() > 0) {
             ending(now_ + 1);
-            occupancy_ -= active_;
+            occupancy_ -= active();
+            outlasting(now_) = 0;
             ++now_;
-            active_ -= emptying_at(now_);
             std::fill_n(set(now_), words_, 0);
         }
         now_ = to;
@@ -84,11 +81,11 @@ public:
         Tick& end = empty_at_[static_cast<std::size_t>(arrival.port)];
         if (end > now_) {
             flip(end, arrival.port);
-            ++end;
         } else {
-            end = now_ + 1;
-            ++active_;
+            end = now_;
         }
+        ++outlasting(end);
+        ++end;
         flip(end, arrival.port);
         latest_ = std::max(latest_, end);
         ++occupancy_;
@@ -104,7 +101,7 @@ public:
     [[nodiscard]] std::size_t removable(Port port) const { return static_cast<std::size_t>(length(port)); }
     /// The longest queue, or -1 when all are empty.
     [[nodiscard]] Port longest_removable() const {
-        if (active_ == 0) return -1;
+        if (active() == 0) return -1;
         const std::uint64_t* words = set(latest_);
         if (tie_ == Tie::lowest_port) {
             for (std::size_t w = 0;; ++w) {
@@ -130,12 +127,9 @@ public:
         }
         flip(end, port);
         --end;
-        if (end > now_) {
-            flip(end, port);
-        } else {
-            --active_;
-        }
-        if (end + 1 == latest_ && emptying_at(latest_) == 0) latest_ = end;
+        --outlasting(end);
+        if (end > now_) flip(end, port);
+        if (end + 1 == latest_ && outlasting(end) == 0) latest_ = end;
         --occupancy_;
         return packet;
     }
@@ -166,6 +160,13 @@ private:
         }
     };
 
+    /// Number of queues that run empty after this time, which is not past and at most `capacity` from now.
+    [[nodiscard]] std::int64_t& outlasting(Tick time) { return outlasting_[static_cast<std::uint64_t>(time) & mask_]; }
+    [[nodiscard]] std::int64_t outlasting(Tick time) const {
+        return outlasting_[static_cast<std::uint64_t>(time) & mask_];
+    }
+    /// Number of queues that hold something.
+    [[nodiscard]] std::int64_t active() const { return outlasting(now_); }
     [[nodiscard]] Tick empty_at(Port port) const { return empty_at_[static_cast<std::size_t>(port)]; }
     [[nodiscard]] std::uint64_t* set(Tick time) { return &sets_[(static_cast<std::uint64_t>(time) & mask_) * words_]; }
     [[nodiscard]] const std::uint64_t* set(Tick time) const {
@@ -177,11 +178,11 @@ private:
     Tie tie_;
     std::size_t words_, mask_;
     std::vector<std::uint64_t> sets_;  // of ports, by the time at which their queues run empty
+    std::vector<std::int64_t> outlasting_;
     std::vector<Tick> empty_at_;
     std::vector<Items> items_;
     Tick now_ = 0, latest_ = 0;
     Bytes occupancy_ = 0;
-    std::int64_t active_ = 0;
 };
 
 }  // namespace foretail::buffer

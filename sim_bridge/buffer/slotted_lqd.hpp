@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "features.hpp"
 #include "longest_queue_drop.hpp"
 #include "shift_average.hpp"
 #include "slot_queues.hpp"
@@ -33,6 +34,11 @@ public:
     /// Of a port touched now.
     [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
     [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
+    /// How much these averages are above slower ones.
+    [[nodiscard]] std::int64_t above(const SlottedAverages& slow, Port port) const {
+        return queues_[static_cast<std::size_t>(port)].above(slow.queues_[static_cast<std::size_t>(port)]);
+    }
+    [[nodiscard]] std::int64_t sum_above(const SlottedAverages& slow) const { return sum_.above(slow.sum_); }
 
 private:
     std::vector<ShiftAverage> queues_;
@@ -44,40 +50,42 @@ private:
 /// drops only: a departure costs nothing here.
 class SlottedLqd {
 public:
-    /// `observed`: also keep what the features read, not only the thresholds.
-    SlottedLqd(Port ports, Bytes capacity, PushOutRules rules, FeatureScale scale, bool observed)
+    /// `wanted`: also keep what these features read, not only the thresholds.
+    SlottedLqd(Port ports, Bytes capacity, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
         : queues_(ports, capacity, rules.tie),
           lqd_(rules),
           averages_(ports, scale.average_shift),
-          last_push_out_(static_cast<std::size_t>(ports), never),
+          fast_averages_(ports, scale.fast().average_shift),
+          arrival_rates_(ports, scale),
+          last_push_out_of_(static_cast<std::size_t>(ports), never),
           share_(capacity / ports),
-          observed_(observed) {}
+          keeps_averages_(wanted.has_any(of_averages)),
+          keeps_fast_averages_(wanted.has_any(of_fast_averages)),
+          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)) {}
 
     void advance(Tick now) {
         queues_.advance(now, [&](Tick end) {
-            if (!observed_) return;
-            averages_.slot_ends(end, queues_.occupancy());
-            queues_over_share_ -= queues_.emptying_at(end + share_);
+            if (keeps_averages_) averages_.slot_ends(end, queues_.occupancy());
+            if (keeps_fast_averages_) fast_averages_.slot_ends(end, queues_.occupancy());
         });
     }
     /// Brings the averages up to an arrival. Call `advance` to its time first.
     void touch(Port port) {
-        if (observed_) averages_.touch(queues_, port);
+        if (keeps_averages_) averages_.touch(queues_, port);
+        if (keeps_fast_averages_) fast_averages_.touch(queues_, port);
     }
     /// Takes in an arrival after `touch`; `dropped(row)` is called for each row that loses its place, at once or later.
     template <class Dropped>
     void arrive(const Arrival& arrival, Row row, Dropped&& dropped) {
-        const bool was_over = queues_.length(arrival.port) > share_;
+        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
         kept_last_ = lqd_.admit(
             queues_, arrival, row, [&](Port port) { touch(port); },
             [&](Port port, const SlotQueues<Row>::Packet& victim) {
-                last_push_out(port) = arrival.time;
-                queues_over_share_ -= port != arrival.port && queues_.length(port) == share_;
+                last_push_out(port) = last_push_out_ = arrival.time;
                 dropped(victim.payload);
             });
-        queues_over_share_ += (queues_.length(arrival.port) > share_) - was_over;
         if (!kept_last_) {
-            last_push_out(arrival.port) = arrival.time;
+            last_push_out(arrival.port) = last_push_out_ = arrival.time;
             dropped(row);
         }
     }
@@ -87,15 +95,20 @@ public:
     [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const SlottedAverages& averages() const { return averages_; }
+    [[nodiscard]] const SlottedAverages& fast_averages() const { return fast_averages_; }
+    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
+    /// Number of thresholds above that of a port.
+    [[nodiscard]] std::int64_t rank(Port port) const { return queues_.longer_than(queues_.length(port)); }
     /// Whether the last arrival got into its queue.
     [[nodiscard]] bool kept_last() const { return kept_last_; }
-    /// Number of thresholds above an equal share B/N of the buffer; only when observed.
-    [[nodiscard]] std::int64_t queues_over_share() const { return queues_over_share_; }
+    /// Number of thresholds above an equal share B/N of the buffer.
+    [[nodiscard]] std::int64_t queues_over_share() const { return queues_.longer_than(share_); }
     /// Slots since a packet of this queue was last pushed out or refused; 2^24 - 1 also means never.
     [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        const Tick last = last_push_out_[static_cast<std::size_t>(port)];
-        return last == never ? saturated : std::min(now - last, saturated);
+        return since(last_push_out_of_[static_cast<std::size_t>(port)], now);
     }
+    /// The same for any queue.
+    [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
     /// The oldest row that is still queued, or `none` when there is none.
     [[nodiscard]] Row oldest_open(Row none) const {
         Row oldest = none;
@@ -107,15 +120,19 @@ private:
     static constexpr Tick never = std::numeric_limits<Tick>::min();
     static constexpr std::int64_t saturated = (1 << 24) - 1;
 
-    [[nodiscard]] Tick& last_push_out(Port port) { return last_push_out_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] static std::int64_t since(Tick last, Tick now) {
+        return last == never ? saturated : std::min(now - last, saturated);
+    }
+    [[nodiscard]] Tick& last_push_out(Port port) { return last_push_out_of_[static_cast<std::size_t>(port)]; }
 
     SlotQueues<Row> queues_;
     LongestQueueDrop lqd_;
-    SlottedAverages averages_;
-    std::vector<Tick> last_push_out_;
+    SlottedAverages averages_, fast_averages_;
+    ArrivalRates arrival_rates_;
+    std::vector<Tick> last_push_out_of_;
+    Tick last_push_out_ = never;
     Bytes share_;
-    std::int64_t queues_over_share_ = 0;
-    bool observed_, kept_last_ = true;
+    bool keeps_averages_, keeps_fast_averages_, keeps_arrival_rates_, kept_last_ = true;
 };
 
 }  // namespace foretail::buffer

@@ -24,7 +24,7 @@ struct SwitchSettings {
     PushOutRules rules;
     FeatureScale scale;
     bool labels = false;               ///< run the virtual LQD, for labels and virtual features
-    bool averages = false;             ///< keep the averages of the real and virtual queues, for the features
+    FeatureSet features;               ///< that are read
     std::optional<Bytes> fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones
 };
 
@@ -55,12 +55,13 @@ public:
           push_out_(settings.rules),
           averages_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
-          keeps_averages_(settings.averages),
+          features_(settings.features),
+          keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (follows_thresholds && !settings.fluid_slack)) {
             Shape one_queue_per_port = settings.shape;
             one_queue_per_port.priorities = 1;
-            lqd_.emplace(one_queue_per_port, settings.rules, settings.scale, settings.averages);
+            lqd_.emplace(one_queue_per_port, settings.rules, settings.scale, settings.features);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
     }
@@ -94,11 +95,12 @@ public:
         }
     }
 
-    /// Features of an observed arrival; needs `labels` and `averages`.
+    /// Features of an observed arrival; needs `labels`, and `features` names those that count.
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
         read_real_features(out, arrival, queues_, averages_, scale_);
-        read_virtual_features(out, arrival, *lqd_, scale_);
+        const Bytes length = queues_.length(queues_.queue_of(arrival));
+        read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
         return out;
     }
 
@@ -187,6 +189,7 @@ private:
     LongestQueueDrop push_out_;
     QueueAverages averages_;
     FeatureScale scale_;
+    FeatureSet features_;
     bool keeps_averages_;
     std::vector<PortBytes> bytes_;
     std::optional<VirtualLqd> lqd_;

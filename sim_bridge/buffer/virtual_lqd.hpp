@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "features.hpp"
 #include "longest_queue_drop.hpp"
 #include "port_queues.hpp"
 #include "shift_average.hpp"
@@ -17,14 +18,19 @@ namespace foretail::buffer {
 /// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels.
 class VirtualLqd {
 public:
-    /// `observed`: also keep what the features read, not only the thresholds.
-    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, bool observed)
+    /// `wanted`: also keep what these features read, not only the thresholds.
+    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
         : queues_(shape),
           lqd_(rules),
           averages_(shape.ports(), scale),
+          fast_averages_(shape.ports(), scale.fast()),
+          arrival_rates_(shape.ports(), scale),
           signals_(static_cast<std::size_t>(shape.ports())),
           scale_(scale),
-          observed_(observed) {}
+          keeps_averages_(wanted.has_any(of_averages)),
+          keeps_fast_averages_(wanted.has_any(of_fast_averages)),
+          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)),
+          keeps_shares_(wanted.has(Feature::queues_over_share)) {}
 
     /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
     template <class Fate>
@@ -41,17 +47,18 @@ public:
     template <class Fate>
     void arrive(const Arrival& arrival, Row row, Fate&& fate) {
         const Tick now = arrival.time;
+        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
         observe(arrival.port, now);
         const bool kept = lqd_.admit(
             queues_, arrival, row, [&](Port port) { observe(port, now); },
             [&](Port port, const Packet& victim) {
-                signal(port).last_push_out = now;
+                signal(port).last_push_out = last_push_out_ = now;
                 recheck_share(port);
                 fate(victim.payload, now, true);
             });
         recheck_share(arrival.port);
         if (!kept) {
-            signal(arrival.port).last_push_out = now;
+            signal(arrival.port).last_push_out = last_push_out_ = now;
             fate(row, now, true);
         }
         kept_last_ = kept;
@@ -61,6 +68,10 @@ public:
     [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const QueueAverages& averages() const { return averages_; }
+    [[nodiscard]] const QueueAverages& fast_averages() const { return fast_averages_; }
+    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
+    /// Number of thresholds above that of a port; looks at every port.
+    [[nodiscard]] std::int64_t rank(Port port) const { return queues_.longer_than(queues_.length(port)); }
     /// The oldest row that is still queued, or `none` when there is none.
     [[nodiscard]] Row oldest_open(Row none) const {
         Row oldest = none;
@@ -74,9 +85,10 @@ public:
     /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
     /// never.
     [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        const Tick last = signals_[static_cast<std::size_t>(port)].last_push_out;
-        return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
+        return since(signals_[static_cast<std::size_t>(port)].last_push_out, now);
     }
+    /// The same for any queue.
+    [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
 
 private:
     using Packet = PortQueues<Row>::Packet;
@@ -90,11 +102,15 @@ private:
     };
 
     [[nodiscard]] Signal& signal(Port port) { return signals_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] std::int64_t since(Tick last, Tick now) const {
+        return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
+    }
     void observe(Port port, Tick now) {
-        if (observed_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+        if (keeps_averages_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+        if (keeps_fast_averages_) fast_averages_.observe(port, now, queues_.length(port), queues_.occupancy());
     }
     void recheck_share(Port port) {
-        if (!observed_) return;
+        if (!keeps_shares_) return;
         bool& over = signal(port).over_share;
         queues_over_share_ -= over;
         over = queues_.length(port) * queues_.ports() > queues_.capacity();
@@ -103,11 +119,13 @@ private:
 
     PortQueues<Row> queues_;
     LongestQueueDrop lqd_;
-    QueueAverages averages_;
+    QueueAverages averages_, fast_averages_;
+    ArrivalRates arrival_rates_;
     std::vector<Signal> signals_;
+    Tick last_push_out_ = never;
     std::int64_t queues_over_share_ = 0;
     FeatureScale scale_;
-    bool observed_, kept_last_ = true;
+    bool keeps_averages_, keeps_fast_averages_, keeps_arrival_rates_, keeps_shares_, kept_last_ = true;
 };
 
 /// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the

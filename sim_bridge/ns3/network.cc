@@ -26,8 +26,8 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
                       static_cast<int>(s.policy.settings.alpha.size())};
     settings.rules = s.rules;
     settings.scale = s.scale;
-    settings.labels = trace != nullptr || predictor.needs_features();
-    settings.averages = settings.labels;
+    settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
+    settings.labels = !settings.features.empty();
     settings.fluid_slack = s.policy.fluid_slack_bytes;
     return buffer::with_policy(
         s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {

@@ -26,7 +26,8 @@ public:
         tau_ = settings.policy.tau.value_or(library_->default_tau());
     }
 
-    [[nodiscard]] bool needs_features() const { return library_.has_value(); }
+    /// What `ask` reads.
+    [[nodiscard]] buffer::FeatureSet features() const { return library_ ? library_->features() : buffer::FeatureSet{}; }
     [[nodiscard]] std::int64_t tau() const { return tau_; }
     [[nodiscard]] std::int64_t flipped() const { return flipped_; }
 

@@ -117,7 +117,7 @@ public:
             buffer::FeatureVector features{};
             if (record) {
                 features = record->features;
-            } else if (predictor_->needs_features()) {
+            } else if (!predictor_->features().empty()) {
                 features = buffer_.features(arrival);
             }
             const auto answer = predictor_->ask(features);

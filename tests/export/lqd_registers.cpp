@@ -67,7 +67,8 @@ int main() {
         shape.rates.push_back(LineRate::from_bps(bps, overhead));
     }
     const FeatureScale scale{static_cast<int>(cell_shift), static_cast<int>(average_shift), 10};
-    VirtualLqd lqd(shape, PushOutRules{}, scale, true);
+    const FeatureSet wanted = FeatureSet::all();
+    VirtualLqd lqd(shape, PushOutRules{}, scale, wanted);
     const auto& queues = lqd.*member(LqdQueues{});
     std::vector<std::int64_t> drops;
     std::int64_t time = 0, port = 0, size = 0;
@@ -82,10 +83,14 @@ int main() {
         lqd.advance(time, fate);
         lqd.arrive(arrival, row, fate);
         FeatureVector features{};
-        read_virtual_features(features, arrival, lqd, scale);
+        read_virtual_features(features, arrival, lqd, 0, scale, wanted);
         write(lqd.kept_last());
         write(events);
-        for (std::size_t i = real_feature_count; i < feature_count; ++i) write(features[i]);
+        for (const Feature known :
+             {Feature::threshold, Feature::threshold_average, Feature::thresholds_sum, Feature::thresholds_sum_average,
+              Feature::threshold_max, Feature::queues_over_share, Feature::since_push_out}) {
+            write(at(features, known));
+        }
         write(lqd.sum());
         write(lqd.averages().*member(SumValue{}));
         for (Port i = 0; i < shape.ports(); ++i) {

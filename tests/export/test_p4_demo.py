@@ -109,7 +109,7 @@ def refusal(features: tuple[FeatureInput, ...] | None = None, switch: DemoSwitch
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", [*PAPER_FEATURES, "ttl"])
+@pytest.mark.parametrize("name", [*PAPER_FEATURES, "threshold_rank", "arrival_rate", "ttl"])
 def test_features_that_v1model_does_not_show_are_refused(name: str) -> None:
     message = refusal((*inputs(), FeatureInput(name, "", 24)))
     assert f"feature '{name}' is none that the demo program can compute: train on some of threshold," in message

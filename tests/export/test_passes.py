@@ -18,6 +18,8 @@ from foretail.export.passes import (
     prune_dead_branches,
     simplify,
 )
+from foretail.export.votes import with_votes
+from foretail.features.errors import ForetailError
 from foretail.models.cells import Cells
 from foretail.models.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import Trained, forests, paper_forest
@@ -32,6 +34,13 @@ def _tree(*nodes: tuple[int, int, int, int] | float) -> Tree:
 
 def _ensemble(tree: Tree, inputs: int = 2) -> Ensemble:
     return Ensemble(tuple(FeatureInput(f"f{i}", "", 8) for i in range(inputs)), (tree,), Fraction(1, 2))
+
+
+def test_what_no_switch_can_know_is_never_exported() -> None:
+    study = replace(_ensemble(_tree((0, 0, 1, 2), 0.0, 1.0), 1), features=(FeatureInput("incast", "", 1),))
+    for model in (study, with_votes(study)):
+        with pytest.raises(ForetailError, match=r"^the model reads feature 'incast', which no switch can know"):
+            lower(model)
 
 
 @settings(max_examples=40)

@@ -5,9 +5,15 @@ import pytest
 from foretail.features.catalog import (
     FEATURES,
     PAPER_FEATURES,
+    REAL_FEATURES,
     SHADOW_COLUMNS,
+    STUDY_FEATURES,
+    SWITCH_FEATURES,
     VIRTUAL_FEATURES,
+    FeatureCost,
+    SelectionCost,
     feature,
+    selection_cost,
     training_columns,
 )
 from foretail.features.errors import ForetailError
@@ -17,6 +23,7 @@ NAMES = (
     "queue_average",
     "occupancy",
     "occupancy_average",
+    "threshold_headroom",
     "threshold",
     "threshold_average",
     "thresholds_sum",
@@ -24,31 +31,45 @@ NAMES = (
     "threshold_max",
     "queues_over_share",
     "since_push_out",
+    "threshold_gap",
+    "threshold_rank",
+    "threshold_gradient",
+    "thresholds_sum_gradient",
+    "arrival_rate",
+    "arrivals_rate",
+    "since_any_push_out",
+    "first_rtt",
 )
 
 
 def test_names_and_order_are_those_of_the_records() -> None:
     assert tuple(f.name for f in FEATURES) == NAMES
     assert NAMES[:4] == PAPER_FEATURES
-    assert NAMES[4:] == VIRTUAL_FEATURES
+    assert NAMES[:5] == REAL_FEATURES
+    assert NAMES[5:12] == VIRTUAL_FEATURES
+    assert NAMES[5:19] == SWITCH_FEATURES
 
 
 def test_every_value_is_exact_in_float32() -> None:
-    assert all(0 < f.bits <= 24 for f in FEATURES)
+    assert all(0 < f.bits <= 24 for f in (*FEATURES, *STUDY_FEATURES))
 
 
 def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
-    assert params.pop("queues_over_share") == ""
-    assert params.pop("since_push_out") == "tick_ns=1024"
+    for name in ("queues_over_share", "threshold_rank", "first_rtt"):
+        assert params.pop(name) == ""
+    for name in ("since_push_out", "since_any_push_out"):
+        assert params.pop(name) == "tick_ns=1024"
     for name, text in params.items():
-        assert text == ("cell_bytes=512,average_shift=13" if name.endswith("_average") else "cell_bytes=512")
+        averaged = name.endswith(("_average", "_gradient", "_rate"))
+        assert text == ("cell_bytes=512,average_shift=13" if averaged else "cell_bytes=512")
 
 
 def test_real_features_train_on_the_shadow_unless_own_queues_are_asked_for() -> None:
     assert training_columns(["threshold", "queue"], own_queues=False) == ("threshold", "shadow_queue")
     assert training_columns(["threshold", "queue"], own_queues=True) == ("threshold", "queue")
-    assert training_columns(PAPER_FEATURES, own_queues=False) == SHADOW_COLUMNS
+    assert training_columns(REAL_FEATURES, own_queues=False) == SHADOW_COLUMNS
+    assert training_columns(["first_rtt", "incast"], own_queues=False) == ("first_rtt", "incast")
 
 
 @pytest.mark.parametrize(
@@ -66,3 +87,32 @@ def test_bad_names_are_refused(names: list[str], message: str) -> None:
 
 def test_lookup_by_name() -> None:
     assert feature("occupancy") is FEATURES[2]
+
+
+def test_a_cost_is_the_registers_and_the_reading() -> None:
+    assert feature("threshold").cost == FeatureCost(0, 0, 1)
+    assert feature("threshold_average").cost == FeatureCost(80, 0, 19)
+    assert feature("threshold_gradient").cost == FeatureCost(160, 0, 41)
+    assert feature("threshold_rank").cost == FeatureCost(0, 0, 0, operations_per_queue=2)
+    assert feature("first_rtt").cost == FeatureCost(0, 0, 0)
+
+
+def test_features_together_pay_once_for_what_they_share() -> None:
+    assert selection_cost(["threshold_average"], ports=10) == SelectionCost(800, 19)
+    assert selection_cost(["threshold_gradient"], ports=10) == SelectionCost(1600, 41)
+    assert selection_cost(["threshold_average", "threshold_gradient"], ports=10) == SelectionCost(1600, 42)
+    assert selection_cost(["queue_average", "threshold_average"], ports=10) == SelectionCost(1600, 38)
+    assert selection_cost(["threshold_rank", "since_any_push_out"], ports=10) == SelectionCost(49, 24)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
+    cost = feature(name).cost
+    assert selection_cost([name], ports=7) == SelectionCost(
+        7 * cost.queue_bits + cost.switch_bits, cost.operations + 7 * cost.operations_per_queue
+    )
+
+
+def test_what_no_switch_can_know_has_no_cost() -> None:
+    with pytest.raises(ForetailError, match=r"^feature 'incast' has no cost, no switch can know it"):
+        selection_cost(["threshold", "incast"], ports=10)

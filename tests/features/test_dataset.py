@@ -44,8 +44,9 @@ def _expected(arrivals: Arrivals) -> pd.DataFrame:
                 "arrival": position,
                 **{name: int(record[name]) for name in ("time_ns", "switch", "port", "size_bytes", "flow")},
                 "flow_class": {1: "background", 2: "incast"}[int(record["flow_class"])],
-                "first_rtt": bool(record["first_rtt"]),
                 **{f.name: int(value) for f, value in zip(FEATURES, record["features"], strict=True)},
+                "first_rtt": int(record["first_rtt"]),
+                "incast": int(record["flow_class"] == 2),
                 **{name: int(value) for name, value in zip(SHADOW_COLUMNS, shadow, strict=True)},
                 "exposed": bool(record["exposed"]),
                 "shadow_asked": bool(shadow_asked),
@@ -105,7 +106,7 @@ def test_parts_and_row_groups_have_fixed_sizes_and_describe_themselves(tmp_path:
     assert set(rows[:-1]) == {24}
     with pq.ParquetFile(tmp_path / "run" / "rows" / "part-00000.parquet") as file:
         assert [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)] == [8, 8, 8]
-        assert file.schema_arrow.metadata[b"foretail.schema_version"] == b"1"
+        assert file.schema_arrow.metadata[b"foretail.schema_version"] == b"2"
         assert file.schema_arrow.field("queue").metadata[b"unit"] == b"cells"
         assert file.schema_arrow.field("fate_time_ns").metadata[b"unit"] == b"ns"
         assert {file.metadata.row_group(0).column(k).compression for k in range(len(ROWS_SCHEMA))} == {"ZSTD"}

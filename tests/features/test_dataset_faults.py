@@ -109,16 +109,16 @@ def test_a_rewritten_part_with_the_right_inside_opens(path: Path) -> None:
     ("change", "message"),
     [
         (
-            lambda table: table.replace_schema_metadata({VERSION_KEY: b"2"}),
-            rf"{PART} has schema version 2 but this Foretail reads version 1",
+            lambda table: table.replace_schema_metadata({VERSION_KEY: b"1"}),
+            rf"{PART} has schema version 1 but this Foretail reads version 2",
         ),
         (lambda table: table.replace_schema_metadata(None), rf"{PART} has schema version none but"),
-        (lambda table: table.drop_columns(["lqd_drop"]), rf"{PART} has other columns than schema version 1"),
+        (lambda table: table.drop_columns(["lqd_drop"]), rf"{PART} has other columns than schema version 2"),
         (
             lambda table: table.set_column(
                 1, pa.field("time_ns", pa.float64(), False), table["time_ns"].cast(pa.float64())
             ),
-            rf"{PART} has other columns than schema version 1",
+            rf"{PART} has other columns than schema version 2",
         ),
         (lambda table: table.slice(1), rf"{PART} has \d+ rows where the manifest says \d+"),
     ],
@@ -131,9 +131,9 @@ def test_a_part_with_a_wrong_inside_is_refused(
 
 
 def test_a_manifest_of_another_version_is_refused(path: Path) -> None:
-    plain = json.loads((path / "manifest.json").read_text()) | {"schema_version": 2}
+    plain = json.loads((path / "manifest.json").read_text()) | {"schema_version": 1}
     (path / "manifest.json").write_text(json.dumps(plain))
-    _refused(path, r"manifest\.json has schema_version 2 but this Foretail reads version 1")
+    _refused(path, r"manifest\.json has schema_version 1 but this Foretail reads version 2: collect the trace again")
 
 
 def test_verification_is_repeated_when_the_file_changes(path: Path) -> None:

@@ -46,7 +46,11 @@ def _changed(path: list[str | int], value: Any) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["schema_version"], 2, r"^m\.json has schema_version 2 but this Foretail reads version 1"),
+        (
+            ["schema_version"],
+            1,
+            r"^m\.json has schema_version 1 but this Foretail reads version 2: collect the trace again",
+        ),
         (["schema_version"], None, r"^m\.json is no valid manifest at schema_version: Field required$"),
         (["seed"], None, r"at seed: Field required"),
         (["seed"], "1", r"at seed: Input should be a valid integer"),

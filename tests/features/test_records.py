@@ -19,7 +19,7 @@ from tests.traces import make_arrivals
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [(ARRIVAL_DTYPE, 88), (FLOW_DTYPE, 56), (OCCUPANCY_DTYPE, 32), (REPLAY_DTYPE, 32)]
+    ("dtype", "size"), [(ARRIVAL_DTYPE, 128), (FLOW_DTYPE, 56), (OCCUPANCY_DTYPE, 32), (REPLAY_DTYPE, 32)]
 )
 def test_layout_has_natural_alignment_and_no_hidden_padding(dtype: np.dtype[np.void], size: int) -> None:
     assert dtype.itemsize == size
@@ -54,7 +54,9 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "arrivals.bin"
     path.write_bytes(make_arrivals(10).records.tobytes()[:-1])
-    with pytest.raises(ForetailError, match=r"arrivals\.bin is truncated: 879 bytes are not a multiple of the 88-byte"):
+    with pytest.raises(
+        ForetailError, match=r"arrivals\.bin is truncated: 1279 bytes are not a multiple of the 128-byte"
+    ):
         read_records(path, ARRIVAL_DTYPE)
 
 
@@ -68,6 +70,6 @@ def test_a_file_that_shrinks_while_read_is_refused(tmp_path: Path) -> None:
     make_arrivals(10_000).records.tofile(path)
     chunks = iterate_records(path, ARRIVAL_DTYPE, 5000)
     next(chunks)
-    path.write_bytes(path.read_bytes()[: 88 * 6000])
+    path.write_bytes(path.read_bytes()[: 128 * 6000])
     with pytest.raises(ForetailError, match="was cut short while it was read"):
         next(chunks)

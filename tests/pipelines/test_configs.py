@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from foretail.configs import schema
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, VIRTUAL_FEATURES
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
 from foretail.models.boosted import BoostedTrees
 from foretail.models.forest import ExtraTrees, RandomForest
 from foretail.models.logistic import LogisticRegression
@@ -96,7 +96,8 @@ def test_feature_groups_name_the_catalog() -> None:
     }
     assert tuple(names["paper"]) == PAPER_FEATURES
     assert tuple(names["virtual"]) == VIRTUAL_FEATURES
-    assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES)
+    assert tuple(names["switch"]) == SWITCH_FEATURES
+    assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES if feature.name != "threshold_headroom")
 
 
 @pytest.mark.parametrize(

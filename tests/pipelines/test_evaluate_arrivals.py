@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretail.configs.schema import BUFFER_POLICIES
-from foretail.features.catalog import PAPER_FEATURES, feature
-from foretail.models.ensemble import FeatureInput
+from foretail.features.catalog import FEATURES, feature
+from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.forest import RandomForest
 from foretail.models.metrics import scores
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
-from tests.forests import paper_forest
+from tests.forests import paper_forest, stump
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 
 PORTS, BUFFER = 4, 12
@@ -161,15 +162,17 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
 
 
 def inputs(cell_bytes: int, shift: int) -> tuple[FeatureInput, ...]:
-    return tuple(FeatureInput(name, feature(name).params(cell_bytes, shift), 24) for name in PAPER_FEATURES)
+    return tuple(FeatureInput(item.name, item.params(cell_bytes, shift), item.bits) for item in FEATURES)
 
 
 def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     slots, ports = bursts()
-    write_csv(folder / "a.csv", slots, ports)
+    first_rtt = (np.arange(len(slots)) % 5 < 2).astype(np.uint8)
+    write_csv(folder / "a.csv", slots, ports, first_rtt=first_rtt.tolist())
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
-    lqd = slotted("lqd", PORTS, BUFFER, slot, port, average_shift=3, features=True)
-    x, truth = lqd["features"][:, : len(PAPER_FEATURES)], lqd["lqd_drop"].view(np.bool_)
+    lqd = slotted("lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True)
+    x, truth = lqd["features"], lqd["lqd_drop"].view(np.bool_)
+    assert x[:, -1].tolist() == first_rtt.tolist()
     model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1, 3))
     model.save(folder / "ensemble.json")
     found = evaluate(folder, "model=ensemble.json", "policies=[credence]", "parameters.average_shift=3")
@@ -183,6 +186,15 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     assert (found["predictions"]["source"], found["predictions"]["ensemble_sha256"]) == ("model", model.sha256)
     credence = slotted("credence", PORTS, BUFFER, slot, port, told.view(np.uint8))
     assert found["policies"]["credence"]["transmitted"] == credence["transmitted"]
+
+
+def test_a_model_of_what_only_a_simulation_knows_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_csv(folder / "a.csv", *bursts())
+    study = FeatureInput("incast", feature("incast").params(1, 5), 1)
+    Ensemble((study,), (stump((0.0, 1.0), cut=0),), Fraction(1, 2)).save(folder / "ensemble.json")
+    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
+    assert cli.main(["evaluate", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
+    assert "reads feature incast, which slotted arrivals do not tell" in capsys.readouterr().err
 
 
 def test_parquet_and_csv_give_the_same_result(folder: Path) -> None:

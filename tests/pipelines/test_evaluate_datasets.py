@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema import BUFFER_POLICIES
-from foretail.features.catalog import PAPER_FEATURES, SHADOW_COLUMNS, feature
+from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.manifest import SwitchGeometry
 from foretail.models.ensemble import Ensemble, FeatureInput
@@ -120,7 +120,7 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
     model = trained()
     model.save(folder / "ensemble.json")
     found = evaluate(folder, "model=ensemble.json", "policies=[credence]", f"own_queues={own_queues}")
-    columns = list(PAPER_FEATURES if own_queues else SHADOW_COLUMNS)
+    columns = list(training_columns(PAPER_FEATURES, own_queues))
     x = [dataset.frame(columns).to_numpy(np.int32) for dataset in traces]
     predicted = [model.exceeds(rows) for rows in x]
     assert_worth(found["predictions"], traces, predicted, [model.probability(rows) for rows in x])

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from tests.sim_bridge.slow_slotted import (
     ACCEPTED,
     BUFFER_FULL,
-    NEVER,
     OVER_THRESHOLD,
     PREDICTED,
     PUSHED_OUT,
@@ -23,6 +22,7 @@ from tests.sim_bridge.slow_slotted import (
     DropTail,
     Rules,
     Settings,
+    VirtualFeatures,
     is_safe,
     longest_port,
     round_robin,
@@ -167,8 +167,8 @@ def run_bytes(
     run = ByteRun()
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
     real = Queues(geometry, priorities, Averages(ports * priorities, settings, cell_bytes))
-    virtual = Queues(geometry, 1, Averages(ports, settings, cell_bytes))
-    last_push_out: list[int | None] = [None] * ports
+    seen = VirtualFeatures(ports, buffer, settings, cell_bytes, tick=1024)
+    virtual = Queues(geometry, 1, seen.averages)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
 
     def ask(packet: Packet) -> int:
@@ -204,12 +204,13 @@ def run_bytes(
         virtual.advance(now)
         run.asked.append(0)
         run.lqd_drop.append(0)
+        seen.arrive(now, port, packet.size)
         virtual.averages.before_change(port, now, virtual.lengths())
         gone = lqd_admit(virtual, packet, rules)
         for victim in gone:
             run.lqd_drop[victim.row] = 1
             run.lqd_dropped_at[victim.row] = packet.row
-            last_push_out[victim.port] = now
+            seen.pushed_out[victim.port] = now
 
         real.artifact.arrive(port, packet.size)
         real.averages.before_change(queue, now, real.lengths())
@@ -218,20 +219,15 @@ def run_bytes(
         at_port = sum(real.lengths()[port * priorities : (port + 1) * priorities])
         if packet.data and packet not in gone and at_port + packet.size > threshold:
             run.threshold_deficits += 1
-        pushed = last_push_out[port]
         run.features.append(
             [
                 length // cell_bytes,
                 real.averages.queue[queue].value(),
                 real.occupancy() // cell_bytes,
                 real.averages.sum.value(),
-                threshold // cell_bytes,
-                virtual.averages.queue[port].value(),
-                virtual.occupancy() // cell_bytes,
-                virtual.averages.sum.value(),
-                max(virtual.lengths()) // cell_bytes,
-                len([t for t in virtual.lengths() if ports * t > buffer]),
-                NEVER if pushed is None else min((now - pushed) // 1024, NEVER),
+                max(threshold - length, 0) // cell_bytes,
+                *seen.read(now, port, virtual.lengths()),
+                int(packet.first_rtt),
             ]
         )
 

@@ -165,19 +165,83 @@ class LowPassAverage:
             self.since = now
 
 
+class FadingSum:
+    """What has come in about 2**shift ticks: it fades as an average of zero does, and grows at once."""
+
+    def __init__(self, shift: int) -> None:
+        self.average = ShiftAverage(shift)
+
+    def add(self, now: int, size: int, cell_bytes: int) -> None:
+        self.average.held(now, 0)
+        self.average.fixed += size * 256 // cell_bytes
+
+    def value(self) -> int:
+        return self.average.value()
+
+
 class Averages:
-    """Averages of every queue and of their sum; to be told of every change beforehand."""
+    """Averages of every queue and of their sum, and fast ones; to be told of every change beforehand."""
 
     def __init__(self, queues: int, settings: Settings, cell_bytes: int = 1) -> None:
         self.queue = [ShiftAverage(settings.average_shift) for _ in range(queues)]
         self.sum = ShiftAverage(settings.average_shift)
+        fast = max(settings.average_shift - 2, 0)  # a quarter of the interval
+        self.fast_queue = [ShiftAverage(fast) for _ in range(queues)]
+        self.fast_sum = ShiftAverage(fast)
         self.low_pass = [LowPassAverage(settings.low_pass) for _ in range(queues)]
         self.cell_bytes = cell_bytes
 
     def before_change(self, queue: int, now: int, lengths: Sequence[int]) -> None:
-        self.queue[queue].held(now, lengths[queue] // self.cell_bytes)
-        self.sum.held(now, sum(lengths) // self.cell_bytes)
+        for average in (self.queue[queue], self.fast_queue[queue]):
+            average.held(now, lengths[queue] // self.cell_bytes)
+        for average in (self.sum, self.fast_sum):
+            average.held(now, sum(lengths) // self.cell_bytes)
         self.low_pass[queue].held(now, lengths[queue])
+
+
+def gradient(fast: ShiftAverage, slow: ShiftAverage) -> int:
+    return min(max((fast.fixed - slow.fixed) // 256 + 2**15, 0), 2**16 - 1)
+
+
+class VirtualFeatures:
+    """What the virtual LQD tells a predictor, from its lengths; `tick` is the unit of times."""
+
+    def __init__(self, ports: int, buffer: int, settings: Settings, cell_bytes: int = 1, tick: int = 1) -> None:
+        self.ports = ports
+        self.buffer = buffer
+        self.cell_bytes = cell_bytes
+        self.tick = tick
+        self.averages = Averages(ports, settings, cell_bytes)
+        self.pushed_out: list[int | None] = [None] * ports
+        self.rate = [FadingSum(settings.average_shift) for _ in range(ports)]
+        self.rate_of_all = FadingSum(settings.average_shift)
+
+    def arrive(self, now: int, port: int, size: int) -> None:
+        self.rate[port].add(now, size, self.cell_bytes)
+        self.rate_of_all.add(now, size, self.cell_bytes)
+
+    def since(self, times: Sequence[int | None], now: int) -> int:
+        past = [time for time in times if time is not None]
+        return min((now - max(past)) // self.tick, NEVER) if past else NEVER
+
+    def read(self, now: int, port: int, lengths: Sequence[int]) -> list[int]:
+        averages, cell = self.averages, self.cell_bytes
+        return [
+            lengths[port] // cell,
+            averages.queue[port].value(),
+            sum(lengths) // cell,
+            averages.sum.value(),
+            max(lengths) // cell,
+            len([length for length in lengths if self.ports * length > self.buffer]),
+            self.since([self.pushed_out[port]], now),
+            (max(lengths) - lengths[port]) // cell,
+            sorted(lengths, reverse=True).index(lengths[port]),
+            gradient(averages.fast_queue[port], averages.queue[port]),
+            gradient(averages.fast_sum, averages.sum),
+            self.rate[port].value(),
+            self.rate_of_all.value(),
+            self.since(self.pushed_out, now),
+        ]
 
 
 def is_safe(longest: int, size: int, ports: int, buffer: int) -> bool:
@@ -323,8 +387,7 @@ def run_slotted(
     thresholds = Thresholds(ports, buffer, rules)
     artifact = ArtifactThresholds(ports, buffer, unit=1)
     averages = Averages(len(queues), settings)
-    virtual_averages = Averages(ports, settings)
-    last_push_out: list[int | None] = [None] * ports
+    seen = VirtualFeatures(ports, buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
 
     def lengths() -> list[int]:
@@ -363,16 +426,17 @@ def run_slotted(
             run.asked.append(0)
             run.lqd_drop.append(0)
             before = virtual.lengths()
-            virtual_averages.before_change(port, slot, before)
+            seen.arrive(slot, port, 1)
+            seen.averages.before_change(port, slot, before)
             dropped = virtual.arrive(packet, port)
             thresholds.arrive(port)
             artifact.arrive(port, 1)
             if dropped is not None:
                 victim, loser = dropped
-                virtual_averages.before_change(loser, slot, before)
+                seen.averages.before_change(loser, slot, before)
                 run.lqd_drop[victim] = 1
                 run.lqd_dropped_at[victim] = packet
-                last_push_out[loser] = slot
+                seen.pushed_out[loser] = slot
             assert thresholds.t == virtual.lengths()
             assert thresholds.gamma == sum(virtual.lengths())
 
@@ -382,20 +446,15 @@ def run_slotted(
             at_port = sum(lengths()[port * priorities : (port + 1) * priorities])
             if not refused_by_lqd and at_port + 1 > thresholds.t[port]:
                 run.threshold_deficits += 1
-            pushed = last_push_out[port]
             run.features.append(
                 [
                     len(queues[queue]),
                     averages.queue[queue].value(),
                     sum(lengths()),
                     averages.sum.value(),
-                    thresholds.t[port],
-                    virtual_averages.queue[port].value(),
-                    thresholds.gamma,
-                    virtual_averages.sum.value(),
-                    max(thresholds.t),
-                    len([t for t in thresholds.t if ports * t > buffer]),
-                    NEVER if pushed is None else min(slot - pushed, NEVER),
+                    max(thresholds.t[port] - len(queues[queue]), 0),
+                    *seen.read(slot, port, thresholds.t),
+                    0 if first_rtt is None else first_rtt[packet],
                 ]
             )
 
@@ -425,7 +484,7 @@ def run_slotted(
                 artifact.depart(port, 1, not queues[queue])
                 run.transmitted += 1
             if virtual.queues[port]:
-                virtual_averages.before_change(port, slot + 1, virtual.lengths())
+                seen.averages.before_change(port, slot + 1, virtual.lengths())
                 virtual.depart(port)
         thresholds.depart()
         slot += 1

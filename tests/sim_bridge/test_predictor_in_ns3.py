@@ -13,7 +13,7 @@ import pytest
 
 from foretail.export.build import compile_library, find_compiler, predictor_abi
 from foretail.export.c import ExportResult, export_c
-from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature, training_columns
+from foretail.features.catalog import REAL_FEATURES, SWITCH_FEATURES, feature, training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
@@ -56,7 +56,7 @@ def trained(labelled: Dataset, names: tuple[str, ...], out: Path) -> Trained:
     return Trained(forest, Ensemble.load(exported.ir), exported)
 
 
-@pytest.mark.parametrize("names", [PAPER_FEATURES, VIRTUAL_FEATURES])
+@pytest.mark.parametrize("names", [REAL_FEATURES, (*SWITCH_FEATURES, "first_rtt")])
 def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, names: tuple[str, ...]) -> None:
     model = trained(labelled, names, tmp_path / "export")
     document = settings(
@@ -101,17 +101,26 @@ static const char *const names[] = {NAMES};
 static const char *const params[] = {PARAMS};
 static const foretail_predictor_info_t info = {VERSION, sizeof names / sizeof *names, names, params, 0, "none"};
 const foretail_predictor_info_t *foretail_predictor_info(void) { return &info; }
-int64_t foretail_predictor_score(const int64_t *x) { return x[0] > 500; }
+int64_t foretail_predictor_score(const int64_t *x) { return SCORE; }
 void foretail_predictor_score_batch(const int64_t *x, size_t rows, int64_t *out) {
   for (size_t i = 0; i < rows; ++i) out[i] = foretail_predictor_score(x + i * info.n_features);
 }
 """
 
 
-def library(folder: Path, version: int = 1, names: str = '"threshold"', params: str = '"cell_bytes=256"') -> Path:
+def library(
+    folder: Path,
+    version: int = 1,
+    names: str = '"threshold"',
+    params: str = '"cell_bytes=256"',
+    score: str = "x[0] > 500",
+) -> Path:
     """A predictor library that claims what it is told to."""
     (folder / "predictor.h").write_text(predictor_abi())
-    text = LIBRARY.replace("VERSION", str(version)).replace("NAMES", names).replace("PARAMS", params)
+    claims = {"VERSION": str(version), "NAMES": names, "PARAMS": params, "SCORE": score}
+    text = LIBRARY
+    for place, claim in claims.items():
+        text = text.replace(place, claim)
     (folder / "fake.c").write_text(text)
     compile_library(folder / "fake.c", folder / "fake.so")
     return folder / "fake.so"
@@ -128,6 +137,26 @@ def test_a_fitting_library_is_asked(tmp_path: Path) -> None:
     assert sum(node["data_drops"]["predicted"]["packets"] for node in run.summary["switches"]) > 0
 
 
+def test_what_is_read_without_a_trace_is_what_a_trace_records(tmp_path: Path) -> None:
+    """Without one a switch keeps only what the library asks for."""
+    (tmp_path / "library").mkdir()
+    some = ("threshold_rank", "threshold_gradient", "arrival_rate", "threshold_headroom", "since_any_push_out")
+    names, params = (
+        ", ".join(f'"{text}"' for text in texts)
+        for texts in (some, (feature(name).params(CELL_BYTES, AVERAGE_SHIFT) for name in some))
+    )
+    score = "(3 * x[0] + x[1] + 5 * x[2] + 7 * x[3] + x[4]) % 10 == 0"
+    fake = library(tmp_path / "library", names=names, params=params, score=score)
+    runs = []
+    for trace in (False, True):
+        (tmp_path / str(trace)).mkdir()
+        runs.append(run_with(fake, tmp_path / str(trace), trace=trace))
+    blind, traced = runs
+    np.testing.assert_array_equal(blind.flows(), traced.flows())
+    assert blind.summary["switches"] == traced.summary["switches"]
+    assert sum(node["data_drops"]["predicted"]["packets"] for node in blind.summary["switches"]) > 100
+
+
 def test_tau_can_be_set_for_a_run(tmp_path: Path) -> None:
     run = run_with(library(tmp_path), tmp_path, policy__tau=1)
     assert run.summary["tau"] == 1
@@ -139,6 +168,7 @@ def test_tau_can_be_set_for_a_run(tmp_path: Path) -> None:
     [
         ({"version": 2}, "ABI version 2"),
         ({"names": '"crystal_ball"'}, "crystal_ball"),
+        ({"names": '"incast"', "params": '""'}, "'incast', which no switch computes"),
         ({"params": '"cell_bytes=512"'}, "cell_bytes=512"),
         ({"names": '"threshold_average"', "params": '"cell_bytes=256,average_shift=9"'}, "average_shift=9"),
     ],

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
-from foretail.sim_bridge._native import slotted
+from foretail.sim_bridge._native import feature_names, slotted
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
     NEVER,
@@ -26,6 +27,7 @@ from tests.sim_bridge.slow_slotted import (
 )
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
+COLUMNS = feature_names()
 POLICIES = (
     *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
     *("lqd", "followlqd", "credence", "credence_artifact"),
@@ -195,7 +197,7 @@ def test_random_victims_leave_lengths_and_were_in_the_queue_that_lost(
     rules = Rules(counting, victim="random")
     native = run_native("lqd", case, rules=rules, seed=seed)
     slow = run_slotted("lqd", *case, rules=Rules(counting, victim="tail"))
-    lengths = np.array(slow.features, np.int64).reshape(-1, 11)
+    lengths = np.array(slow.features, np.int64).reshape(-1, len(COLUMNS))
     np.testing.assert_array_equal(native["features"], lengths)
     assert native["transmitted"] == slow.transmitted
     np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
@@ -250,7 +252,7 @@ def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     lqd = run_native("lqd", case, rules=rules)
     np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
     assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
-    virtual = slice(4, 11)
+    virtual = slice(len(REAL_FEATURES), None)
     for policy in POLICIES:
         other = run_native(policy, case, rules=rules)
         np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
@@ -266,7 +268,9 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals,
 @given(case=slotted_arrivals(), rules=any_rules)
 def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
     features = run_native("lqd", case, rules=rules)["features"]
-    np.testing.assert_array_equal(features[:, [1, 3]], features[:, [5, 7]])
+    for real, virtual in (("queue_average", "threshold_average"), ("occupancy_average", "thresholds_sum_average")):
+        of_real, of_virtual = (features[:, COLUMNS.index(name)] for name in (real, virtual))
+        np.testing.assert_array_equal(of_real, of_virtual)
 
 
 def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
@@ -372,7 +376,7 @@ def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> N
 
 def test_no_arrivals_are_no_packets() -> None:
     native = run_native("credence", SlottedArrivals(3, 4, [], []))
-    assert native["features"].shape == (0, 11)
+    assert native["features"].shape == (0, len(COLUMNS))
     assert native["outcome"].shape == (0,)
     assert native["transmitted"] == 0
 
@@ -396,5 +400,5 @@ def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -
 def test_time_since_a_push_out_saturates_at_never() -> None:
     late = NEVER + 5
     case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
-    since = run_native("lqd", case)["features"][:, 10]
+    since = run_native("lqd", case)["features"][:, COLUMNS.index("since_push_out")]
     assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
