@@ -101,6 +101,14 @@ class Tree:
         """Indices of the leaves, int64[leaves]."""
         return np.flatnonzero(self.feature < 0)
 
+    @property
+    def depth(self) -> int:
+        """Most tests on a way from the root to a leaf."""
+        depth = np.zeros(len(self.feature), np.int64)
+        for node in np.flatnonzero(self.feature >= 0).tolist():  # parents come before their children
+            depth[self.left[node]] = depth[self.right[node]] = depth[node] + 1
+        return int(depth.max())
+
     def leaf(self, x: IntArray) -> IntArray:
         """Return the leaf that every row of `x`, int64[rows, features], reaches: int64[rows]."""
         leaves: IntArray = tree_leaves(self.feature, self.cut, self.left, self.right, np.ascontiguousarray(x))

@@ -164,7 +164,7 @@ def leaf_rows(ensemble: Ensemble, word_bits: int) -> Encoding:
 
 def product(ensemble: Ensemble, word_bits: int, max_boxes: int) -> Encoding | None:
     """Return the encoding with one table for the sum of all trees; None when it takes too many boxes or steps."""
-    steps = sum(_depth(tree) + 1 for tree in ensemble.trees)
+    steps = sum(tree.depth + 1 for tree in ensemble.trees)
     part = _sum_part(ensemble, max_boxes) if steps <= _MAX_STEPS else None
     return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product")
 
@@ -367,13 +367,6 @@ _MAX_STEPS = 500
 """Tests on one way through all trees; Python's own recursion ends at 1000."""
 
 _SumNode = int | tuple[int, int, "_SumNode", "_SumNode"]
-
-
-def _depth(tree: Tree) -> int:
-    depth = np.zeros(len(tree.feature), np.int64)
-    for node in np.flatnonzero(tree.feature >= 0).tolist():  # parents come before their children
-        depth[tree.left[node]] = depth[tree.right[node]] = depth[node] + 1
-    return int(depth.max())
 
 
 def _sum_part(ensemble: Ensemble, max_boxes: int) -> _Part | None:
