@@ -24,6 +24,8 @@ SMALL = (
     "size=small",
     "study.small.forest_sizes=[1,2]",
     "study.small.label_candidate=ours",
+    "study.small.shift.candidate=ours",
+    "study.small.closed_loop.candidates=[paper,ours]",
     "study.small.budget=[paper,ours]",
 )
 CANDIDATES = {
