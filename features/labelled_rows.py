@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.history import PLACE_COLUMNS, Window, WindowRows, windows
 from foretail.features.splits import Selection, Side
 
-__all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "read_rows", "row_batches"]
+__all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "joined", "read_rows", "row_batches", "stacked"]
 
 LABEL, ASKED = "lqd_drop", "shadow_asked"
 Region = Literal["whole", "asked"]
@@ -154,16 +154,39 @@ def read_rows(
     importance: Sequence[NDArray[np.float64]] | None = None,
     labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Rows:
-    """Return the rows of a side in order; parameters and errors as :func:`row_batches`'s."""
-    found = list(row_batches(side, columns, sampling, region, window, importance, labels))
-    if not found:
+    """Return the rows of a side in order, held once; parameters and errors as :func:`row_batches`'s."""
+    at_most = sum(selection.count() for selection in side)
+    return joined(row_batches(side, columns, sampling, region, window, importance, labels), at_most)
+
+
+def joined(batches: Iterable[Rows], at_most: int) -> Rows:
+    """Return all rows of `batches`, which are at most so many; ForetailError when there are none."""
+    return Rows(*stacked(((rows.x, rows.lqd_drop, rows.asked, rows.weight) for rows in batches), at_most))
+
+
+def stacked(batches: Iterable[Sequence[NDArray[Any] | None]], at_most: int) -> list[Any]:
+    """Return the arrays of all batches joined along their first axis, where None is none.
+
+    Nothing is held twice: batches go into arrays of `at_most` rows, and what is never filled of these takes no memory.
+
+    Raises
+    ------
+    ForetailError
+        When there is no row.
+    """
+    arrays: list[NDArray[Any] | None] = []
+    end = 0
+    for batch in batches:
+        if not arrays:
+            arrays = [None if part is None else np.empty((at_most, *part.shape[1:]), part.dtype) for part in batch]
+        start = end
+        for array, part in zip(arrays, batch, strict=True):
+            if array is not None and part is not None:
+                end = start + len(part)
+                array[start:end] = part
+    if not end:
         raise ForetailError("a side of the split has no rows: give it more runs or a longer time")
-    return Rows(
-        np.concatenate([rows.x for rows in found]),
-        np.concatenate([rows.lqd_drop for rows in found]),
-        None if found[0].asked is None else np.concatenate([rows.asked for rows in found if rows.asked is not None]),
-        None if found[0].weight is None else np.concatenate([r.weight for r in found if r.weight is not None]),
-    )
+    return [None if array is None else array[:end] for array in arrays]
 
 
 def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> Iterator[Rows]:

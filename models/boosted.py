@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Rows
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.frontends import from_xgboost, import_xgboost
-from foretail.models.predictor import DEVICES, Parameter, TreePredictor
+from foretail.models.predictor import DEVICES, Parameter, TreePredictor, checked_rows
 
 __all__ = ["BoostedTrees"]
 
@@ -103,6 +105,18 @@ class BoostedTrees(TreePredictor):
         self.device = device
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        self._boost(lambda matrix: matrix(x, label=y, weight=weight))
+
+    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
+        """As :meth:`DropPredictor.fit_batches`; memory holds the bins of the features, two bytes each, but no rows.
+
+        XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin.
+        """
+        self.check_parameters()
+        self._boost(lambda matrix: _from_batches(matrix, batches, self))
+        return self
+
+    def _boost(self, matrix: Callable[[Callable[..., Any]], Any]) -> None:
         xgboost = import_xgboost()
         if self.device == "cuda":
             _require_cuda(xgboost)
@@ -124,7 +138,7 @@ class BoostedTrees(TreePredictor):
                 "nthread": self.jobs,
                 "device": self.device,
             },
-            xgboost.QuantileDMatrix(x, label=y, weight=weight, max_bin=self.bins, nthread=self.jobs),
+            matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs)),
             rounds,
             callbacks=[_reporter(xgboost, self, rounds)],
         )
@@ -151,6 +165,37 @@ def _require_cuda(xgboost: Any) -> None:
         "trainer.device=cuda finds no GPU for XGBoost: install the package xgboost instead of xgboost-cpu on a machine "
         "with one, or set trainer.device=cpu"
     )
+
+
+def _from_batches(matrix: Callable[..., Any], batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:
+    """Return the matrix of all rows; the predictor keeps their counts."""
+    xgboost = import_xgboost()
+
+    class Passes(xgboost.DataIter):  # type: ignore[misc]
+        number = 0
+
+        def reset(self) -> None:
+            self.coming, self.number = iter(batches()), self.number + 1
+            self.rows = self.drops = self.features = 0
+
+        def next(self, input_data: Callable[..., None]) -> bool:
+            try:
+                batch = next((rows for rows in self.coming if len(rows)), None)
+            except KeyboardInterrupt as stop:  # XGBoost hands on no more than an Exception
+                raise RuntimeError("stopped") from stop
+            if batch is None:
+                predictor._start(self.rows, self.drops, self.features)
+                return False
+            x, y, weight = checked_rows(batch.x, batch.lqd_drop, batch.weight)
+            self.rows, self.drops, self.features = self.rows + len(y), self.drops + int(y.sum()), x.shape[1]
+            input_data(data=x, label=y, weight=weight)
+            predictor.report(0.0, f"pass {self.number} through the rows: {self.rows:,}")
+            return True
+
+    try:
+        return matrix(Passes())
+    except RuntimeError as error:
+        raise error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error from None
 
 
 def _reporter(xgboost: Any, predictor: BoostedTrees, rounds: int) -> Any:

@@ -8,7 +8,7 @@ consults the predictor: most arrivals lie outside, and no prediction there has a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ __all__ = ["Confusion", "Ranking", "Score", "brier_score", "expected_calibration
 Score = int | float | None
 Region = Literal["whole", "asked"]
 BoolArray = npt.NDArray[np.bool_]
+
+CHUNK_ROWS = 1 << 20
+"""Rows that are sorted at a time: trees have few distinct scores, so that little is left of each chunk."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,23 @@ def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
     _same_length(truth, values)
     if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
         raise ForetailError(f"the scores ({values.dtype}) must be finite numbers: check what the predictor returns")
-    order = np.argsort(values, kind="stable")[::-1]
-    values, truth = values[order], truth[order]
-    last = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
-    tp = np.cumsum(truth, dtype=np.int64)[last]
-    return Ranking(values[last], tp, last.astype(np.int64) + 1 - tp)
+    parts = [
+        _distinct(values[part], truth[part].astype(np.int64), np.ones(len(truth[part]), np.int64))
+        for part in (slice(first, first + CHUNK_ROWS) for first in range(0, len(truth), CHUNK_ROWS))
+    ]
+    if not parts:
+        return Ranking(values, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    distinct, drops, rows = parts[0] if len(parts) == 1 else _distinct(*map(np.concatenate, zip(*parts, strict=True)))
+    tp = np.cumsum(drops[::-1])
+    return Ranking(distinct[::-1], tp, np.cumsum(rows[::-1]) - tp)
+
+
+def _distinct(values: Any, drops: Any, rows: Any) -> tuple[Any, Any, Any]:
+    """Return the distinct values, rising, and what drops and rows of each add up to; some value at least."""
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    return values[first], np.add.reduceat(drops[order], first), np.add.reduceat(rows[order], first)
 
 
 def scores(
@@ -187,10 +202,11 @@ def scores(
     """
     truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
     _same_length(truth, predicted)
-    regions = {"whole": np.ones(len(truth), np.bool_)}
+    regions: dict[str, BoolArray | slice] = {"whole": slice(None)}
     if asked is not None:
-        regions["asked"] = _bools("asked", asked)
-        _same_length(truth, regions["asked"])
+        where = _bools("asked", asked)
+        _same_length(truth, where)
+        regions["asked"] = where
     values = None if score is None else np.asarray(score)
     if values is not None:
         _same_length(truth, values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Rows, joined
 from foretail.models.ensemble import Ensemble, FeatureInput, OriginValue
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Parameterised",
     "TreePredictor",
     "checked_features",
+    "checked_rows",
     "checked_weights",
 ]
 
@@ -141,22 +143,33 @@ class DropPredictor(Parameterised):
             On a parameter outside its constraint, malformed rows or weights, or labels of one class only.
         """
         self.check_parameters()
-        features = checked_features(x)
-        labels = np.asarray(y)
-        if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
-            raise ForetailError(
-                f"the labels have shape {labels.shape} and type {labels.dtype}: pass {len(features)} bools"
-            )
-        drops = int(labels.sum())
-        if drops == 0:
-            raise ForetailError(f"the {len(labels)} training rows hold no drop: {RAISE_CONGESTION}")
-        if drops == len(labels):
-            raise ForetailError(f"all {drops} training rows are drops: lower background.load or incast.burst_fraction")
-        weights = np.ones(len(labels)) if weight is None else checked_weights(weight, len(labels))
-        self.features_in_ = features.shape[1]
-        self.rows_, self.drops_ = len(labels), drops
+        features, labels, weights = checked_rows(x, y, weight)
+        self._start(len(labels), int(labels.sum()), features.shape[1])
         self._fit(features, labels, weights)
         return self
+
+    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
+        """Learn the model of :meth:`fit` from rows that come batch by batch.
+
+        They are held all together, once, unless a subclass learns without that.
+
+        Parameters
+        ----------
+        batches : callable
+            Returns the rows from the first on, the same whenever it is called; errors as :meth:`fit`'s.
+        at_most : int
+            So many rows at most.
+        """
+        rows = joined(batches(), at_most)
+        return self.fit(rows.x, rows.lqd_drop, rows.weight)
+
+    def _start(self, rows: int, drops: int, features: int) -> None:
+        """Keep the counts of the training rows; raise ForetailError when they are of one class."""
+        if drops == 0:
+            raise ForetailError(f"the {rows} training rows hold no drop: {RAISE_CONGESTION}")
+        if drops == rows:
+            raise ForetailError(f"all {drops} training rows are drops: lower background.load or incast.burst_fraction")
+        self.features_in_, self.rows_, self.drops_ = features, rows, drops
 
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the probability that LQD drops each row: float64[rows] in [0, 1]; ForetailError before `fit`."""
@@ -206,6 +219,17 @@ class TreePredictor(DropPredictor):
 
     @abstractmethod
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble: ...
+
+
+def checked_rows(
+    x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Return features, labels and weights as predictors get them; errors as :meth:`DropPredictor.fit`'s."""
+    features = checked_features(x)
+    labels = np.asarray(y)
+    if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
+        raise ForetailError(f"the labels have shape {labels.shape} and type {labels.dtype}: pass {len(features)} bools")
+    return features, labels, np.ones(len(labels)) if weight is None else checked_weights(weight, len(labels))
 
 
 def checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -13,7 +13,7 @@ from foretail.features import splits
 from foretail.features.catalog import training_columns
 from foretail.features.errors import ForetailError
 from foretail.features.history import Window
-from foretail.features.labelled_rows import ALONE, Rows, row_batches
+from foretail.features.labelled_rows import ALONE, Rows, row_batches, stacked
 from foretail.models.calibration import Calibration, calibration_scores
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.metrics import Score, scores
@@ -132,16 +132,11 @@ def side_push_outs(side: splits.Side) -> PushOuts | None:
 
 def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled) -> JudgedSide:
     """Return what a model says of every row of a side."""
-    found = [
-        JudgedSide(rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
+    batches = (
+        (rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
         for rows in row_batches(side, labelled.columns, window=labelled.window)
-    ]
-    return JudgedSide(
-        np.concatenate([part.lqd_drop for part in found]),
-        None if found[0].asked is None else np.concatenate([part.asked for part in found if part.asked is not None]),
-        np.concatenate([part.predicted for part in found]),
-        np.concatenate([part.probability for part in found]),
     )
+    return JudgedSide(*stacked(batches, sum(selection.count() for selection in side)))
 
 
 def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:

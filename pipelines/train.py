@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows
+from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.features.manifest import traffic_sha256
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Score
@@ -34,7 +34,7 @@ from foretail.models.operating_point import (
 )
 from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.tracking import NETWORK_TAG, TEACHER_TAG, TrackedRun, nest, run_exists, track
-from foretail.models.weights import row_weights
+from foretail.models.weights import drop_factor, row_weights
 from foretail.pipelines import cli, stage
 from foretail.pipelines.collect import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.export import ENSEMBLE_FILE, NETWORK_FILE, tracking_uri
@@ -223,14 +223,19 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
 
     def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
         sampling = Sampling(config.sampling.others, config.sampling.seed)
-        rows = read_rows(split.train, labelled.columns, sampling, window=window, importance=importance, labels=labels)
+        read = partial(row_batches, split.train, sampling=sampling, importance=importance, labels=labels)
         if not config.allow_constant_features:
-            _refuse_constants(rows, labelled, config.features.names)
+            _refuse_constants(read(labelled.columns), config.features.names)
+        factor = drop_factor(config.drop_weight, labelled.ports, read(()))
         predictor = untrained(config.predictor, config.trainer, window)
-        weight = row_weights(rows.lqd_drop, config.drop_weight, labelled.ports, rows.weight)
+
+        def batches() -> Iterator[Rows]:
+            for rows in read(labelled.columns, window=window):
+                yield replace(rows, weight=row_weights(rows, factor))
+
         with StageProgress() as progress:
             predictor.report = partial(progress.update, "train")
-            predictor.fit(rows.x, rows.lqd_drop, weight)
+            predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
         return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth))
 
     labels, reassigned = training_labels(
@@ -287,15 +292,23 @@ def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
     yield f"expected calibration error of the probabilities on the test side: {'; '.join(errors)}"
 
 
-def _refuse_constants(rows: Rows, labelled: Labelled, names: Sequence[str]) -> None:
-    places = {item.name: place for place, item in enumerate(labelled.inputs)}
-    for name in names:
-        values = rows.x[:, places[name]]
-        if values.min() == values.max():
-            raise ForetailError(
-                f"feature {name} is {values[0]} in all {len(values)} training rows, which teaches nothing: take it out "
-                f"of features.names, train on more traffic, or set allow_constant_features=true"
-            )
+def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
+    """Read until every feature has shown two values."""
+    first: NDArray[np.int32] | None = None
+    constant, count = np.ones(len(names), np.bool_), 0
+    for rows in batches:
+        if len(rows):
+            first = rows.x[0] if first is None else first
+            constant &= (rows.x == first).all(axis=0)
+            count += len(rows)
+            if not constant.any():
+                return
+    if first is not None:
+        place = int(np.argmax(constant))
+        raise ForetailError(
+            f"feature {names[place]} is {first[place]} in all {count} training rows, which teaches nothing: "
+            f"take it out of features.names, train on more traffic, or set allow_constant_features=true"
+        )
 
 
 def _at_operating_point(
@@ -396,7 +409,6 @@ def describe_split(split: splits.Split) -> list[dict[str, Any]]:
 def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
     """What was used of a dataset, and what for."""
     manifest = selection.dataset.manifest
-    labels = selection.frame(["lqd_drop"])["lqd_drop"]
     return {
         "side": side,
         "path": str(selection.dataset.path),
@@ -411,8 +423,8 @@ def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
         "caveats": {name: manifest.scenario[name] for name in CAVEATS if name in manifest.scenario},
         "start_ns": selection.start_ns,
         "end_ns": selection.end_ns,
-        "rows": len(labels),
-        "drops": int(labels.sum()),
+        "rows": selection.count(),
+        "drops": selection.drops(),
     }
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.models.weights import DropWeight, row_weights
+from foretail.features.labelled_rows import Rows
+from foretail.models.weights import DropWeight, drop_factor, row_weights
 
 DROP = np.array([True, False, False, True, False])
 STANDS_FOR = np.array([1.0, 4.0, 2.0, 1.0, 2.0])
@@ -26,7 +27,10 @@ STANDS_FOR = np.array([1.0, 4.0, 2.0, 1.0, 2.0])
 def test_a_drop_weighs_what_it_costs(
     drop_weight: DropWeight, weight: np.ndarray[tuple[int], np.dtype[np.float64]] | None, expected: list[float]
 ) -> None:
-    assert row_weights(DROP, drop_weight, 10, weight).tolist() == expected
+    rows = Rows(np.zeros((5, 1), np.int32), DROP, None, weight)
+    parts = [rows[:2], rows[2:]]
+    factor = drop_factor(drop_weight, 10, parts)
+    assert [one for part in parts for one in row_weights(part, factor).tolist()] == expected
 
 
 @pytest.mark.parametrize(
@@ -40,9 +44,9 @@ def test_a_drop_weighs_what_it_costs(
 )
 def test_other_weights_are_refused(drop_weight: DropWeight, ports: int, says: str) -> None:
     with pytest.raises(ForetailError, match=says):
-        row_weights(DROP, drop_weight, ports)
+        drop_factor(drop_weight, ports, [])
 
 
 def test_one_class_has_no_balance() -> None:
     with pytest.raises(ForetailError, match="none of one"):
-        row_weights(np.ones(3, np.bool_), "balanced", 10)
+        drop_factor("balanced", 10, [Rows(np.zeros((3, 1), np.int32), np.ones(3, np.bool_), None)])
