@@ -13,7 +13,7 @@ import pytest
 
 from foretail.export.build import compile_library, find_compiler, predictor_abi
 from foretail.export.c import ExportResult, export_c
-from foretail.features.catalog import REAL_FEATURES, SWITCH_FEATURES, feature, training_columns
+from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import Ensemble, FeatureInput
@@ -56,7 +56,7 @@ def trained(labelled: Dataset, names: tuple[str, ...], out: Path) -> Trained:
     return Trained(forest, Ensemble.load(exported.ir), exported)
 
 
-@pytest.mark.parametrize("names", [REAL_FEATURES, (*SWITCH_FEATURES, "first_rtt")])
+@pytest.mark.parametrize("names", [PAPER_FEATURES, (*SWITCH_FEATURES, "first_rtt")])
 def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, names: tuple[str, ...]) -> None:
     model = trained(labelled, names, tmp_path / "export")
     document = settings(
@@ -70,7 +70,7 @@ def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, 
     run = collect_dataset(document, tmp_path / "credence", scenario=settings())
     rows = Dataset.open(tmp_path / "credence").frame([*names, "asked", "score", "accepted"])
     asked = rows[rows["asked"].to_numpy(bool)]
-    assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) >= 100_000
+    assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) >= 50_000
     assert not rows.loc[~rows["asked"].to_numpy(bool), "score"].notna().any()
 
     x = asked[list(names)].to_numpy()
