@@ -150,14 +150,15 @@ def split_by_seed(
 def split_by_run(datasets: Sequence[Dataset], validation: float, test: float, seed: int) -> Split:
     """Draw whole runs for validation and test; the rest train.
 
-    Runs of the same scenario and seed under different policies see the same traffic and stay on one side.
+    Runs of one seed stay on one side: whatever the policy, the transport and the load, they share flows or queries,
+    because every kind of traffic draws from a stream of its own.
 
     Parameters
     ----------
     datasets : sequence of Dataset
-        At least three different traffics; their order does not matter.
+        At least three different seeds; their order does not matter.
     validation, test : float
-        Fractions of the traffics in (0, 1), each rounded to at least one traffic.
+        Fractions of the seeds in (0, 1), each rounded to at least one seed.
     seed : int
         Of the draw.
 
@@ -167,10 +168,12 @@ def split_by_run(datasets: Sequence[Dataset], validation: float, test: float, se
         On fractions out of range, a run given twice, or a side that would be empty.
     """
     _refuse_repeats(datasets)
-    traffics = _traffics(datasets)
-    drawn = drawn_sides(traffics, validation, test, seed)
+    by_seed: dict[str, list[Dataset]] = {}
+    for dataset in datasets:
+        by_seed.setdefault(str(dataset.manifest.seed), []).append(dataset)
+    drawn = drawn_sides(by_seed, validation, test, seed)
     return Split(
-        **{name: tuple(Selection(run) for of in names for run in traffics[of]) for name, names in drawn.items()}
+        **{name: tuple(Selection(run) for of in names for run in by_seed[of]) for name, names in drawn.items()}
     )
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Rows
 from foretail.models.ensemble import Ensemble, FeatureInput
 from foretail.models.predictor import DropPredictor, TreePredictor
 from foretail.models.rounding import framework_sum, rounding_bound
@@ -76,6 +77,9 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
         _refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
     _refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
     _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
+    _refuses(
+        lambda: fresh.fit_batches(lambda: [Rows(x, np.zeros_like(y), None)], len(y)), "fit_batches must refuse no drop"
+    )
     _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
     _refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
     for wrong in (0.0, -1.0, np.nan, np.inf):
@@ -99,6 +103,10 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1]"
     again = copy.deepcopy(fresh).fit(x, y)
     assert np.array_equal(again.probability(unseen), probability), "same seed and rows must give the same model"
+    parts = [slice(first, first + 900) for first in range(0, len(y), 900)]
+    batches = [Rows(x[part], y[part], None, np.ones(len(y))[part]) for part in parts]
+    streamed = copy.deepcopy(fresh).fit_batches(lambda: batches, len(y))
+    assert np.array_equal(streamed.probability(unseen), probability), "rows in batches must give the same model"
     alike = copy.deepcopy(fresh).fit(x, y, np.ones(len(y)))
     assert np.array_equal(alike.probability(unseen), probability), "weights of 1 must change nothing"
     heavy = copy.deepcopy(fresh).fit(x, y, np.where(y, 50.0, 1.0))

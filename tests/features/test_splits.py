@@ -55,23 +55,23 @@ fractions = st.floats(0.01, 0.6)
 
 
 @given(run_lists, fractions, fractions, st.integers(0, 2**32))
-def test_by_run_every_run_is_on_one_side_with_all_runs_of_its_traffic(
+def test_by_run_every_run_is_on_one_side_with_all_runs_of_its_seed(
     datasets: list[Dataset], validation: float, test: float, seed: int
 ) -> None:
     assume(validation + test < 1)
-    traffics = {(run.manifest.seed, run.manifest.scenario["load"]) for run in datasets}
+    seeds = {run.manifest.seed for run in datasets}
     try:
         split = split_by_run(datasets, validation, test, seed)
     except ForetailError:
-        taken = sum(max(1, round(fraction * len(traffics))) for fraction in (validation, test))
-        assert taken >= len(traffics)
+        taken = sum(max(1, round(fraction * len(seeds))) for fraction in (validation, test))
+        assert taken >= len(seeds)
         return
     assert sorted(run.path for side in runs(split).values() for run in side) == sorted(run.path for run in datasets)
-    seen = [{(run.manifest.seed, run.manifest.scenario["load"]) for run in side} for side in runs(split).values()]
+    seen = [{run.manifest.seed for run in side} for side in runs(split).values()]
     assert all(seen)
     assert all(a.isdisjoint(b) for a, b in combinations(seen, 2))
-    assert len(seen[1]) == max(1, round(validation * len(traffics)))
-    assert len(seen[2]) == max(1, round(test * len(traffics)))
+    assert len(seen[1]) == max(1, round(validation * len(seeds)))
+    assert len(seen[2]) == max(1, round(test * len(seeds)))
     again = split_by_run(datasets[::-1], validation, test, seed)
     for name, side in runs(again).items():
         assert {run.path for run in side} == {run.path for run in runs(split)[name]}

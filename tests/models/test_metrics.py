@@ -55,6 +55,19 @@ def test_a_ranking_counts_every_threshold(rows: tuple[NDArray[np.bool_], NDArray
         assert (confusion.tp, confusion.fp) == (tp, fp)
 
 
+@given(PAIRS, st.integers(1, 20))
+def test_a_ranking_does_not_depend_on_how_many_rows_are_sorted_at_a_time(
+    rows: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]], chunk_rows: int
+) -> None:
+    truth, _, score = rows
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretail.models.metrics.CHUNK_ROWS", chunk_rows)
+        chunked = rank(truth, score / 7)
+    whole = rank(truth, score / 7)
+    for name in ("score", "tp", "fp"):
+        assert np.array_equal(getattr(chunked, name), getattr(whole, name))
+
+
 @pytest.mark.parametrize(
     ("confusion", "ports", "eta"),
     [

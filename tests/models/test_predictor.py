@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import doctest
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import xgboost
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
+from foretail.features.labelled_rows import Rows
 from foretail.models import forest
 from foretail.models.boosted import BoostedTrees
 from foretail.models.contract import check_predictor, synthetic_arrivals
@@ -86,6 +88,11 @@ class _IgnoresWeights(RandomForest):
         super()._fit(x, y, np.ones(len(y)))
 
 
+class _ForgetsBatches(RandomForest):
+    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
+        return super().fit_batches(lambda: list(batches())[:-1], at_most)
+
+
 class _ExportsAnotherModel(RandomForest):
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         return RandomForest(self.trees, self.depth).fit(4096 - X, Y).to_ensemble(features)
@@ -105,6 +112,7 @@ class _ReturnsPercent(RandomForest):
         (_ChangesItsInput, "not change the features"),
         (_ForgetsItsSeed, "same seed"),
         (_IgnoresWeights, "heavier drops"),
+        (_ForgetsBatches, "rows in batches"),
         (_ExportsAnotherModel, "Not equal|decide as the model"),
         (_ReturnsPercent, "in \\[0, 1\\]"),
     ],
@@ -204,6 +212,52 @@ def test_the_sums_of_boosted_trees_are_those_of_xgboost_to_the_last_bit(mode: Li
     assert "parameter.jobs" not in ensemble.origin
 
 
+@given(
+    rows=st.integers(20, 2000),
+    batches=st.integers(1, 20),
+    weighted=st.booleans(),
+    trees=st.sampled_from(
+        [
+            BoostedTrees(trees=2),
+            BoostedTrees(trees=2, bins=7),
+            BoostedTrees("forest", trees=2, depth=5, learning_rate=1, subsample=0.6, feature_share=0.5),
+        ]
+    ),
+)
+@settings(max_examples=15)
+def test_boosted_trees_learn_the_same_from_batches_of_any_size(
+    rows: int, batches: int, weighted: bool, trees: BoostedTrees
+) -> None:
+    x, y = X[:rows], Y[:rows].copy()
+    y[:2] = True, False
+    weight = np.where(np.arange(rows) % 3 == 0, 20.0, 1.0) if weighted else None
+    whole = Rows(x, y, None, weight)
+    ends = np.linspace(0, rows, batches + 1).astype(int).tolist()
+    parts = [whole[slice(*ends_of_one)] for ends_of_one in pairwise(ends)]
+    streamed = copy.deepcopy(trees).fit_batches(lambda: parts, rows)
+    assert streamed.to_ensemble(PAPER_INPUTS) == copy.deepcopy(trees).fit(x, y, weight).to_ensemble(PAPER_INPUTS)
+
+
+@pytest.mark.parametrize("kind", [BoostedTrees, RandomForest])
+def test_what_stops_the_batches_stops_the_training(kind: type[DropPredictor]) -> None:
+    whole = Rows(X, Y, None)
+
+    def stopped(error: BaseException) -> Iterator[Rows]:
+        yield whole[:1000]
+        raise error
+
+    for error in (KeyboardInterrupt(), ForetailError("the file is damaged")):
+        predictor = kind()
+        with pytest.raises(type(error)) as caught:
+            predictor.fit_batches(lambda error=error: stopped(error), len(X))  # type: ignore[misc]
+        assert caught.value is error
+        assert not hasattr(predictor, "features_in_")
+    with pytest.raises(ForetailError, match="outside"):
+        kind().fit_batches(lambda: [whole[:10], Rows(X[:10] - 9999, Y[:10], None)], len(X))
+    with pytest.raises(ForetailError, match=r"no rows|the 0 training rows"):
+        kind().fit_batches(lambda: [whole[:0]], 5)
+
+
 def test_boosted_trees_need_a_gpu_for_cuda() -> None:
     if xgboost.build_info()["USE_CUDA"]:
         pytest.skip("this XGBoost is built for GPUs")
@@ -215,8 +269,13 @@ def test_fit_reports_how_far_it_is() -> None:
     shares = []
     predictor = BoostedTrees(trees=5)
     predictor.report = lambda share, words: shares.append((share, words))
+    trees = [(tree / 5, f"tree {tree} of 5") for tree in range(1, 6)]
     predictor.fit(X, Y)
-    assert shares == [(tree / 5, f"tree {tree} of 5") for tree in range(1, 6)]
+    assert shares == trees
+    shares.clear()
+    predictor.fit_batches(lambda: [Rows(X, Y, None)], len(X))
+    passes = [(0, f"pass {number} through the rows: 3,000") for number in range(1, 5)]
+    assert shares == passes + trees
 
 
 def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
