@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies, schedule
+from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies, schedule, training_rows
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "export_c": export_c.main,
@@ -15,10 +15,11 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "open_loop": open_loop.main,
     "policies": policies.main,
     "schedule": schedule.main,
+    "training_rows": training_rows.main,
 }
 
 
-SIZED = ("export_p4", "schedule")
+SIZED = ("export_p4", "schedule", "training_rows")
 """Those that take seconds with ``--size small``."""
 
 
