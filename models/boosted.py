@@ -184,7 +184,7 @@ def _from_batches(matrix: Callable[..., Any], batches: Callable[[], Iterable[Row
             except KeyboardInterrupt as stop:  # XGBoost hands on no more than an Exception
                 raise RuntimeError("stopped") from stop
             if batch is None:
-                predictor._start(self.rows, self.drops, self.features)
+                predictor._keep_counts(self.rows, self.drops, self.features)
                 return False
             x, y, weight = checked_rows(batch.x, batch.lqd_drop, batch.weight)
             self.rows, self.drops, self.features = self.rows + len(y), self.drops + int(y.sum()), x.shape[1]

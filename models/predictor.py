@@ -144,7 +144,7 @@ class DropPredictor(Parameterised):
         """
         self.check_parameters()
         features, labels, weights = checked_rows(x, y, weight)
-        self._start(len(labels), int(labels.sum()), features.shape[1])
+        self._keep_counts(len(labels), int(labels.sum()), features.shape[1])
         self._fit(features, labels, weights)
         return self
 
@@ -163,7 +163,7 @@ class DropPredictor(Parameterised):
         rows = joined(batches(), at_most)
         return self.fit(rows.x, rows.lqd_drop, rows.weight)
 
-    def _start(self, rows: int, drops: int, features: int) -> None:
+    def _keep_counts(self, rows: int, drops: int, features: int) -> None:
         """Keep the counts of the training rows; raise ForetailError when they are of one class."""
         if drops == 0:
             raise ForetailError(f"the {rows} training rows hold no drop: {RAISE_CONGESTION}")
