@@ -51,7 +51,7 @@ class DemoResult:
             "evaluate": self.evaluated.document(),
             "step_seconds": self.step_seconds,
             "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
-            "figures": self.figures,
+            "files": [f"{path.parent.name}/{path.name}" for path in self.figures],
         }
 
     def tables(self) -> list[Table]:

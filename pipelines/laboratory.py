@@ -6,11 +6,11 @@ a sweep that was stopped goes on where it was, and one that is repeated computes
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,23 @@ from foretail.features.manifest import Rules
 from foretail.models.metrics import Confusion
 from foretail.models.tracking import TrackedRun, track
 from foretail.pipelines.export import tracking_uri
-from foretail.pipelines.jobs import Report, run_jobs
 from foretail.pipelines.laboratory_figures import draw
 from foretail.pipelines.laboratory_tables import EXACT, LQD_RATIO, plain_rows, tables_of
+from foretail.pipelines.points import Measurement, Point, SoFar, measure_points
 from foretail.pipelines.result import Table
-from foretail.pipelines.store import Entry, Key, Store, code_digest
+from foretail.pipelines.store import Key, Store, code_digest
 from foretail.sim_bridge.arrivals import Slotted
 from foretail.sim_bridge.slotted import Comparison, Parameters, compare, flipped
 from foretail.sim_bridge.workloads import WORKLOADS
 from foretail.sim_bridge.workloads.lower_bounds import LowerBound
 
 POINT = "laboratory"
-POINT_FILE = "point.json"
 FLIP_SEED = 2**32
 """Added to a point's seed for its flips, which must not be the random numbers that made its arrivals."""
 
 
 @dataclass(frozen=True)
-class Point:
+class Case:
     """One sequence of arrivals and one share of inverted predictions.
 
     Attributes
@@ -85,10 +84,6 @@ class LaboratoryResult:
         return {
             "experiment": self.sweep.experiment,
             "points": plain_rows(self.points),
-            "tables": [
-                {"title": table.title, "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows]}
-                for table in tables_of(self.sweep.experiment, self.points)
-            ],
             "files": [path.name for path in self.files],
             "tracked": self.tracked,
         }
@@ -98,7 +93,6 @@ class LaboratoryResult:
         tables = tables_of(self.sweep.experiment, self.points)
         reused = int(self.points["reused"].sum())
         notes = [f"{len(self.points):,} points, {reused:,} of them reused"]
-        notes += [f"file: {path}" for path in self.files]
         if self.tracked is not None:
             notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
         last = tables[-1]
@@ -133,29 +127,31 @@ def laboratory(config: EvaluateConfig, run_dir: Path) -> LaboratoryResult:
         files = _write(sweep, points, run_dir)
         for path in files:
             run.log_file(path)
-    return LaboratoryResult(sweep, points, files, {"run_id": run.run_id, "uri": run.uri})
+    return LaboratoryResult(
+        sweep, points, files, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
+    )
 
 
-def points_of(sweep: Sweep) -> Iterator[Point]:
-    """The points of a sweep, each once: where nothing is random, the first seed stands for all."""
+def cases_of(sweep: Sweep) -> Iterator[Case]:
+    """The cases of a sweep, each once: where nothing is random, the first seed stands for all."""
     for workload in sweep.workloads:
         for ports in sweep.ports:
             for per_port in sweep.buffer_per_port:
                 for probability in sweep.flip_probabilities:
                     random = probability not in (0.0, 1.0) or not issubclass(WORKLOADS[workload], LowerBound)
                     for seed in sweep.seeds if random else sweep.seeds[:1]:
-                        yield Point(workload, ports, per_port * ports, sweep.slots, seed, probability)
+                        yield Case(workload, ports, per_port * ports, sweep.slots, seed, probability)
 
 
-def key_of(point: Point, sweep: Sweep, config: EvaluateConfig, code: str) -> Key:
+def key_of(case: Case, sweep: Sweep, config: EvaluateConfig, code: str) -> Key:
     """What the counts of a point depend on; `code` is the digest of the simulator."""
     return Key(
         POINT,
         {
-            **asdict(point),
-            "workload": {"name": point.workload, **asdict(WORKLOADS[point.workload]())},
+            **asdict(case),
+            "workload": {"name": case.workload, **asdict(WORKLOADS[case.workload]())},
             "policies": sorted(sweep.policies),
-            "predictions": {"name": "flipped", "seed": FLIP_SEED + point.seed},
+            "predictions": {"name": "flipped", "seed": FLIP_SEED + case.seed},
             "optimum": sweep.experiment in EXACT,
             "rules": {**asdict(config.rules), "seed": config.rules_seed},
             "parameters": asdict(config.parameters),
@@ -165,57 +161,35 @@ def key_of(point: Point, sweep: Sweep, config: EvaluateConfig, code: str) -> Key
 
 
 def _rows(config: EvaluateConfig, sweep: Sweep, store: Store) -> pd.DataFrame:
-    """Measure every point that the store lacks, some at a time, and return one row per point."""
-    points = list(points_of(sweep))
-    for point in points:  # what does not suit a workload is said before anything has run
-        WORKLOADS[point.workload]().batches(point.ports, point.buffer, point.slots, point.seed)
+    """Measure every arrivals-and-flips that the store lacks, and return one row for each."""
+    cases = list(cases_of(sweep))
+    for case in cases:  # what does not suit a workload is said before anything has run
+        WORKLOADS[case.workload]().batches(case.ports, case.buffer, case.slots, case.seed)
     code = code_digest("sim_bridge")
-    waiting = iter(enumerate(points))
-    found: dict[int, dict[str, Any]] = {}
-
-    def work(report: Report) -> None:
-        for place, point in waiting:  # shared by all jobs
-            name = point.name
-
-            def so_far(name: str = name) -> None:
-                report(len(found) / len(points), f"{len(found):,} of {len(points):,} points, now {name}")
-
-            so_far()
-            key = key_of(point, sweep, config, code)
-            entry = store.get_or_build(key, _measured(point, sweep, config, so_far))
-            found[place] = _row(point, entry)
-
-    jobs = min(config.jobs, len(points))
-    run_jobs({f"{sweep.experiment} {job + 1} of {jobs}": work for job in range(jobs)}, jobs)
-    return pd.DataFrame([found[place] for place in range(len(points))])
+    points = [Point(case.name, key_of(case, sweep, config, code), partial(_counts, case, sweep, config)) for case in cases]
+    measured = measure_points(sweep.experiment, points, store, config.jobs, config.launcher)
+    return pd.DataFrame([_row(case, measurement) for case, measurement in zip(cases, measured, strict=True)])
 
 
-def _measured(point: Point, sweep: Sweep, config: EvaluateConfig, so_far: Callable[[], None]) -> Callable[[Path], None]:
+def _counts(case: Case, sweep: Sweep, config: EvaluateConfig, so_far: SoFar) -> dict[str, Any]:
     def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
         for batch in batches:
             so_far()
             yield batch
 
-    def build(folder: Path) -> None:
-        workload = WORKLOADS[point.workload]()
-        comparison = compare(
-            reported(workload.batches(point.ports, point.buffer, point.slots, point.seed)),
-            point.ports,
-            point.buffer,
-            sorted(sweep.policies),
-            flipped(point.flip_probability, FLIP_SEED + point.seed),
-            rules=Rules(**asdict(config.rules)),
-            parameters=Parameters(**(asdict(config.parameters) | {"alpha": tuple(config.parameters.alpha)})),
-            seed=config.rules_seed,
-            optimum=sweep.experiment in EXACT,
-            threads=1,
-        )
-        (folder / POINT_FILE).write_text(json.dumps(_counts(comparison), indent=1) + "\n", encoding="ascii")
-
-    return build
-
-
-def _counts(found: Comparison) -> dict[str, Any]:
+    workload = WORKLOADS[case.workload]()
+    found = compare(
+        reported(workload.batches(case.ports, case.buffer, case.slots, case.seed)),
+        case.ports,
+        case.buffer,
+        sorted(sweep.policies),
+        flipped(case.flip_probability, FLIP_SEED + case.seed),
+        rules=Rules(**asdict(config.rules)),
+        parameters=Parameters(**(asdict(config.parameters) | {"alpha": tuple(config.parameters.alpha)})),
+        seed=config.rules_seed,
+        optimum=sweep.experiment in EXACT,
+        threads=1,
+    )
     return {
         "arrivals": found.arrivals,
         "transmitted": found.transmitted,
@@ -225,16 +199,16 @@ def _counts(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _row(point: Point, entry: Entry) -> dict[str, Any]:
-    """The point, its counts, and the ratios that follow from them; NaN where one has no value."""
-    counts = json.loads((entry.path / POINT_FILE).read_text(encoding="ascii"))
+def _row(case: Case, measured: Measurement) -> dict[str, Any]:
+    """The case, its counts, and the ratios that follow from them; NaN where one has no value."""
+    counts, entry = measured.found, measured.entry
     sent: Mapping[str, int] = counts["transmitted"]
     lqd, reduced, optimum = sent["lqd"], counts["followlqd_without_predicted"], counts["optimum"]
     eta = _ratio(lqd, reduced)
-    closed_form = Confusion(**counts["confusion"]).closed_form_eta(point.ports)
+    closed_form = Confusion(**counts["confusion"]).closed_form_eta(case.ports)
     row = {
-        **asdict(point),
-        "buffer_per_port": point.buffer // point.ports,
+        **asdict(case),
+        "buffer_per_port": case.buffer // case.ports,
         "arrivals": counts["arrivals"],
         "followlqd_without_predicted": reduced,
         **counts["confusion"],
@@ -254,7 +228,7 @@ def _row(point: Point, entry: Entry) -> dict[str, Any]:
         row["optimum"] = optimum
         row |= {f"opt_over_{policy}": _ratio(optimum, count) for policy, count in sent.items()}
         if "credence" in sent:  # its competitive ratio, min(1.707 eta, N)
-            row["credence_bound"] = min(LQD_RATIO * eta, point.ports)
+            row["credence_bound"] = min(LQD_RATIO * eta, case.ports)
             row["bound_violated"] = row["opt_over_credence"] > row["credence_bound"] * (1 + 1e-12)
     return row | {"reused": entry.reused, "seconds": entry.seconds, "key": entry.digest}
 
@@ -265,16 +239,16 @@ def _ratio(numerator: int, denominator: int) -> float:
 
 def _log_points(run: TrackedRun, points: pd.DataFrame) -> None:
     """A nested run per point, those that were in the store too."""
-    names = [*Point.__dataclass_fields__, "key"]
+    names = [*Case.__dataclass_fields__, "key"]
     for row in plain_rows(points):
-        point = Point(**{name: row[name] for name in Point.__dataclass_fields__})
+        case = Case(**{name: row[name] for name in Case.__dataclass_fields__})
         metrics = {
             name: float(value)
             for name, value in row.items()
             if name not in (*names, "reused") and isinstance(value, (int, float))
         }
         run.log_nested(
-            point.name, {name: row[name] for name in names}, metrics, tags={"reused": str(row["reused"]).lower()}
+            case.name, {name: row[name] for name in names}, metrics, tags={"reused": str(row["reused"]).lower()}
         )
 
 

@@ -1,4 +1,4 @@
-"""``result.json`` and the tables that a stage prints."""
+"""``result.json``, and the tables that a stage prints and writes into it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+    def numeric(self, position: int) -> bool:
+        """Whether a column holds numbers, and belongs to the right."""
+        return any(isinstance(row[position], (int, float)) for row in self.rows)
 
 
 def plain(value: Any) -> Any:
@@ -86,17 +90,17 @@ def show(tables: Sequence[Table]) -> None:
             show_edge=False,
         )
         for position, column in enumerate(table.columns):
-            numeric = any(isinstance(row[position], (int, float)) for row in table.rows)
-            drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+            drawn.add_column(column, justify="right" if table.numeric(position) else "left", overflow="fold")
         for row in table.rows:
-            drawn.add_row(*(_text(cell) for cell in row))
+            drawn.add_row(*(cell_text(cell) for cell in row))
         console.print(drawn)
         for note in table.notes:
             console.print(note, style="dim")
         console.print()
 
 
-def _text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
+    """A cell for readers: four digits of a fraction, a dash for what has no value."""
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return "-"
     if isinstance(cell, float):

@@ -54,7 +54,7 @@ class ScheduleResult:
     edges_per_pair : fewest and most circuits of a pair of two nodes in a period
     scaled_by : the demand was multiplied by this
     predicted : it was made for a prediction, not for the demand
-    files : what was written
+    files : what was written, by name in the run folder
     """
 
     planned: PlannedSchedule
@@ -63,7 +63,7 @@ class ScheduleResult:
     edges_per_pair: tuple[int, int]
     scaled_by: float
     predicted: bool
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -95,9 +95,6 @@ class ScheduleResult:
             notes.append(f"The demand was scaled by {self.scaled_by:.4g} into the hose model first.")
         if planned.theta_multi_hop is None:
             notes.append("Multi-hop was not computed: multi_hop=yes does.")
-        if self.files:
-            more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-            notes.append(f"schedule: {self.files[0]}{more}")
         return [
             Table(
                 f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, k {planned.k}, l {planned.oblivious}",
@@ -130,7 +127,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     )
     emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
     texts = render_schedule(planned, config.outputs, first_port=config.p4.first_port, emulator=emulator)
-    files = _write(run_dir, texts)
+    _write(run_dir, texts)
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
     trust = config.k / config.l
@@ -142,7 +139,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         (int(pairs.min()), int(pairs.max())),
         demand.largest_sum / given.largest_sum,
         is_predicted,
-        files,
+        tuple(texts),
     )
 
 
@@ -155,7 +152,7 @@ def work(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
     return schedule(config, run_dir)
 
 
-def _write(run_dir: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+def _write(run_dir: Path, texts: Mapping[str, str]) -> None:
     """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
     racks = run_dir / "p4"
     in_racks = any(name.startswith("p4/") for name in texts)
@@ -173,7 +170,6 @@ def _write(run_dir: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
         if in_racks:
             shutil.rmtree(racks, ignore_errors=True)
         raise
-    return tuple(written)
 
 
 def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import platform
+import shlex
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,8 +33,13 @@ VERSIONS_OF = (
     "torch",
     "onnxruntime",
     "mlflow",
+    "optuna",
     "hydra-core",
 )
+
+
+MOST_NAMED = 12
+"""Files beside the result that are printed by name."""
 
 
 class StageFailed(BaseException):
@@ -44,13 +51,13 @@ class StageFailed(BaseException):
 
 
 class StageResult(Protocol):
-    """What a stage returns: every figure as a document, and the tables to print."""
+    """What a stage returns: every figure as a document, and the tables to print and to keep."""
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
+        """Every figure, JSON-like; ``files`` names what lies in the run folder, relative to it."""
 
     def tables(self) -> list[Table]:
-        """The tables, in the order of printing."""
+        """The tables, in the order of printing, with all digits."""
 
 
 Result = TypeVar("Result", bound=StageResult)
@@ -66,12 +73,17 @@ def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig
         config = typed(node, schema)
         started = time.monotonic()
         result = work(config, run_dir)
+        tables = result.tables()
+        job = HydraConfig.get()
         document = {
-            "stage": HydraConfig.get().job.name,
+            "stage": job.job.name,
+            "command": shlex.join(["foretail", job.job.name, *job.overrides.task]),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": OmegaConf.to_container(node, resolve=True),
             "versions": versions(),
             "seconds": time.monotonic() - started,
             **result.document(),
+            "tables": tables,
         }
         path = write_result(run_dir, document)
     except BaseException as error:
@@ -79,10 +91,11 @@ def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig
         if isinstance(error, Exception):
             raise StageFailed(error) from error
         raise
-    tables = result.tables()
-    note = f"result: {path}"
+    beside = document.get("files", ())
+    more = f", and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
+    notes = [f"result: {path}", *([f"beside it: {', '.join(beside[:MOST_NAMED])}{more}"] if beside else [])]
     if tables:
-        tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, note))
+        tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
     show(tables)
     return result
 

@@ -204,8 +204,7 @@ class StudyResult:
         )
 
     def _steps(self) -> Table:
-        notes = tuple(f"file: {path}" for path in self.files)
-        return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()), notes)
+        return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
 
 
 def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
