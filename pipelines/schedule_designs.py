@@ -88,7 +88,6 @@ class DesignResult:
             f"Seeds {', '.join(map(str, self.sweep.seeds))}; {self.points} points, {self.reused} of them reused",
             f"{below} throughputs are below Theorem 22"
             + (": violation_*.parquet has their matrices." if below else "."),
-            *(f"file: {path}" for path in self.files),
         )
         return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
 

@@ -91,10 +91,7 @@ class FabricResult:
         else:
             tables = [self._utilisation()]
         last, seeds = tables[-1], ", ".join(map(str, self.sweep.seeds))
-        notes = (
-            f"Seeds {seeds}; {self.points} points, {self.reused} of them reused",
-            *(f"file: {path}" for path in self.files),
-        )
+        notes = (f"Seeds {seeds}; {self.points} points, {self.reused} of them reused",)
         return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
 
     def _completion_times(self, of: str) -> Table:

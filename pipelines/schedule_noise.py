@@ -132,7 +132,6 @@ class NoiseResult:
             f"Multi-hop throughput of {self.sweep.samples} samples by standard deviation of the noise, without the "
             f"duty cycle; the columns x {duty:g} include it.",
             f"{self.points} points, {self.reused} of them reused",
-            *(f"file: {path}" for path in self.files),
         )
         return [
             smoothness_table(self.fits, FITTED_BY, "multi-hop"),

@@ -132,7 +132,6 @@ class TradeoffResult:
             "Measured: expectations of the least throughputs of every k, so every matrix gets at least that.",
             f"Seeds {', '.join(map(str, self.sweep.seeds))}; {self.points} points, {self.reused} of them reused",
             f"{below} throughputs are below Theorems 22, 24 and 25{where}",
-            *(f"file: {path}" for path in self.files),
         )
         return [
             *tables,
