@@ -113,13 +113,17 @@ class BoostedTrees(TreePredictor):
         XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin.
         """
         self.check_parameters()
-        self._boost(lambda matrix: _from_batches(matrix, batches, self))
+        self._boost(lambda matrix: matrix(_passes(import_xgboost(), batches, self)))
         return self
 
     def _boost(self, matrix: Callable[[Callable[..., Any]], Any]) -> None:
         xgboost = import_xgboost()
         if self.device == "cuda":
             _require_cuda(xgboost)
+        try:
+            rows = matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs))
+        except _Stopped as stopped:
+            raise stopped.__cause__ or stopped from None
         rounds, at_once = (self.trees, 1) if self.mode == "boosted" else (1, self.trees)
         self.booster_ = xgboost.train(
             {
@@ -138,7 +142,7 @@ class BoostedTrees(TreePredictor):
                 "nthread": self.jobs,
                 "device": self.device,
             },
-            matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs)),
+            rows,
             rounds,
             callbacks=[_reporter(xgboost, self, rounds)],
         )
@@ -151,6 +155,10 @@ class BoostedTrees(TreePredictor):
 
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         return from_xgboost(self.booster_, features, self.origin())
+
+
+class _Stopped(Exception):
+    """Carries Ctrl-C through XGBoost."""
 
 
 def _require_cuda(xgboost: Any) -> None:
@@ -167,9 +175,8 @@ def _require_cuda(xgboost: Any) -> None:
     )
 
 
-def _from_batches(matrix: Callable[..., Any], batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:
-    """Return the matrix of all rows; the predictor keeps their counts."""
-    xgboost = import_xgboost()
+def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:
+    """Return what gives XGBoost the batches; the predictor keeps the counts of their rows."""
 
     class Passes(xgboost.DataIter):  # type: ignore[misc]
         number = 0
@@ -182,7 +189,7 @@ def _from_batches(matrix: Callable[..., Any], batches: Callable[[], Iterable[Row
             try:
                 batch = next((rows for rows in self.coming if len(rows)), None)
             except KeyboardInterrupt as stop:  # XGBoost hands on no more than an Exception
-                raise RuntimeError("stopped") from stop
+                raise _Stopped from stop
             if batch is None:
                 predictor._keep_counts(self.rows, self.drops, self.features)
                 return False
@@ -192,10 +199,7 @@ def _from_batches(matrix: Callable[..., Any], batches: Callable[[], Iterable[Row
             predictor.report(0.0, f"pass {self.number} through the rows: {self.rows:,}")
             return True
 
-    try:
-        return matrix(Passes())
-    except RuntimeError as error:
-        raise error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error from None
+    return Passes()
 
 
 def _reporter(xgboost: Any, predictor: BoostedTrees, rounds: int) -> Any:

@@ -205,6 +205,29 @@ def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path
 
 
 @pytest.mark.slow
+def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
+    conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")
+    collected = foretail(tmp_path, "collect", "--multirun", "scenario=tiny", *conditions, "seeds=[1,2,3]")
+    assert collected.returncode == 0, collected.stderr
+    (sweep,) = (tmp_path / "outputs" / "collect").glob("*/sweep-*")
+
+    def trained(*split: str) -> dict[str, Any]:
+        before = set((tmp_path / "outputs").rglob("train/*/*/result.json"))
+        done = foretail(tmp_path, "train", f"datasets=[{sweep}]", "tracking=off", *split)
+        assert done.returncode == 0, done.stderr
+        (result,) = set((tmp_path / "outputs").rglob("train/*/*/result.json")) - before
+        document: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        return document
+
+    for document in (trained("split.train=[1]", "split.validation=[2]", "split.test=[3]"), trained("split=drawn")):
+        runs = document["datasets"]
+        assert len({run["content_sha256"] for run in runs}) == len(runs) == 6
+        sides = {seed: {run["side"] for run in runs if run["seed"] == seed} for seed in (1, 2, 3)}
+        assert sorted(side for (side,) in sides.values()) == ["test", "train", "validation"]
+        assert document["scores"]["test"]["whole"]["f1"] > 0.3
+
+
+@pytest.mark.slow
 def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trained: TrainResult) -> None:
     from mlflow import MlflowClient
 

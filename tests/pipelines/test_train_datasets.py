@@ -12,6 +12,7 @@ from foretail.configs import schema
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import Rules
+from foretail.features.schema import SCHEMA_VERSION
 from foretail.models.ensemble import Ensemble
 from foretail.models.network import Network
 from foretail.pipelines.distill import distill
@@ -155,7 +156,8 @@ def test_what_a_dataset_lacks_is_named(folder: Path, datasets: list[str], tmp_pa
     older = tmp_path / "older"
     older.mkdir()
     text = manifest.read_text(encoding="utf-8")
-    (older / "manifest.json").write_text(text.replace('"schema_version": 1', '"schema_version": 999'), encoding="utf-8")
+    changed = text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 999')
+    (older / "manifest.json").write_text(changed, encoding="utf-8")
     assert "999" in (older / "manifest.json").read_text(encoding="utf-8")
     with pytest.raises(ForetailError, match="schema_version 999"):
         trained(folder, [str(older), *datasets[1:]])
