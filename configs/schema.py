@@ -428,6 +428,14 @@ class Tracking:
     parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown")
 
 
+@dataclass
+class Launcher:
+    """Where the points of an experiment are measured."""
+
+    name: str = setting("local", "on this machine, or on a Ray cluster of which it is a part", one_of=("local", "ray"))
+    address: str = setting("127.0.0.1:6379", "ray: HOST:PORT of the cluster's head, as ray start names it")
+
+
 # ---- experiments in the slotted model -----------------------------------------------------------------------------
 
 
@@ -710,6 +718,7 @@ class EvaluateConfig(Stage):
     seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
     model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
     jobs: int = setting(2, "simulations or, open loop, policies at the same time", at_least=1, at_most=1024)
+    launcher: Launcher = part(Launcher, "experiments: where points are measured")
     baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
     tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
     arrivals: str | None = setting(
@@ -919,6 +928,7 @@ class ScheduleConfig(Stage):
     fabric: dict[str, FabricSweep] = setting({}, "experiment on cells, by size: full and small; empty = none")
     size: str = setting("full", "which sweep of an experiment", one_of=SIZES)
     jobs: int = setting(2, "experiments: points at the same time", at_least=1, at_most=1024)
+    launcher: Launcher = part(Launcher, "experiments: where points are measured")
 
 
 @dataclass
@@ -1069,6 +1079,7 @@ def register() -> None:
         ("features", FeatureSelection),
         ("split", Split),
         ("tracking", Tracking),
+        ("launcher", Launcher),
     ):
         store.store(group=group, name=f"base_{group}", node=schema_of_group)
     for name, predictor in zip(

@@ -18,6 +18,10 @@ class GateRefused(ForetailError):
     """A gate did not let a model through: everything worked, and the answer is no."""
 
 
+class PointsFailed(ForetailError):
+    """Points of a sweep failed; the others are done."""
+
+
 BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException, OSError)
 """What a user can cause; anything else is a defect of Foretail."""
 

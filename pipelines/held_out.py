@@ -105,7 +105,7 @@ def judge_held_out(
 
     def point(name: str) -> Point:
         def measure(so_far: Any) -> Any:
-            so_far()
+            so_far("")
             return _measured(dataset, trained.get(name), configs.get(name))
 
         model = trained[name].model.sha256 if name in trained else None

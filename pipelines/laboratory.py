@@ -27,7 +27,7 @@ from foretail.pipelines.points import Measurement, Point, SoFar, measure_points
 from foretail.pipelines.result import Table
 from foretail.pipelines.store import Key, Store, code_digest
 from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.slotted import Comparison, Parameters, compare, flipped
+from foretail.sim_bridge.slotted import Parameters, compare, flipped
 from foretail.sim_bridge.workloads import WORKLOADS
 from foretail.sim_bridge.workloads.lower_bounds import LowerBound
 
@@ -59,7 +59,7 @@ class Case:
     @property
     def name(self) -> str:
         """For progress and tracking."""
-        return f"{self.workload} N={self.ports} B={self.buffer} seed={self.seed} p={self.flip_probability:g}"
+        return f"{self.workload} N={self.ports} B={self.buffer} seed={self.seed} p={self.flip_probability:.12g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,12 +161,14 @@ def key_of(case: Case, sweep: Sweep, config: EvaluateConfig, code: str) -> Key:
 
 
 def _rows(config: EvaluateConfig, sweep: Sweep, store: Store) -> pd.DataFrame:
-    """Measure every arrivals-and-flips that the store lacks, and return one row for each."""
+    """Measure what the store lacks and return one row per case."""
     cases = list(cases_of(sweep))
     for case in cases:  # what does not suit a workload is said before anything has run
         WORKLOADS[case.workload]().batches(case.ports, case.buffer, case.slots, case.seed)
     code = code_digest("sim_bridge")
-    points = [Point(case.name, key_of(case, sweep, config, code), partial(_counts, case, sweep, config)) for case in cases]
+    points = [
+        Point(case.name, key_of(case, sweep, config, code), partial(_counts, case, sweep, config)) for case in cases
+    ]
     measured = measure_points(sweep.experiment, points, store, config.jobs, config.launcher)
     return pd.DataFrame([_row(case, measurement) for case, measurement in zip(cases, measured, strict=True)])
 
@@ -174,7 +176,7 @@ def _rows(config: EvaluateConfig, sweep: Sweep, store: Store) -> pd.DataFrame:
 def _counts(case: Case, sweep: Sweep, config: EvaluateConfig, so_far: SoFar) -> dict[str, Any]:
     def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
         for batch in batches:
-            so_far()
+            so_far("")
             yield batch
 
     workload = WORKLOADS[case.workload]()

@@ -1,27 +1,35 @@
 """Points of an experiment: each measured once, some at a time, and kept in the store; and the files that are left.
 
-A sweep that was stopped goes on where it was, and one that is repeated computes nothing.
+A sweep that was stopped goes on where it was, and one that is repeated computes nothing. A point that fails is named
+when the others are done; the same command then measures it again.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.pipelines.jobs import Report, run_jobs
+from foretail.configs.schema import Launcher
+from foretail.features.errors import ForetailError
+from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.jobs import Report, run_points
 from foretail.pipelines.store import Entry, Key, Store
 
 POINT_FILE = "point.json"
+NAMED = 5
+"""Of the points that failed, so many are named in the error."""
 
 SoFar = Callable[[str], None]
-"""Called while a point is measured, with a few words or none; raises when the sweep has to stop."""
+"""Called while a point is measured, with a few words; raises when the sweep has to stop."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,10 @@ class Point:
 
     Attributes
     ----------
-    name : for the progress
+    name : for the progress, and to say which one failed
     key : everything that its measurement depends on
-    measure : returns the measurement, JSON-like and finite
+    measure : returns the measurement, JSON-like and finite; a module's function with plain arguments
+        (``functools.partial``), so that it can travel to another machine
     """
 
     name: str
@@ -48,29 +57,57 @@ class Measurement:
     entry: Entry
 
 
-def measure_points(experiment: str, points: Sequence[Point], store: Store, jobs: int) -> list[Measurement]:
-    """Measure every point that the store lacks, at most `jobs` at the same time; in the order of `points`."""
-    waiting = iter(enumerate(points))
-    found: dict[int, Measurement] = {}
+def measure_points(
+    experiment: str, points: Sequence[Point], store: Store, jobs: int, launcher: Launcher | None = None
+) -> list[Measurement]:
+    """Measure every point that the store lacks; in the order of `points`, whose names are distinct.
 
-    def work(report: Report) -> None:
-        for place, point in waiting:  # shared by all jobs
+    Parameters
+    ----------
+    experiment : for the progress
+    jobs : points at the same time on this machine
+    launcher : where the points are measured; None: here
 
-            def so_far(words: str = "", point: Point = point) -> None:
-                now = f"{point.name}, {words}" if words else point.name
-                report(len(found) / len(points), f"{len(found):,} of {len(points):,} points, now {now}")
+    Raises
+    ------
+    PointsFailed
+        When all others are done, with the names of those that failed.
+    ForetailError
+        When all failed for the same reason.
+    """
+    entries = {point.name: store.find(point.key) for point in points}
+    if len(entries) < len(points):
+        raise ValueError(f"{experiment}: points share a name")
+    found = {name: _read(entry) for name, entry in entries.items() if entry is not None}
+    missing = {point.name: partial(_measured, point, store) for point in points if point.name not in found}
+    measured, failed = run_points(experiment, missing, jobs, launcher)
+    found |= measured
+    if failed and not found and len(set(failed.values())) == 1 < len(failed):
+        raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
+    if failed:
+        raise _points_failed(failed, len(points))
+    return [found[point.name] for point in points]
 
-            def build(folder: Path, point: Point = point, so_far: SoFar = so_far) -> None:
-                text = json.dumps(point.measure(so_far), allow_nan=False)
-                (folder / POINT_FILE).write_text(text + "\n", encoding="ascii")
 
-            so_far()
-            entry = store.get_or_build(point.key, build)
-            found[place] = Measurement(json.loads((entry.path / POINT_FILE).read_text(encoding="ascii")), entry)
+def _points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
+    """Of so many points those that failed, by name with a sentence each."""
+    named = [f"{name}: {reason.rstrip('.')}" for name, reason in itertools.islice(failed.items(), NAMED)]
+    named += [f"{len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
+    return PointsFailed(
+        f"{len(failed):,} of {points:,} points failed, and running again repeats only those: {'; '.join(named)}"
+    )
 
-    jobs = min(jobs, len(points))
-    run_jobs({f"{experiment} {job + 1} of {jobs}": work for job in range(jobs)}, jobs)
-    return [found[place] for place in range(len(points))]
+
+def _measured(point: Point, store: Store, report: Report) -> Measurement:
+    def build(folder: Path) -> None:
+        found = point.measure(partial(report, 0.0))
+        (folder / POINT_FILE).write_text(json.dumps(found, allow_nan=False) + "\n", encoding="ascii")
+
+    return _read(store.get_or_build(point.key, build))
+
+
+def _read(entry: Entry) -> Measurement:
+    return Measurement(json.loads((entry.path / POINT_FILE).read_text(encoding="ascii")), entry)
 
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:

@@ -110,7 +110,7 @@ def design_experiment(sweep: DesignSweep, config: ScheduleConfig, run_dir: Path)
         )
         for case in cases
     ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
     samples = pd.DataFrame(
         [
             {**asdict(case), **outcome}

@@ -165,7 +165,7 @@ def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path)
     settings |= {"code": code_digest("features", "sim_bridge")}
     points = [
         Point(
-            f"{case.design} at {100 * case.load:g} %, seed {case.seed}",
+            f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
             Key(
                 POINT, {"design": asdict(sweep.designs[case.design]), "load": case.load, "seed": case.seed, **settings}
             ),
@@ -173,7 +173,7 @@ def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path)
         )
         for case in cases
     ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
     samples = pd.DataFrame(
         [_row(case, measurement.found, sweep, config.degree) for case, measurement in zip(cases, measured, strict=True)]
     )

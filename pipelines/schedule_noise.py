@@ -194,13 +194,13 @@ def _samples(config: ScheduleConfig, sweep: NoiseSweep) -> tuple[pd.DataFrame, i
     }
     points = [
         Point(
-            f"{case.matrix} {case.noise} {case.deviation:g}",
+            f"{case.matrix} {case.noise} {case.deviation:.12g}",
             Key(POINT, {**asdict(case), **settings}),
             partial(_throughput, case, sweep, config),
         )
         for case in cases
     ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
     errors = _errors(cases, sweep, config.degree)
     rows = [
         {**asdict(case), "seed": seed, "error_of_shape": errors[case, seed], "gamma": trust, "theta": theta}

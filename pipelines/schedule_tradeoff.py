@@ -162,7 +162,7 @@ def tradeoff_experiment(sweep: TradeoffSweep, config: ScheduleConfig, run_dir: P
         )
         for case in cases
     ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs)
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
     rows = [
         {**asdict(case), **row} for case, measurement in zip(cases, measured, strict=True) for row in measurement.found
     ]

@@ -24,6 +24,9 @@ class Ns3:
         self._executable: Path | None = None
         self._building = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[Ns3], tuple[str | None]]:
+        return Ns3, (self._prefix,)  # another machine has a driver of its own
+
     @functools.cached_property
     def version(self) -> str:
         """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""

@@ -61,6 +61,8 @@ def validate(config: Stage) -> None:
         _check_sweep(config)
     if isinstance(config, ScheduleConfig):
         _check_families(config)
+    if isinstance(config, (EvaluateConfig, ScheduleConfig)):
+        _check_launcher(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
     if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, PromoteConfig)):
@@ -363,6 +365,16 @@ def _check_families(config: ScheduleConfig) -> None:
         _check_lists_of_size(family, getattr(config, family), config.size)
     if config.fabric:
         _check_distribution(f"fabric.{config.size}.sizes", config.fabric[config.size].sizes)
+
+
+def _check_launcher(config: EvaluateConfig | ScheduleConfig) -> None:
+    launcher = config.launcher
+    if launcher.name != "ray":
+        return
+    if re.fullmatch(r"[\w.-]+:\d{1,5}", launcher.address) is None:
+        raise ForetailError(f"launcher.address = {launcher.address} is no HOST:PORT: give what ray start names")
+    if not any(isinstance(value, dict) and value for name, value in vars(config).items() if name != "policy"):
+        raise ForetailError("launcher=ray spreads the points of an experiment: give experiment=..., or leave it out")
 
 
 def _check_lists_of_size(where: str, sweeps: Mapping[str, Any], size: str) -> None:

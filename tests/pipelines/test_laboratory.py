@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 from foretail.configs import schema
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.laboratory import points_of
+from foretail.pipelines.laboratory import cases_of
 from foretail.pipelines.validation import typed
 
 TINY = {
@@ -124,7 +124,7 @@ def test_what_the_papers_prove_shows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", ["small", "full"])
 def test_points_of_proofs_come_once_where_nothing_is_random(size: str) -> None:
     sweep = config("experiment=competitive_ratio", f"size={size}").sweep[size]
-    points = list(points_of(sweep))
+    points = list(cases_of(sweep))
     assert len(set(points)) == len(points)
     seeds = {name: {point.seed for point in points if point.workload == name} for name in sweep.workloads}
     assert seeds["lqd_lower_bound"] == {1}
