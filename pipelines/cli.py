@@ -15,7 +15,7 @@ from types import FrameType
 
 from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
-from foretail.pipelines.errors import BAD_INPUT, GateRefused, sentence
+from foretail.pipelines.errors import BAD_INPUT, GateRefused, PointsFailed, sentence
 from foretail.pipelines.stage import StageFailed, setting_names
 
 STAGE_EXAMPLES = {
@@ -55,7 +55,7 @@ STAGE_EXAMPLES = {
     ),
 }
 
-EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 130, 143
+EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
 
 class Terminated(KeyboardInterrupt):
@@ -79,7 +79,7 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a stage; returns the exit code.
 
-    0 done, 2 bad input, 3 a gate says no, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
+    0 done, 2 bad input, 3 a gate says no, 4 points of a sweep failed, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -117,6 +117,8 @@ def _failed(error: Exception, debug: bool) -> int:
 
 def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     complaint = _complaint_about(overrides)
+        if isinstance(error, PointsFailed):
+            return EXIT_INCOMPLETE
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
