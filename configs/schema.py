@@ -1055,6 +1055,14 @@ class StudyConfig(Stage):
     tracking: Tracking = part(Tracking, "MLflow")
 
 
+@dataclass
+class ReportConfig(Stage):
+    """``foretail report``: one HTML page of a run or a sweep, to be read without anything else."""
+
+    run: Any = setting(MISSING, "folder of a run or of a sweep, or a list of such folders")
+    out: str | None = setting(None, "the page, a file .html; null = report.html in the report's own run folder")
+
+
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
@@ -1066,6 +1074,7 @@ STAGES: dict[str, type[Stage]] = {
     "schedule": ScheduleConfig,
     "demand": DemandConfig,
     "study": StudyConfig,
+    "report": ReportConfig,
 }
 
 

@@ -53,6 +53,10 @@ STAGE_EXAMPLES = {
         "compare drop predictors on runs and conditions that they never saw, and in ns-3",
         "foretail study experiment=predictor_study size=small",
     ),
+    "report": (
+        "make one HTML page of a run or a sweep that opens without a network",
+        "foretail report run=outputs/demo out=report.html",
+    ),
 }
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143

@@ -26,6 +26,7 @@ from foretail.configs.schema import (
     Policy,
     Predictor,
     PromoteConfig,
+    ReportConfig,
     Scenario,
     ScheduleConfig,
     Split,
@@ -97,6 +98,8 @@ def validate(config: Stage) -> None:
         _check_demand(config)
     if isinstance(config, StudyConfig):
         _check_study(config)
+    if isinstance(config, ReportConfig):
+        _check_report(config)
     if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
@@ -489,6 +492,16 @@ def _check_study(config: StudyConfig) -> None:
         _check_distinct(f"{where}.closed_loop.seeds", study.closed_loop.seeds)
         if "lqd" not in study.closed_loop.policies:
             raise ForetailError(f"{where}.closed_loop.policies lacks lqd, to which all are compared: add it")
+
+
+def _check_report(config: ReportConfig) -> None:
+    folders = [config.run] if isinstance(config.run, str) else config.run
+    if not (isinstance(folders, list) and folders and all(isinstance(folder, str) and folder for folder in folders)):
+        raise ForetailError("run is no folder and no list of folders: give run=FOLDER or run=[FOLDER,FOLDER]")
+    if len(set(folders)) < len(folders):
+        raise ForetailError("run names a folder twice: name every folder once")
+    if config.out is not None and Path(config.out).suffix != ".html":
+        raise ForetailError(f"out = {config.out} is no page: give a file that ends with .html")
 
 
 def _check_ranges(node: Any, path: str) -> None:
