@@ -113,6 +113,8 @@ def _failed(error: Exception, debug: bool) -> int:
         traceback.print_exception(error)
     if isinstance(error, BAD_INPUT):
         _refuse(sentence(error, setting_names()))
+        if isinstance(error, PointsFailed):
+            return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT
     text = " ".join(str(error).split())
     print(f"foretail: defect: {type(error).__name__}: {text}; --debug shows where.", file=sys.stderr)
@@ -121,8 +123,6 @@ def _failed(error: Exception, debug: bool) -> int:
 
 def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     complaint = _complaint_about(overrides)
-        if isinstance(error, PointsFailed):
-            return EXIT_INCOMPLETE
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
