@@ -151,23 +151,27 @@ def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
     _same_length(truth, values)
     if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
         raise ForetailError(f"the scores ({values.dtype}) must be finite numbers: check what the predictor returns")
-    parts = [
-        _distinct(values[part], truth[part].astype(np.int64), np.ones(len(truth[part]), np.int64))
-        for part in (slice(first, first + CHUNK_ROWS) for first in range(0, len(truth), CHUNK_ROWS))
-    ]
-    if not parts:
-        return Ranking(values, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    distinct, drops, rows = parts[0] if len(parts) == 1 else _distinct(*map(np.concatenate, zip(*parts, strict=True)))
-    tp = np.cumsum(drops[::-1])
-    return Ranking(distinct[::-1], tp, np.cumsum(rows[::-1]) - tp)
+    chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, len(truth), CHUNK_ROWS)]
+    if len(chunks) < 2 or 2 * len(np.unique(values[chunks[0]])) > CHUNK_ROWS:  # as a network's
+        return _sorted(values, truth)
+    parts = [_sorted(values[chunk], truth[chunk]) for chunk in chunks]
+    found = np.concatenate([part.score for part in parts])
+    distinct, place = np.unique(found, return_inverse=True)
+    counts = []
+    for name in ("tp", "fp"):
+        steps = np.concatenate([np.diff(getattr(part, name), prepend=0) for part in parts])
+        total = np.zeros(len(distinct), np.int64)
+        np.add.at(total, place, steps)
+        counts.append(np.cumsum(total[::-1]))
+    return Ranking(distinct[::-1], *counts)
 
 
-def _distinct(values: Any, drops: Any, rows: Any) -> tuple[Any, Any, Any]:
-    """Return the distinct values, rising, and what drops and rows of each add up to; some value at least."""
-    order = np.argsort(values, kind="stable")
-    values = values[order]
-    first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    return values[first], np.add.reduceat(drops[order], first), np.add.reduceat(rows[order], first)
+def _sorted(values: npt.NDArray[Any], truth: BoolArray) -> Ranking:
+    order = np.argsort(values, kind="stable")[::-1]
+    values, truth = values[order], truth[order]
+    last = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
+    tp = np.cumsum(truth, dtype=np.int64)[last]
+    return Ranking(values[last], tp, last.astype(np.int64) + 1 - tp)
 
 
 def scores(
