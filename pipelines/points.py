@@ -81,6 +81,9 @@ def measure_points(
     found = {name: _read(entry) for name, entry in entries.items() if entry is not None}
     missing = {point.name: partial(_measured, point, store) for point in points if point.name not in found}
     measured, failed = run_points(experiment, missing, jobs, launcher)
+    for name, measurement in measured.items():
+        if not measurement.entry.path.exists():
+            raise ForetailError(f"a node measured {name}, but {store.folder} is not the folder in which it wrote")
     found |= measured
     if failed and not found and len(set(failed.values())) == 1 < len(failed):
         raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
