@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from foretail.pipelines.export import ENSEMBLE_FILE, ExportedPredictor, export_t
 from foretail.pipelines.figures import write_figures
 from foretail.pipelines.result import Table
 from foretail.pipelines.simulation import Ns3
+from foretail.pipelines.steps import Steps
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import TrainResult, train_model
 
@@ -78,27 +76,19 @@ class DemoResult:
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     """Run every stage; what the store already has is not made again."""
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
-    step_seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(step: str) -> Iterator[None]:
-        print(f"{step} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        yield
-        step_seconds[step] = time.monotonic() - started
-
-    with timed("collect and train"):
+    steps = Steps()
+    with steps.timed("collect and train"):
         trained = train_model(_train_config(config), store, ns3)
-    with timed("export to C and prove"):
+    with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
-    with timed("evaluate in ns-3"):
+    with steps.timed("evaluate in ns-3"):
         evaluated = evaluate_policies(
             config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
         )
-    with timed("draw figures"):
+    with steps.timed("draw figures"):
         figures = write_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(trained, exported, evaluated, step_seconds, tuple(figures))
+    return DemoResult(trained, exported, evaluated, steps.seconds, tuple(figures))
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

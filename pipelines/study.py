@@ -7,9 +7,7 @@ or ``foretail train`` and the overrides of its name.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +48,7 @@ from foretail.pipelines.predictors import untrained
 from foretail.pipelines.result import Cell, Table, plain
 from foretail.pipelines.shift import ShiftMatrix, shift_matrix
 from foretail.pipelines.simulation import Ns3
+from foretail.pipelines.steps import Steps
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import TrainResult, train_model
 
@@ -238,18 +237,10 @@ def study(config: StudyConfig, run_dir: Path) -> StudyResult:
 def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
     settings = config.study[config.size]
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
-    step_seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(step: str) -> Iterator[None]:
-        print(f"{step} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        yield
-        step_seconds[step] = time.monotonic() - started
-
+    steps = Steps()
     scenarios = {name: _scenario(settings, name) for name in settings.conditions}
     candidates = {name: _train_config(config, settings, name) for name in settings.candidates}
-    with timed("collect"):
+    with steps.timed("collect"):
         conditions = {
             name: _collected(settings, name, scenario, store, ns3, config.jobs) for name, scenario in scenarios.items()
         }
@@ -258,11 +249,11 @@ def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
         for name in settings.train_on
         for seed in (*settings.split.train, *settings.split.validation, *settings.split.test)
     ]
-    with timed("train"):
+    with steps.timed("train"):
         trained = {
             name: train_model(replace(candidate, datasets=seen), store, ns3) for name, candidate in candidates.items()
         }
-    with timed("judge on held-out runs"):
+    with steps.timed("judge on held-out runs"):
         held_out = [
             found
             for name, condition in conditions.items()
@@ -271,18 +262,18 @@ def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
                 condition.runs[seed], name, condition.seen, trained, candidates, store, config.jobs
             )
         ]
-    with timed("closed loop in ns-3"):
+    with steps.timed("closed loop in ns-3"):
         closed_loop = {
             name: _closed_loop(settings, conditions[name].scenario, trained, store, ns3, config.jobs)
             for name in settings.closed_loop.conditions
         }
-    with timed("shift"):
+    with steps.timed("shift"):
         shift = _shifted(config, settings, conditions, store, ns3) if settings.shift.conditions else None
-    with timed("leakage"):
+    with steps.timed("leakage"):
         leaked = _leaked(settings, conditions)
-    with timed("labels"):
+    with steps.timed("labels"):
         labels = _label_study(config, settings, conditions, trained, store, ns3) if settings.labels else None
-    with timed("champion"):
+    with steps.timed("champion"):
         promotion = _promoted(config, settings, conditions, trained, candidates, store, run_dir)
     files: dict[str, Figure | pd.DataFrame] = {"leakage.csv": pd.DataFrame(leaked)}
     figure = draw_leakage(leaked)
@@ -301,7 +292,7 @@ def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
         labels,
         promotion,
         write_files(run_dir, files),
-        step_seconds,
+        steps.seconds,
     )
 
 
