@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.isotonic import IsotonicRegression
 
 from foretail.features.errors import ForetailError
-from foretail.models.metrics import Score, brier_score, expected_calibration_error
+from foretail.models.metrics import Score, brier_score, expected_calibration_error, rank
 
 __all__ = ["Calibration", "calibration_scores"]
 
@@ -56,7 +56,11 @@ class Calibration:
             raise ForetailError(
                 f"{len(labels)} labels meet probabilities of shape {values.shape}: pass one per label, and at least one"
             )
-        found = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(values, labels)
+        distinct = rank(labels, values)
+        drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
+        found = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+            distinct.score, drops / (drops + others), sample_weight=drops + others
+        )
         return cls(found.X_thresholds_.astype(np.float64), found.y_thresholds_.astype(np.float64))
 
     def __call__(self, probability: npt.ArrayLike) -> FloatArray:

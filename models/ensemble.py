@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -37,6 +37,9 @@ MAX_BITS = 24
 
 MAX_TREES = 1 << 14
 """So many 48-bit digits sum in an int64."""
+
+CHUNK_ROWS = 1 << 18
+"""Rows that are computed at a time."""
 
 _LIMB_BITS = 48
 
@@ -232,7 +235,7 @@ class Ensemble:
         The most significant limb, first, is signed; the others are 48-bit digits of the sum in units of
         ``2**-scale_bits``. It is :meth:`exact_sum` at the speed of numpy.
         """
-        return self._keys(self.checked_inputs(x))
+        return self._by_chunks(x, self._keys)
 
     def key_of(self, total: Fraction) -> tuple[int, ...]:
         """Return the limbs of the largest multiple of ``2**-scale_bits`` that is at most `total`."""
@@ -247,11 +250,7 @@ class Ensemble:
 
         For reports and for finding rows where the framework's rounding decides; decisions use exact sums.
         """
-        x = self.checked_inputs(x)
-        total = np.zeros(len(x))
-        for tree in self.trees:
-            total += tree.value[tree.leaf(x)]
-        return total + self.base
+        return self._by_chunks(x, self._float_sum)
 
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the drop probability of every row from :meth:`float_sum`: float64[rows] in [0, 1].
@@ -293,6 +292,19 @@ class Ensemble:
 
     def _scaled(self, value: float) -> int:
         return int(Fraction(value) * (1 << self.scale_bits))
+
+    def _by_chunks(self, x: npt.ArrayLike, of: Callable[[IntArray], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Apply `of` to checked rows, some at a time: as int64 they take twice the memory of the given ones."""
+        rows = np.atleast_1d(x)
+        firsts = range(0, max(len(rows), 1), CHUNK_ROWS)
+        parts = [of(self.checked_inputs(rows[first : first + CHUNK_ROWS])) for first in firsts]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _float_sum(self, x: IntArray) -> npt.NDArray[np.float64]:
+        total = np.zeros(len(x))
+        for tree in self.trees:
+            total += tree.value[tree.leaf(x)]
+        return total + self.base
 
     def _keys(self, x: IntArray) -> IntArray:
         total = np.tile(np.array(_digits(self._scaled(self.base), self._limbs), np.int64), (len(x), 1))

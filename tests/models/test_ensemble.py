@@ -59,6 +59,20 @@ def test_an_ensemble_survives_its_file(trained: Trained) -> None:
     assert np.array_equal(again.exact_key(trained.rows), trained.ensemble.exact_key(trained.rows))
 
 
+def test_rows_are_computed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = paper_forest()
+    ensemble, x = trained.ensemble, trained.rows.copy()
+    keys, probability = ensemble.exact_key(x), ensemble.probability(x)
+    monkeypatch.setattr("foretail.models.ensemble.CHUNK_ROWS", 700)
+    assert np.array_equal(ensemble.exact_key(x), keys)
+    assert np.array_equal(ensemble.probability(x), probability)
+    assert ensemble.exact_key(x[:0]).shape == (0, keys.shape[1])
+    x[-1, 0] = -1
+    for wrong in (x, x[:, 0], np.int64(3)):
+        with pytest.raises(ForetailError, match="feature"):
+            ensemble.exact_key(wrong)
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=-4, max_value=4), st.integers(8, 58))
 def test_votes_round_half_to_even(value: float, bits: int) -> None:
     exact = Fraction(value) * 2**bits
