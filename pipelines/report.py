@@ -207,7 +207,9 @@ def _markdown(text: str, below: int) -> Markup:
             token.tag = f"h{min(6, int(token.tag[1:]) + below)}"
         if token.type == "th_open":
             token.attrSet("scope", "col")
-    return Markup(parser.renderer.render(tokens, parser.options, {}))
+    html = parser.renderer.render(tokens, parser.options, {})
+    wide = '<div class="wide" role="region" tabindex="0" aria-label="Table of the model card">'
+    return Markup(html.replace("<table>", f"{wide}<table>").replace("</table>", "</table></div>"))
 
 
 def _template(name: str) -> str:

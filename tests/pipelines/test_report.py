@@ -91,7 +91,9 @@ def check_page(text: str) -> Page:
             assert media_type == "image/png"
             assert decoded.startswith(b"\x89PNG")
         assert image["alt"].strip()
-    assert len(page.of("caption")) == sum(each.get("role") == "region" for each in page.of("div"))
+    regions = page.of("div")
+    assert len(page.of("table")) == len(regions)
+    assert all(each["role"] == "region" and each["aria-label"].strip() and each["tabindex"] == "0" for each in regions)
     assert all(header.get("scope") in ("col", "row") for header in page.of("th"))
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
