@@ -459,7 +459,43 @@ class Sweep:
     policies: list[str] = setting(MISSING, "policies beside LQD", one_of=BUFFER_POLICIES)
 
 
-SIZES = ("small", "full")
+# ---- experiments in ns-3 ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FlowSweep:
+    """Flows in ns-3: every condition, policy, share of flips and seed is a point.
+
+    Overrides are written as on the command line: of the scenario in ``scenario`` and ``conditions``, of
+    ``foretail train`` in ``models`` and ``train``.
+    """
+
+    experiment: str = setting(
+        MISSING,
+        "what is drawn and tabled",
+        one_of=(
+            "credence_fig6",
+            "credence_fig7",
+            "credence_fig8",
+            "credence_fig9",
+            "credence_fig10",
+            "where_prediction_pays",
+        ),
+    )
+    axis: str = setting(MISSING, "what the names of the conditions, or of the flips, say")
+    scenario: list[str] = setting(MISSING, "overrides that all conditions and the training share")
+    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+    policies: list[str] = setting(MISSING, "of the group policy, without a model; lqd has to be there")
+    models: dict[str, list[str]] = setting(MISSING, "overrides of each model that Credence asks, by its name")
+    train: list[str] = setting(MISSING, "overrides of the scenario on which models train")
+    split: Split = part(Split, "seeds of the training runs, by run")
+    flip_probabilities: list[float] = setting(
+        [0.0], "shares of the models' predictions that are inverted", at_least=0, at_most=1
+    )
+    seeds: list[int] = setting(MISSING, "traffic seeds, none of the split", at_least=1, at_most=2**31 - 1)
+
+
+SIZES = ("small", "medium", "full")
 
 
 # ---- stages -------------------------------------------------------------------------------------------------------
@@ -710,7 +746,8 @@ class EvaluateConfig(Stage):
     """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
 
     With ``arrivals`` or ``datasets`` the policies are ``policies``, and ``scenario``, ``policy``, ``seeds`` and
-    ``baselines`` mean nothing. With ``sweep`` none of these counts, only ``size``, ``rules`` and ``parameters``.
+    ``baselines`` mean nothing. With ``sweep`` none of these counts, only ``size``, ``rules`` and ``parameters``; with
+    ``figures``, only ``size`` and ``model``, which takes the place of the sweep's model ``ours``.
     """
 
     scenario: Scenario = part(Scenario, "what is simulated")
@@ -745,6 +782,7 @@ class EvaluateConfig(Stage):
         False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
     )
     sweep: dict[str, Sweep] = setting({}, "experiment on generated arrivals, by size: full and small; empty = none")
+    figures: dict[str, FlowSweep] = setting({}, "experiment in ns-3, by size: full, medium and small; empty = none")
     size: str = setting("full", "which sweep; in ns-3, small is the scenario tiny", one_of=SIZES)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 
-from foretail.configs.schema import STAGES, register
+from foretail.configs.schema import STAGES, EvaluateConfig, Policy, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.validation import StageConfig, typed
@@ -40,3 +40,8 @@ def composed(schema: type[StageConfig], overrides: Sequence[str], where: str) ->
     except BAD_INPUT as error:
         reason = sentence(error, ()).rstrip(".")
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
+
+
+def composed_policies(names: Sequence[str], where: str) -> dict[str, Policy]:
+    """Buffer policies of the group ``policy``; `where` is the setting that names them, for errors."""
+    return composed(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], where).policy

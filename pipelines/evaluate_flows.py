@@ -10,6 +10,7 @@ import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from foretail.pipelines.simulation import (
 )
 from foretail.pipelines.store import Entry, Key, Store
 from foretail.pipelines.validation import asks_exported_model
-from foretail.sim_bridge.driver import DriverRun, driver_digest
+from foretail.sim_bridge.driver import DriverRun
 
 FLOWS = "flows"
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
@@ -106,6 +107,38 @@ class PolicyRun:
         found["retransmissions"] = float(self.flows["all"].retransmissions)
         found["unfinished"] = float(self.flows["all"].unfinished)
         return found
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One policy on one seed, to be simulated.
+
+    Attributes
+    ----------
+    policy : its name in the table
+    seed : of the traffic
+    document : the driver's settings
+    key : of the store
+    """
+
+    policy: str
+    seed: int
+    document: Mapping[str, Any]
+    key: Key
+
+    @classmethod
+    def of(
+        cls, name: str, scenario: Scenario, policy: Policy, seed: int, predictor: ExportedPredictor | None, ns3: Ns3
+    ) -> Simulation:
+        """`policy` on `scenario`, asking `predictor` if it asks any."""
+        library = predictor.library if predictor is not None else None
+        document = driver_config(scenario, policy, seed, trace=False, library=library)
+        depends_on = {"driver": settings_that_matter(document), "ns3": ns3.version, "code": ns3.driver_sha256}
+        return cls(name, seed, document, Key(FLOWS, depends_on))
+
+    def opened(self, entry: Entry) -> PolicyRun:
+        """The finished run in its entry."""
+        return _policy_run(self.policy, self.seed, entry)
 
 
 @dataclass(frozen=True)
@@ -234,26 +267,16 @@ def evaluate_policies(
     for policy in policies.values():
         if predictor is not None and policy.tau is not None and asks_exported_model(policy):
             predictor.certificate.check_tau(policy.tau)
-
-    def task(name: str, seed: int, report: Report) -> PolicyRun:
-        library = predictor.library if predictor is not None else None
-        document = driver_config(scenario, policies[name], seed, trace=False, library=library)
-        key = Key(FLOWS, {"driver": settings_that_matter(document), "ns3": ns3.version, "code": driver_digest()})
-        entry = store.get_or_build(key, lambda folder: simulate_flows(document, folder, ns3, report))
-        return _policy_run(name, seed, entry)
-
-    tasks = {
-        f"{name}, seed {seed}": lambda report, name=name, seed=seed: task(name, seed, report)
+    simulations = [
+        Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)
+    ]
+    tasks = {
+        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, ns3)
+        for simulation in simulations
     }
     runs = tuple(run_jobs(tasks, jobs).values())
-    for seed in seeds:
-        offered = {run.traffic_sha256: run.policy for run in runs if run.seed == seed}
-        if len(offered) > 1:
-            raise ForetailError(
-                f"policies {' and '.join(list(offered.values())[:2])} were offered different flows on seed {seed}: "
-                "the driver is broken, nothing can be compared"
-            )
+    check_same_flows(runs)
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
     return FlowsResult(runs, baselines, predictor)
@@ -265,6 +288,27 @@ def traffic_sha256(flows: NDArray[np.void]) -> str:
     for field in TRAFFIC_FIELDS:
         digest.update(np.ascontiguousarray(flows[field]).tobytes())
     return digest.hexdigest()
+
+
+def simulate(simulation: Simulation, store: Store, ns3: Ns3, report: Report) -> PolicyRun:
+    """The run, from the store or simulated now."""
+
+    def build(folder: Path) -> None:
+        simulate_flows(simulation.document, folder, ns3, report)
+
+    return simulation.opened(store.get_or_build(simulation.key, build))
+
+
+def check_same_flows(runs: Sequence[PolicyRun]) -> None:
+    """Raise ``ForetailError`` unless all policies were offered the same flows on a seed, in runs of one scenario."""
+    first: dict[int, PolicyRun] = {}
+    for run in runs:
+        other = first.setdefault(run.seed, run)
+        if run.traffic_sha256 != other.traffic_sha256:
+            raise ForetailError(
+                f"policies {other.policy} and {run.policy} were offered different flows on seed {run.seed}: "
+                "the driver is broken, nothing can be compared"
+            )
 
 
 def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:

@@ -88,11 +88,11 @@ def measure_points(
     if failed and not found and len(set(failed.values())) == 1 < len(failed):
         raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
     if failed:
-        raise _points_failed(failed, len(points))
+        raise points_failed(failed, len(points))
     return [found[point.name] for point in points]
 
 
-def _points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
+def points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
     """Of so many points those that failed, by name with a sentence each."""
     named = [f"{name}: {reason.rstrip('.')}" for name, reason in itertools.islice(failed.items(), NAMED)]
     named += [f"{len(failed) - NAMED:,} more"] if len(failed) > NAMED else []

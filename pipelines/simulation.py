@@ -13,7 +13,7 @@ from foretail.configs.schema import Scenario
 from foretail.pipelines.jobs import Report
 from foretail.pipelines.store import code_digest, file_digest
 from foretail.sim_bridge.collection import collect_dataset
-from foretail.sim_bridge.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
+from foretail.sim_bridge.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
 
 
 class Ns3:
@@ -31,6 +31,11 @@ class Ns3:
     def version(self) -> str:
         """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""
         return find_ns3(self._prefix).version
+
+    @functools.cached_property
+    def driver_sha256(self) -> str:
+        """Digest of the driver's sources, the same for all runs of a stage."""
+        return driver_digest()
 
     def driver(self, report: Report) -> Path:
         """The driver's executable, built on first use (threads of one stage build it once)."""

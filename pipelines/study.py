@@ -18,8 +18,6 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
 from foretail.configs.schema import (
-    EvaluateConfig,
-    Policy,
     Scenario,
     Study,
     StudyConfig,
@@ -36,7 +34,7 @@ from foretail.models.tracking import track
 from foretail.pipelines import cli, stage
 from foretail.pipelines.champion import Promotion, promoted
 from foretail.pipelines.collect import collect_runs
-from foretail.pipelines.compose import composed
+from foretail.pipelines.compose import composed, composed_policies
 from foretail.pipelines.evaluate_flows import FlowsResult, PolicyRun, evaluate_policies
 from foretail.pipelines.export import export_to_store, tracking_uri
 from foretail.pipelines.flow_statistics import interval_text, mean_interval, paired_difference
@@ -327,7 +325,7 @@ def _shifted(
 
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)
-        policies, scenario = _policies(["lqd", CREDENCE]), conditions[other].scenario
+        policies, scenario = composed_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
         return evaluate_policies(scenario, policies, settings.shift.seeds, predictor, (), store, ns3, config.jobs)
 
     return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
@@ -377,8 +375,8 @@ def _closed_loop(
 ) -> FlowsResult:
     """The baselines, and Credence asking each candidate, on the same flows."""
     seeds = settings.closed_loop.seeds
-    policies = _policies(settings.closed_loop.policies)
-    asking = _policies([CREDENCE])[CREDENCE]
+    policies = composed_policies(settings.closed_loop.policies, "study.closed_loop.policies")
+    asking = composed_policies([CREDENCE], "policies")[CREDENCE]
     runs: list[PolicyRun] = []
     runs += evaluate_policies(scenario, policies, seeds, None, (), store, ns3, jobs).runs
     for name in settings.closed_loop.candidates:
@@ -398,7 +396,7 @@ def _label_study(
     """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
     condition, split = conditions[settings.train_on[0]], settings.split
     candidate = _train_config(config, settings, settings.label_candidate)
-    policies = _policies(settings.labels)
+    policies = composed_policies(settings.labels, "study.labels")
     deployed = settings.labels[-1]
     library = str(export_to_store(trained[settings.label_candidate].ensemble, store).library)
     policies[deployed] = replace(policies[deployed], library=library)
@@ -443,11 +441,6 @@ def _promoted(
     ]
     held_out = [one.runs[seed] for one in conditions.values() for seed in settings.split.test]
     return promoted(within, validation, held_out, config.tracking, config.store_dir, run_dir)
-
-
-def _policies(names: Sequence[str]) -> dict[str, Policy]:
-    """Of the group ``policy``."""
-    return composed(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], "policies").policy
 
 
 @hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name="study")

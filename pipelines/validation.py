@@ -60,6 +60,7 @@ def validate(config: Stage) -> None:
     if isinstance(config, EvaluateConfig):
         _check_open_loop(config)
         _check_sweep(config)
+        _check_figures(config)
     if isinstance(config, ScheduleConfig):
         _check_families(config)
     if isinstance(config, (EvaluateConfig, ScheduleConfig)):
@@ -100,7 +101,7 @@ def validate(config: Stage) -> None:
         _check_study(config)
     if isinstance(config, ReportConfig):
         _check_report(config)
-    if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep):
+    if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep or config.figures):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
         for name in config.baselines:
@@ -357,6 +358,30 @@ def _check_sweep(config: EvaluateConfig) -> None:
         raise ForetailError(f"{where}.policies lacks credence, which {sweep.experiment} is about: add it")
     if len(config.parameters.alpha) != 1:
         raise ForetailError("parameters.alpha has several values, but generated arrivals have one priority: give one")
+
+
+def _check_figures(config: EvaluateConfig) -> None:
+    if not config.figures:
+        return
+    if is_open_loop(config) or config.sweep:
+        raise ForetailError("figures are simulated in ns-3: leave arrivals, datasets and sweep out, or the experiment")
+    _check_lists_of_size("figures", config.figures, config.size)
+    sweep, where = config.figures[config.size], f"figures.{config.size}"
+    if not sweep.conditions:
+        raise ForetailError(f"{where}.conditions is empty: name at least one")
+    if "lqd" not in sweep.policies:
+        raise ForetailError(f"{where}.policies lacks lqd, to which all are compared: add it")
+    if sweep.experiment == "where_prediction_pays" and "cs" not in sweep.policies:
+        raise ForetailError(f"{where}.policies lacks cs, to which {sweep.experiment} compares: add it")
+    for name in ("credence", "credence_artifact"):
+        if name in sweep.policies:
+            raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")
+    if sweep.split.name != "by_run":
+        raise ForetailError(f"{where}.split is {sweep.split.name}: models train on whole runs, use by_run")
+    _check_split(sweep.split)
+    shared = sorted(set(sweep.seeds) & {seed for _, seeds in roles(sweep.split) for seed in seeds})
+    if shared:
+        raise ForetailError(f"{where}.seeds and its split share seed {shared[0]}: simulate seeds that did not train")
 
 
 def _check_families(config: ScheduleConfig) -> None:

@@ -1,0 +1,334 @@
+"""Experiments in ns-3: small, resumed, with points that fail, and what their verdicts say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from foretail.configs import schema
+from foretail.features.errors import ForetailError
+from foretail.pipelines import cli
+from foretail.pipelines.compose import composed
+from foretail.pipelines.evaluate_flows import check_same_flows
+from foretail.pipelines.flow_bootstrap import FLOW_METRICS, Resampled
+from foretail.pipelines.flow_sweep import FlowSweepResult, flow_sweep
+from foretail.pipelines.flow_verdicts import (
+    CLAIMS,
+    CLOSE,
+    IN_SHAPE,
+    LEAST,
+    MEASURES,
+    NOT,
+    REPRODUCED,
+    UNKNOWN,
+    WORSE,
+    Claim,
+    advice,
+    compared,
+    judge,
+    tolerance_table,
+)
+from foretail.pipelines.jobs import Report, run_points
+from tests.pipelines.test_configs import options
+
+EXPERIMENTS = [name for name in options("experiment") if name in CLAIMS]
+TINY = (
+    "size=small",
+    "figures.small.policies=[lqd, dt]",
+    "figures.small.models.ours=['features=virtual']",
+    "~figures.small.models.paper",
+    "figures.small.flip_probabilities=[0, 0.1]",
+    "figures.small.seeds=[101]",
+    "tracking=off",
+)
+POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, seed 101"]
+FLIPPED = "base: credence, ours, 0.1 inverted, seed 101"
+
+
+def config(*overrides: str) -> schema.EvaluateConfig:
+    return composed(schema.EvaluateConfig, overrides, "test")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("flow_sweep")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> FlowSweepResult:
+    given = config("experiment=credence_fig10", *TINY, f"store_dir={folder / 'store'}")
+    return flow_sweep(given, folder / "run")
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------
+
+
+def test_there_is_an_experiment_for_every_figure() -> None:
+    assert set(EXPERIMENTS) == CLAIMS.keys()
+
+
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "credence_fig8"])
+def test_every_size_composes(experiment: str) -> None:
+    figures = config(f"experiment={experiment}", "size=medium").figures
+    for size, servers in {"medium": 32, "full": 256}.items():
+        sweep = figures[size]
+        assert sweep.experiment == experiment
+        overrides = [*sweep.scenario, *list(sweep.conditions.values())[-1], "model=x"]
+        topology = composed(schema.EvaluateConfig, overrides, "test").scenario.topology
+        assert topology.leaves * topology.servers_per_leaf == servers
+    trained = composed(schema.TrainConfig, [*sweep.scenario, *sweep.train, *sweep.models["paper"]], "test")
+    assert trained.features.own_queues
+    assert trained.scenario.background.load == 0.8
+    assert trained.scenario.incast.burst_fraction == 0.75
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["figures.small.policies=[dt]"], "lacks lqd"),
+        (["figures.small.policies=[lqd, credence]"], "names credence, which asks a model"),
+        (["figures.small.seeds=[1, 101]"], "share seed 1"),
+        (["figures.small.seeds=[]"], "seeds is empty"),
+        (["figures.small.flip_probabilities=[2]"], "at most 1"),
+        (["figures.small.experiment=credence_fig99"], "credence_fig99 is unknown"),
+        (["figures.small.split.name=by_time"], "use by_run"),
+        (["arrivals=x.csv", "ports=4", "buffer=9"], "leave arrivals"),
+    ],
+)
+def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        config("experiment=credence_fig6", "size=small", *overrides)
+
+
+def test_the_map_needs_complete_sharing() -> None:
+    with pytest.raises(ForetailError, match="lacks cs"):
+        config("experiment=where_prediction_pays", "size=small", "figures.small.policies=[lqd]")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["figures.small.policies=[lqd, newest]"], "newest"),
+        (
+            ["figures.small.scenario=['scenario=tiny', 'scenario.transport.name=quic']"],
+            "quic is unknown: choose from dctcp",
+        ),
+        (["+figures.small.conditions.few=['scenario.topology.servers_per_leaf=2']"], "few = .*fan_in = 4 is more than"),
+        (["figures.small.train=['scenario.background.load=0.4']"], "conditions.40 is what paper trains on"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said_before_anything_runs(
+    overrides: list[str], sentence: str, tmp_path: Path
+) -> None:
+    given = config("experiment=credence_fig6", "size=small", *overrides, f"store_dir={tmp_path}", "tracking=off")
+    with pytest.raises(ForetailError, match=sentence):
+        flow_sweep(given, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- a sweep ------------------------------------------------------------------------------------------------------
+
+
+def test_points_figures_and_files(found: FlowSweepResult, folder: Path) -> None:
+    assert found.failed == {}
+    assert len(found.points) == 4
+    assert found.points["key"].nunique() == 4
+    (resampled,) = found.conditions.values()
+    assert list(resampled.policies) == ["lqd", "dt", "credence, ours", "credence, ours, 0.1 inverted"]
+    for row in found.points.to_dict("records"):
+        name = row["policy"] + (", 0.1 inverted" if row["flip_probability"] else "")
+        for group in ("short", "incast", "long"):
+            for percentile in ("p50", "p95", "p99"):
+                of_run, of_sweep = (
+                    row[f"slowdown.{group}.{percentile}"],
+                    resampled.figure(name, f"{percentile}.{group}"),
+                )
+                assert of_sweep.mean == pytest.approx(of_run)
+        assert resampled.figure(name, "timed_out_percent.all").mean == pytest.approx(row["timed_out_percent"])
+    assert {path.name for path in found.files} == {
+        "points.parquet",
+        *(
+            f"credence_fig10.{name}.{kind}"
+            for name in ("figure", "distributions")
+            for kind in ("svg", "png", "parquet")
+        ),
+    }
+    lines = pd.read_parquet(folder / "run" / "credence_fig10.figure.parquet")
+    dt = lines[(lines["policy"] == "dt") & (lines["metric"] == "p95.incast")].iloc[0]
+    assert dt["low"] <= dt["mean"] <= dt["high"]
+    lqd = lines[lines["policy"] == "lqd"]
+    assert (lqd["minus_lqd_mean"].dropna() == 0).all()
+    assert len(lqd) == len(FLOW_METRICS) + 5
+    json.dumps(found.document(), default=str)
+
+
+def test_models_train_on_other_seeds(found: FlowSweepResult) -> None:
+    (trained,) = found.models.values()
+    assert trained is not None
+    assert {run.seed for run in trained.collected} == {1, 2, 3, 4}
+    assert trained.outcome["tracked"] is None
+
+
+def test_a_point_that_fails_is_named_and_repeated_alone(
+    found: FlowSweepResult, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = dict(zip([*POINTS, FLIPPED], found.points["key"], strict=True))
+    flows = folder / "store" / "flows"
+    (flows / keys[POINTS[1]] / "content" / "summary.json").write_text("{")  # written by another version, or damaged
+    (flows / keys[FLIPPED] / "key.json").write_text("[]")
+    arguments = ["experiment=credence_fig10", *TINY, f"store_dir={folder / 'store'}"]
+    assert cli.main(["evaluate", *arguments, f"hydra.run.dir={folder / 'again'}"]) == cli.EXIT_INCOMPLETE
+    captured = capfd.readouterr()
+    assert len(captured.err.strip().splitlines()) == 1
+    assert "2 of 4 points failed" in captured.err
+    assert POINTS[1] in captured.err
+    assert FLIPPED in captured.err
+    document = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
+    assert document["failed"].keys() == {POINTS[1], FLIPPED}
+    assert [row["reused"] for row in document["points"]] == [True, True]
+    assert {row["policy"] for row in document["figures"]} == {"lqd", "credence, ours"}
+    for key in (keys[POINTS[1]], keys[FLIPPED]):
+        (flows / key).rename(folder / key)
+    assert cli.main(["evaluate", *arguments, f"hydra.run.dir={folder / 'third'}"]) == 0
+    document = json.loads((folder / "third" / "result.json").read_text(encoding="utf-8"))
+    assert [row["reused"] for row in document["points"]] == [True, False, True, False]
+    assert [row["key"] for row in document["points"]] == list(keys.values())
+
+
+def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowSweepResult, folder: Path, tmp_path: Path) -> None:
+    (trained,) = found.models.values()
+    assert trained is not None
+    trained.ensemble.save(tmp_path / "ensemble.json")
+    given = config(
+        "experiment=credence_fig10",
+        *TINY,
+        "figures.small.scenario=['scenario=tiny', 'scenario.features.cell_bytes=128']",
+        "figures.small.flip_probabilities=[0]",
+        f"model={tmp_path / 'ensemble.json'}",
+        f"store_dir={folder / 'store'}",
+    )
+    result = flow_sweep(given, tmp_path)
+    assert result.failed.keys() == {"base: credence, given, seed 101"}
+    assert "1 of 3 points failed" in str(result.failure())
+    assert list(result.conditions["base"].policies) == ["lqd", "dt"]
+
+
+def test_flows_that_differ_cannot_be_compared(found: FlowSweepResult, folder: Path) -> None:
+    class Run:
+        def __init__(self, policy: str, traffic: str) -> None:
+            self.policy, self.seed, self.traffic_sha256 = policy, 101, traffic
+
+    check_same_flows([Run("lqd", "a"), Run("dt", "a")])  # type: ignore[list-item]
+    with pytest.raises(ForetailError, match="lqd and dt were offered different flows on seed 101"):
+        check_same_flows([Run("lqd", "a"), Run("dt", "b")])  # type: ignore[list-item]
+
+
+def test_points_run_on_when_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    def bad(report: Report) -> int:
+        raise ForetailError("it is broken")
+
+    def good(report: Report) -> int:
+        report(0.5, "half")
+        return 1
+
+    found, failed = run_points("sweep", {"a": good, "b": bad, "c": good}, 2)
+    assert found == {"a": 1, "c": 1}
+    assert failed == {"b": "it is broken."}
+    assert run_points("sweep", {}, 2) == ({}, {})
+
+    def defect(report: Report) -> int:
+        raise KeyError("a defect of Foretail")
+
+    with pytest.raises(KeyError):
+        run_points("sweep", {"a": defect, "b": good}, 1)
+
+
+# ---- verdicts -----------------------------------------------------------------------------------------------------
+
+
+def resampled(**policies: Mapping[str, tuple[float, float]] | tuple[float, float]) -> Resampled:
+    """Figures whose draws spread evenly by so much around them: by metric, or the same for all measures."""
+    found: dict[str, Any] = {}
+    for name, figures in policies.items():
+        of_metric = figures if isinstance(figures, Mapping) else {metric: figures for _, metric in MEASURES}
+        columns = []
+        for _, metric in MEASURES:
+            middle, spread = of_metric.get(metric, (10.0, 0.0))
+            columns.append(np.r_[middle, np.linspace(middle - spread, middle + spread, 100)])
+        found[name.replace("__", ", ").replace("_point_", "0.")] = np.column_stack(columns)
+    return Resampled(found, tuple(metric for _, metric in MEASURES), (101, 102))
+
+
+@pytest.mark.parametrize(
+    ("says", "ours", "spread", "verdict"),
+    [
+        (-95.0, 0.5, 0.1, REPRODUCED),
+        (-50.0, 8.0, 7.9, NOT),  # as wide an interval holds anything
+        (-50.0, 6.0, 2.0, REPRODUCED),
+        (-95.0, 6.0, 2.0, IN_SHAPE),
+        (-50.0, 12.0, 0.1, NOT),
+        (50.0, 15.2, 0.1, REPRODUCED),
+        (CLOSE, 10.2, 0.1, REPRODUCED),
+        (CLOSE, 10.2, 0.9, IN_SHAPE),
+        (CLOSE, 12.0, 0.1, NOT),
+        (WORSE, 12.0, 0.1, REPRODUCED),
+        (WORSE, 12.0, 3.0, IN_SHAPE),
+        (WORSE, 10.0, 0.1, NOT),
+    ],
+)
+def test_verdicts_on_the_papers_claims(says: float | str, ours: float, spread: float, verdict: str) -> None:
+    claim = Claim("", "p95.incast", "credence, {model}", "dt", says)
+    conditions = {"40": resampled(dt=(10.0, 0.0), credence__x=(ours, spread))}
+    found, said = judge(claim, conditions, "x")
+    assert said == verdict
+    assert found is not None
+    assert found.mean == pytest.approx(10 * ours - 100)
+    assert judge(claim, conditions, "y") == (None, UNKNOWN)
+
+
+def test_claims_of_one_condition_of_the_mean_and_of_the_least() -> None:
+    conditions = {
+        "20": resampled(abm=(10.0, 0.0), credence__x=(8.0, 0.1)),
+        "80": resampled(abm=(10.0, 0.0), credence__x=(4.0, 0.1)),
+    }
+    for at, percent in (("mean", -40.0), ("80", -60.0), (LEAST, -60.0), ("20", -20.0)):
+        found, verdict = judge(Claim("", "p95.long", "credence, {model}", "abm", percent, at), conditions, "x")
+        assert found is not None
+        assert found.mean == pytest.approx(percent)
+        assert verdict == REPRODUCED
+    assert judge(Claim("", "p95.long", "credence, {model}", "abm", -1.0, "60"), conditions, "x") == (None, UNKNOWN)
+
+
+def test_the_error_that_is_tolerated() -> None:
+    found = resampled(lqd=(10.0, 0.0), a=(10.1, 0.1), b=(10.3, 0.4), c=(12.0, 0.1), d=(10.0, 0.1))
+    shares = {0.0: "a", 0.01: "b", 0.1: "c", 0.5: "d"}  # close again at 0.5, which does not count
+    notes = tolerance_table(found, {"x": shares}).notes
+    assert notes[1] == "Credence, x: incast p95 within 5 % of LQD up to 0.01, its whole interval up to 0"
+    assert "up to none" in tolerance_table(found, {"x": {0.1: "c"}}).notes[0]
+
+
+def test_where_prediction_pays_is_decided_by_intervals() -> None:
+    sharing = {"cs": (10.0, 0.1), "lqd": (5.0, 0.1), "dt": (20.0, 0.1), "credence_accept": (10.0, 0.1)}
+
+    def said(thresholds: float, credence: float, **others: tuple[float, float]) -> str:
+        policies = sharing | {"followlqd": (thresholds, 0.1), "credence__x": (credence, 0.1)} | others
+        return advice(resampled(**policies), ["x"])
+
+    assert said(10, 6) == "prediction pays (credence, x)"
+    assert said(8, 6) == "prediction pays (credence, x)"
+    assert said(6, 6) == "thresholds are enough (followlqd)"
+    between = (9.0, 2.0)
+    unsure = said(9, 8, followlqd=between, credence_accept=between)
+    assert unsure == "credence, x beats sharing, not the thresholds alone"
+    assert said(10, 10) == "nothing helps, though LQD would"
+    assert said(10, 10, lqd=(10.0, 0.1)) == "nothing to win over sharing"
+    assert said(10, 10, dt=(9.0, 0.1)) == "dt is enough"
+    mixed = resampled(cs=(10.0, 0.1), dt={"p95.short": (5.0, 0.1), "p95.long": (20.0, 0.1)})
+    assert compared(mixed, "dt", "cs") == "mixed"
+    assert compared(mixed, "cs", "cs") == "same"
