@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 RETRIES = 3
 """How often work is begun again whose node was lost."""
 CONNECT_SECONDS = 5.0
-CANCEL_SECONDS = 10.0
-LOOPBACK = "127.0.0.1"
+CANCEL_SECONDS = 30.0
+LOOPBACK = ("127.0.0.1", "localhost")
 _OFF_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """By this variable Ray decides whether it takes the machine's own address for 127.0.0.1, and listens to everybody."""
 
@@ -102,7 +102,7 @@ def _cluster(address: str) -> Iterator[Any]:
             f"no Ray cluster answers at launcher.address = {address} ({error.strerror or error}): "
             "start it there, as docs/cluster.md says, or choose launcher=local"
         ) from error
-    if host == LOOPBACK:
+    if host in LOOPBACK:
         os.environ.setdefault(_OFF_LOOPBACK, "0")
     import ray
 
@@ -111,7 +111,7 @@ def _cluster(address: str) -> Iterator[Any]:
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise ForetailError(
             f"cannot join the Ray cluster at launcher.address = {address}: {_first_line(error)}; "
-            "docs/cluster.md says how to start one"
+            "docs/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
         ) from error
     try:
         yield ray

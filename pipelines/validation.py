@@ -399,7 +399,8 @@ def _check_launcher(config: EvaluateConfig | ScheduleConfig) -> None:
     launcher = config.launcher
     if launcher.name != "ray":
         return
-    if re.fullmatch(r"[\w.-]+:\d{1,5}", launcher.address) is None:
+    address = re.fullmatch(r"[\w.-]+:(\d{1,5})", launcher.address)
+    if address is None or int(address[1]) > 65_535:
         raise ForetailError(f"launcher.address = {launcher.address} is no HOST:PORT: give what ray start names")
     if not any(isinstance(value, dict) and value for name, value in vars(config).items() if name != "policy"):
         raise ForetailError("launcher=ray spreads the points of an experiment: give experiment=..., or leave it out")

@@ -36,10 +36,10 @@ SWEEP = [
     "size=small",
     "k=4",
     "sweep.small.matrices=[ring,random]",
-    "sweep.small.deviations=[0,1,2,3,5,10]",
+    "sweep.small.deviations=[0,1,2,3,4,5,6,7,8,10]",
     "sweep.small.samples=4",
 ]
-POINTS = 12
+POINTS = 20
 HEAD = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--include-dashboard=false"]
 NODE = """
 from ray._private import services
@@ -255,6 +255,7 @@ def test_stopped_resumed_and_without_a_node_that_was_killed_the_results_are_the_
     [
         ("127.0.0.1:1", "no Ray cluster answers at launcher.address = 127.0.0.1:1"),
         ("ray://somewhere", "launcher.address = ray://somewhere is no HOST:PORT"),
+        ("127.0.0.1:65536", "launcher.address = 127.0.0.1:65536 is no HOST:PORT"),
     ],
 )
 def test_where_no_cluster_is_one_sentence_says_so(
@@ -263,3 +264,8 @@ def test_where_no_cluster_is_one_sentence_says_so(
     where = [f"store_dir={tmp_path / 'store'}", f"hydra.run.dir={tmp_path / 'run'}"]
     assert cli.main([*SWEEP, *where, "launcher=ray", f"launcher.address={address}"]) == cli.EXIT_BAD_INPUT
     assert words in capsys.readouterr().err
+
+
+def test_without_points_there_is_nothing_to_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schedule", "demand=x.csv", "degree=1", "k=1", "launcher=ray"]) == cli.EXIT_BAD_INPUT
+    assert "launcher=ray spreads the points of an experiment" in capsys.readouterr().err
