@@ -8,6 +8,7 @@ composing by ``foretail.pipelines.validation``. Fields without a default are ``M
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -1093,6 +1094,64 @@ class StudyConfig(Stage):
     tracking: Tracking = part(Tracking, "MLflow")
 
 
+SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
+"""Of a search, on its validation runs: where Credence asks; more is better."""
+SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
+"""Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
+
+
+@dataclass
+class Dimension:
+    """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
+
+    override: str | None = setting(None, "the setting, such as predictor.trees; null: the name of the dimension")
+    choices: list[Any] = setting([], "values, written as on the command line")
+    integers: list[int] = setting([], "first and last integer")
+    floats: list[float] = setting([], "lower and upper end")
+    step: int = setting(1, "of the integers", at_least=1)
+    log: bool = setting(False, "drawn by order of magnitude")
+
+
+@dataclass
+class Search:
+    """Settings of ``foretail train`` to draw from, and what counts."""
+
+    candidate: list[str] = setting([], "overrides of foretail train that all trials share")
+    space: dict[str, Dimension] = setting(
+        MISSING, "what is drawn; a setting predictor.X is drawn for the predictors that have it"
+    )
+    objectives: list[str] = setting(
+        ["recovered_loss", "table_entries"],
+        "what the front is about: scores on the validation runs, against costs",
+        one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
+    )
+    budget: dict[str, float] = setting(
+        {"comparisons": 16}, "most of each cost; the best first score within it is trained for good and tested"
+    )
+    p4_profile: str = setting("v1model", "of table_entries and tcam_bits: v1model, rmt, or a YAML file")
+    trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
+    sampler: str = setting("nsga2", "who draws", one_of=("nsga2", "tpe"))
+    population: int = setting(20, "nsga2: trials of a generation", at_least=2, at_most=10_000)
+    batch: int = setting(
+        4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
+
+
+@dataclass
+class SearchConfig(Stage):
+    """``foretail search``: predictors by their scores on validation runs and their costs in a switch."""
+
+    search: dict[str, Search] = setting(MISSING, "the search by size: full and small")
+    size: str = setting("full", "which one", one_of=SIZES)
+    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
+    name: str | None = setting(
+        None, "of the search in that file; null: from everything that decides its trials, so that it can be resumed"
+    )
+    jobs: int = setting(2, "trials at the same time", at_least=1, at_most=1024)
+    tracking: Tracking = part(Tracking, "MLflow")
+
+
 @dataclass
 class ReportConfig(Stage):
     """``foretail report``: one HTML page of a run or a sweep, to be read without anything else."""
@@ -1113,11 +1172,13 @@ STAGES: dict[str, type[Stage]] = {
     "demand": DemandConfig,
     "study": StudyConfig,
     "report": ReportConfig,
+    "search": SearchConfig,
 }
 
 
+@functools.cache
 def register() -> None:
-    """Store the schemas in Hydra's ConfigStore; harmless when repeated."""
+    """Store the schemas in Hydra's ConfigStore, once."""
     store = ConfigStore.instance()
     for stage, schema in STAGES.items():
         store.store(name=f"base_{stage}", node=schema)

@@ -185,9 +185,14 @@ class TrackedRun:
         _mlflow().log_artifact(str(path), folder)
 
     def log_nested(
-        self, name: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str] | None = None
-    ) -> None:
-        """Log a finished run inside this one, such as a point of a sweep.
+        self,
+        name: str,
+        params: Mapping[str, Any],
+        metrics: Mapping[str, float],
+        tags: Mapping[str, str] | None = None,
+        failed: bool = False,
+    ) -> TrackedRun:
+        """Log a finished run inside this one, such as a point of a sweep, and return it.
 
         Parameters
         ----------
@@ -199,6 +204,8 @@ class TrackedRun:
             Its results.
         tags : mapping, optional
             Its tags.
+        failed : bool
+            Its status is FAILED, not FINISHED.
         """
         import mlflow.entities
         from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -213,7 +220,27 @@ class TrackedRun:
             metrics=[mlflow.entities.Metric(key, value, now, 0) for key, value in metrics.items()],
             params=[mlflow.entities.Param(key, text) for key, text in _flat(params)],
         )
-        client.set_terminated(run_id)
+        client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
+        return TrackedRun(run_id, self.experiment_id, self.uri)
+
+    def inside(self, tag: str) -> frozenset[str]:
+        """Return the values of a tag of the runs inside this one; those that were never finished are deleted."""
+        from mlflow.entities import RunStatus
+        from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+        client = _mlflow().MlflowClient(self.uri)
+        found, page = set(), None
+        while page != "":
+            runs = client.search_runs(
+                [self.experiment_id], f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self.run_id}'", page_token=page
+            )
+            for run in runs:
+                if tag in run.data.tags and run.info.status == RunStatus.to_string(RunStatus.RUNNING):
+                    client.delete_run(run.info.run_id)
+                elif tag in run.data.tags:
+                    found.add(run.data.tags[tag])
+            page = runs.token or ""
+        return frozenset(found)
 
     def log_model(
         self, ensemble: Ensemble, registered_model: str | None = None, alias: str = "candidate"
@@ -296,6 +323,7 @@ def track(
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
     parent_run_id: str | None = None,
+    run_id: str | None = None,
 ) -> Iterator[TrackedRun]:
     """Open a run, log the resolved config, and close it: FINISHED, FAILED on an exception, KILLED on Ctrl-C.
 
@@ -316,6 +344,8 @@ def track(
         Tags of the run, such as ``sweep_id``.
     parent_run_id : str, optional
         The run inside which this one is shown; in the same store, whatever its experiment.
+    run_id : str, optional
+        A run to go on with, whose params stay as they are.
 
     Raises
     ------
@@ -329,6 +359,7 @@ def track(
             if parent_run_id is not None:
                 _require_run(mlflow.MlflowClient(address), parent_run_id, address)
             run = mlflow.start_run(
+                run_id=run_id,
                 experiment_id=experiment_id,
                 run_name=run_name,
                 nested=parent_run_id is not None,
@@ -345,7 +376,7 @@ def track(
         status = "FAILED"
         try:
             mlflow.log_dict(dict(config), "config.json")
-            params = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat(config)]
+            params = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else config)]
             for start in range(0, len(params), _PARAMS_PER_BATCH):
                 mlflow.log_params(dict(params[start : start + _PARAMS_PER_BATCH]))
             yield TrackedRun(run.info.run_id, experiment_id, address)

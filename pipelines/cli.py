@@ -57,6 +57,10 @@ STAGE_EXAMPLES = {
         "make one HTML page of a run or a sweep that opens without a network",
         "foretail report run=outputs/demo out=report.html",
     ),
+    "search": (
+        "search for drop predictors that score well and cost a switch little",
+        "foretail search experiment=predictor_search size=small",
+    ),
 }
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143

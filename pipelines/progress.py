@@ -11,6 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 PLAIN_SECONDS = 10.0
+_terminal = (
+    threading.Lock()
+)  # it has room for one set of bars: what runs inside, as the trainings of a search, has none
 
 
 class StageProgress:
@@ -25,9 +28,12 @@ class StageProgress:
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._silent = False
 
     def __enter__(self) -> StageProgress:
         if sys.stderr.isatty():
+            self._silent = not _terminal.acquire(blocking=False)
+        if sys.stderr.isatty() and not self._silent:
             self._bars = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -47,9 +53,12 @@ class StageProgress:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
+            _terminal.release()
 
     def update(self, job: str, fraction: float, detail: str = "") -> None:
         """Report that `fraction` (0 to 1) of `job` is done."""
+        if self._silent:
+            return
         with self._lock:
             if self._bars is not None:
                 if job not in self._tasks:

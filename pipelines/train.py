@@ -154,6 +154,13 @@ def train(config: TrainConfig, run_dir: Path) -> TrainResult:
 def train_model(config: TrainConfig, store: Store, ns3: Ns3) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
     collected, split = find_split(config, store, ns3)
+    return train_on(config, split, store, collected)
+
+
+def train_on(
+    config: TrainConfig, split: splits.Split, store: Store, collected: tuple[CollectedRun, ...] = ()
+) -> TrainResult:
+    """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
     entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
     nest_in_study(config.tracking, read_outcome(entry))
     network = entry.path / NETWORK_FILE

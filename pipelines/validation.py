@@ -17,6 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema import (
     GATED_ALIASES,
+    SEARCH_COSTS,
+    SEARCH_SCORES,
     CollectConfig,
     DemandConfig,
     DemoConfig,
@@ -29,6 +31,7 @@ from foretail.configs.schema import (
     ReportConfig,
     Scenario,
     ScheduleConfig,
+    SearchConfig,
     Split,
     Stage,
     StudyConfig,
@@ -101,6 +104,8 @@ def validate(config: Stage) -> None:
         _check_study(config)
     if isinstance(config, ReportConfig):
         _check_report(config)
+    if isinstance(config, SearchConfig):
+        _check_search(config)
     if isinstance(config, EvaluateConfig) and (is_open_loop(config) or config.sweep or config.figures):
         return
     if isinstance(config, (EvaluateConfig, DemoConfig)):
@@ -518,6 +523,29 @@ def _check_study(config: StudyConfig) -> None:
         _check_distinct(f"{where}.closed_loop.seeds", study.closed_loop.seeds)
         if "lqd" not in study.closed_loop.policies:
             raise ForetailError(f"{where}.closed_loop.policies lacks lqd, to which all are compared: add it")
+
+
+def _check_search(config: SearchConfig) -> None:
+    from foretail.pipelines.search_space import check_dimension  # loads Optuna, which only a search needs
+
+    if config.size not in config.search:
+        raise ForetailError(
+            f"search has no size {config.size}: choose an experiment that has it, such as predictor_search"
+        )
+    search, where = config.search[config.size], f"search.{config.size}"
+    if not search.space:
+        raise ForetailError(f"{where}.space is empty: name at least one setting to draw")
+    for name, dimension in search.space.items():
+        check_dimension(f"{where}.space.{name}", dimension)
+    for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
+        if not set(search.objectives) & set(known):
+            raise ForetailError(f"{where}.objectives holds no {kind}: add one of {', '.join(known)}")
+    for position, objective in enumerate(search.objectives):
+        if objective in search.objectives[:position]:
+            raise ForetailError(f"{where}.objectives holds {objective} twice: name every one once")
+    for name in search.budget:
+        if name not in SEARCH_COSTS:
+            raise ForetailError(f"{where}.budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")
 
 
 def _check_report(config: ReportConfig) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from foretail.export.p4.prefixes import Intervals, Row
 from foretail.models.boxes import leaf_boxes
-from foretail.models.ensemble import Ensemble, Tree
+from foretail.models.ensemble import Ensemble
 
 __all__ = [
     "DECISIONS",

@@ -28,6 +28,7 @@ MANDATORY = {
     "promote": ["model=x"],
     "schedule": ["demand=x", "degree=1", "k=1"],
     "study": ["experiment=predictor_study"],
+    "search": ["experiment=predictor_search"],
     "report": ["run=x"],
 }
 

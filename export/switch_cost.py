@@ -1,0 +1,53 @@
+"""What a drop predictor costs a switch: size of its trees, tables in P4, and the state behind its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretail.export.p4.cost import plan
+from foretail.export.p4.profile import Profile
+from foretail.export.passes import lower
+from foretail.features.catalog import selection_cost
+from foretail.models.ensemble import Ensemble
+
+__all__ = ["SwitchCost", "switch_cost"]
+
+
+@dataclass(frozen=True)
+class SwitchCost:
+    """Costs of a predictor as it would be exported, for any tau.
+
+    Attributes
+    ----------
+    leaves : of all trees together, after the passes of the compiler
+    comparisons : per packet, at most: the depths of all trees together
+    table_entries, tcam_bits : of all tables of the cheapest P4 encoding on the profile, entries before ranges are
+        expanded to prefixes; default actions are no entries. Planned, not rendered and proven: ``foretail export``
+        does that
+    feature_bits : registers that the features keep in a switch, in bits, shared ones once
+    """
+
+    leaves: int
+    comparisons: int
+    table_entries: int
+    tcam_bits: int
+    feature_bits: int
+
+
+def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:
+    """Return what `model` costs a switch of `ports` queues.
+
+    Raises
+    ------
+    ForetailError
+        On an input that is no feature of a switch, or a model without an encoding.
+    """
+    lowered = lower(model).ensemble
+    chosen = plan(lowered, profile).chosen
+    return SwitchCost(
+        leaves=sum(len(tree.leaves) for tree in lowered.trees),
+        comparisons=sum(tree.depth for tree in lowered.trees),
+        table_entries=chosen.total("rows"),
+        tcam_bits=chosen.total("tcam_bits"),
+        feature_bits=selection_cost([item.name for item in model.features], ports).register_bits,
+    )
