@@ -30,7 +30,7 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown stage evaporate: choose from collect, train, distill, evaluate, export, demo"),
+    (["evaporate"], "unknown stage evaporate: choose from collect, train, distill, evaluate, export, promote"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.incast.burst_fraction=0"], "scenario.incast.burst_fraction = 0.0 is out of range"),
     (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
@@ -45,7 +45,7 @@ REFUSED = [
     (["collect", "--experimental-rerun", "config.pickle"], "a pickle, which Foretail never does"),
     (["collect", "+load=1"], "unknown setting load"),
     (["train", "predictor.trees=0"], "predictor.trees = 0 is out of range"),
-    (["train", "predictor=neural"], "predictor=neural is unknown: choose from mlp, random_forest"),
+    (["train", "predictor=neural"], "predictor=neural is unknown: choose from boosted_forest"),
     (["export"], "the setting model is missing: give model=..."),
     (["evaluate"], "asks a predictor and there is none"),
 ]
