@@ -112,11 +112,24 @@ class Incast:
     )
 
 
+TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp")
+
+
+@dataclass
+class PowerTcp:
+    """PowerTCP and theta-PowerTCP (thesis, chapter 2)."""
+
+    gamma: float = setting(0.9, "weight of the new window in the moving average", above=0, at_most=1)
+    expected_flows: float = setting(
+        100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip", at_least=1
+    )
+
+
 @dataclass
 class Transport:
     """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
-    name: str = setting("dctcp", "congestion control", one_of=("dctcp", "cubic", "newreno"))
+    name: str = setting("dctcp", "congestion control", one_of=TRANSPORTS)
     segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=1460)
     initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
     slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")
@@ -125,6 +138,7 @@ class Transport:
     mark_bytes: int = setting(
         14_400, "ECN mark when the queue holds this much or more on arrival; 0 = no ECN", at_least=0
     )
+    powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
 
 
 @dataclass

@@ -41,6 +41,7 @@ _TINY: dict[str, Any] = {
         "min_rto_ns": 10 * MILLISECOND,
         "delayed_ack_segments": 1,
         "mark_bytes": 14_400,
+        "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
     },
     "traffic_ns": 3 * MILLISECOND,
     "drain_ns": 100 * MILLISECOND,

@@ -3,6 +3,7 @@
 
 #include <ns3/boolean.h>
 #include <ns3/config.h>
+#include <ns3/data-rate.h>
 #include <ns3/double.h>
 #include <ns3/inet-socket-address.h>
 #include <ns3/ipv4-address.h>
@@ -21,6 +22,8 @@
 #include <utility>
 
 #include "buffer/port_queues.hpp"
+#include "ns3/paced_control.h"
+#include "ns3/powertcp.h"
 #include "ns3/record_file.h"
 #include "ns3/tcp_sender.h"
 
@@ -41,16 +44,28 @@ void count_timeout(buffer::FlowRecord* record, Time before, Time after) {
     record->timeouts += after == before + before;
 }
 
+/// A congestion control of ours for one flow, or none for those of ns-3.
+Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_window_bytes) {
+    const std::string& name = settings.transport.name;
+    const Path path = settings.path(initial_window_bytes);
+    if (name == ThetaPowerTcp::name)
+        return CreateObject<Paced<ThetaPowerTcp>>(ThetaPowerTcp(settings.transport.powertcp, path));
+    return nullptr;
+}
+
 void set_tcp_defaults(const Settings& settings) {
     const Transport& transport = settings.transport;
-    const bool ecn = transport.mark_bytes > 0;
+    const bool paced = make_paced(settings, 0) != nullptr;
+    const bool ecn = transport.mark_bytes > 0 && !paced;
+    // With a control of ours, that of ns-3 is left for the receivers, which send no data.
     const std::array<std::pair<const char*, const char*>, 3> types{
         {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
-    const auto* type =
-        std::find_if(types.begin(), types.end(), [&](const auto& known) { return transport.name == known.first; });
+    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) {
+        return (paced ? "newreno" : transport.name) == known.first;
+    });
     if (type == types.end())
         throw std::runtime_error("setting 'transport.name' is '" + transport.name +
-                                 "': choose one of dctcp, cubic, newreno");
+                                 "': choose one of dctcp, cubic, newreno, theta_powertcp");
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
     set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));
@@ -66,6 +81,10 @@ void set_tcp_defaults(const Settings& settings) {
     set("ns3::TcpSocket::DelAckCount", UintegerValue(static_cast<std::uint64_t>(transport.delayed_ack_segments)));
     set("ns3::TcpSocket::DelAckTimeout", TimeValue(MicroSeconds(200)));
     set("ns3::TcpSocket::RcvBufSize", UintegerValue(1 << 24));
+    set("ns3::TcpSocketState::EnablePacing", flag(paced));
+    set("ns3::TcpSocketState::PaceInitialWindow", flag(paced));
+    set("ns3::TcpSocketState::MaxPacingRate",
+        DataRateValue(static_cast<std::uint64_t>(settings.path(0).bytes_per_ns * 8e9)));
 }
 
 }  // namespace
@@ -136,10 +155,11 @@ void Flows::install(const std::vector<Ptr<Node>>& servers) {
 void Flows::connect(std::size_t i) {
     const PlannedFlow& flow = plan_[i];
     const Transport& transport = settings_.transport;
-    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)]);
     // An incast response is sent as one window at line rate, as the paper's workload does.
     const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
                                                                        : transport.initial_window_segments;
+    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)],
+                                           make_paced(settings_, segments * transport.segment_bytes));
     socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
     if (!transport.slow_start)
         socket->SetAttribute("InitialSlowStartThreshold",

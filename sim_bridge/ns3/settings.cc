@@ -95,6 +95,15 @@ std::int64_t Settings::first_rtt_bytes() const {
                                      static_cast<double>(topology.server_link_bps) / 8e9);
 }
 
+Path Settings::path(std::int64_t initial_window_bytes) const {
+    const auto segment = static_cast<double>(transport.segment_bytes);
+    const auto on_the_wire = static_cast<double>(packet_bytes(transport.segment_bytes) + topology.wire_overhead_bytes);
+    return {.base_rtt_ns = static_cast<double>(base_rtt_ns()),
+            .segment_bytes = segment,
+            .bytes_per_ns = static_cast<double>(topology.server_link_bps) / 8e9 * segment / on_the_wire,
+            .initial_window_bytes = static_cast<double>(initial_window_bytes)};
+}
+
 Settings read_settings(const std::string& path) {
     std::ifstream file(path);
     if (!file) refuse("cannot read the settings file '" + path + "'");
@@ -156,14 +165,19 @@ Settings read_settings(const std::string& path) {
     }
 
     const Group transport = root.group("transport");
+    const Group powertcp = transport.group("powertcp");
     s.transport = {.name = transport.get<std::string>("name"),
                    .segment_bytes = transport.at_least("segment_bytes", 64),
                    .initial_window_segments = transport.at_least("initial_window_segments", 1),
                    .slow_start = transport.get<bool>("slow_start"),
                    .min_rto_ns = transport.at_least<std::int64_t>("min_rto_ns", 1000),
                    .delayed_ack_segments = transport.at_least("delayed_ack_segments", 1),
-                   .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0)};
+                   .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0),
+                   .powertcp = {.gamma = powertcp.get<double>("gamma"),
+                                .expected_flows = powertcp.at_least("expected_flows", 1.0)}};
     if (s.transport.segment_bytes > 1460) refuse("setting 'transport.segment_bytes' must be at most 1460");
+    if (!(s.transport.powertcp.gamma > 0 && s.transport.powertcp.gamma <= 1))
+        refuse("setting 'transport.powertcp.gamma' must be above 0 and at most 1");
     if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0) {
         refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
     }

@@ -9,6 +9,7 @@
 #include "buffer/run.hpp"
 #include "buffer/shift_average.hpp"
 #include "buffer/types.hpp"
+#include "ns3/powertcp.h"
 
 namespace foretail::ns3_driver {
 
@@ -50,6 +51,7 @@ struct Transport {
     std::int64_t min_rto_ns = 0;
     int delayed_ack_segments = 1;
     std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
+    PowerTcpSettings powertcp;
 };
 
 struct PolicyChoice {
@@ -81,6 +83,8 @@ struct Settings {
     [[nodiscard]] std::int64_t base_rtt_ns() const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
+    /// What a paced sender knows of the network.
+    [[nodiscard]] Path path(std::int64_t initial_window_bytes) const;
 };
 
 /// Reads and checks the driver's JSON; throws std::runtime_error with one sentence naming the setting.

@@ -16,7 +16,7 @@ TypeId TcpSender::GetTypeId() {
     return id;
 }
 
-Ptr<Socket> TcpSender::create(Ptr<Node> node) {
+Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced) {
     auto tcp = node->GetObject<TcpL4Protocol>();
     const auto make = [&](const char* attribute) {
         TypeIdValue type;
@@ -29,7 +29,9 @@ Ptr<Socket> TcpSender::create(Ptr<Node> node) {
     socket->SetNode(node);
     socket->SetTcp(tcp);
     socket->SetRtt(make("RttEstimatorType")->GetObject<RttEstimator>());
-    socket->SetCongestionControlAlgorithm(make("SocketType")->GetObject<TcpCongestionOps>());
+    socket->paced_ = paced;
+    socket->SetCongestionControlAlgorithm(paced ? Ptr<TcpCongestionOps>(paced)
+                                                : make("SocketType")->GetObject<TcpCongestionOps>());
     socket->SetRecoveryAlgorithm(make("RecoveryType")->GetObject<TcpRecoveryOps>());
     tcp->AddSocket(socket);
     return socket;
@@ -39,6 +41,12 @@ void TcpSender::ReceivedAck(Ptr<Packet> packet, const TcpHeader& header) {
     const auto state = m_tcb->m_congState;
     if (state == TcpSocketState::CA_OPEN || state == TcpSocketState::CA_CWR) m_dupAckCount = 0;
     TcpSocketBase::ReceivedAck(packet, header);
+}
+
+void TcpSender::EstimateRtt(const TcpHeader& header) {
+    const auto samples = m_rtt->GetNSamples();
+    TcpSocketBase::EstimateRtt(header);
+    if (paced_ && m_rtt->GetNSamples() > samples) paced_->sampled(m_tcb->m_lastRtt);
 }
 
 }  // namespace foretail::ns3_driver

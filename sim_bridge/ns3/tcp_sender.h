@@ -6,6 +6,8 @@
 #include <ns3/tcp-socket-base.h>
 #include <ns3/type-id.h>
 
+#include "ns3/paced_control.h"
+
 namespace foretail::ns3_driver {
 
 /// ns-3's TCP socket without one of its faults: it counts duplicate acknowledgements in the CWR state, where nothing
@@ -15,11 +17,16 @@ class TcpSender : public ns3::TcpSocketBase {
 public:
     static ns3::TypeId GetTypeId();
 
-    /// A socket on `node`, put together of the same parts as ns3::TcpL4Protocol puts its sockets together.
-    static ns3::Ptr<ns3::Socket> create(ns3::Ptr<ns3::Node> node);
+    /// A socket on `node`, put together of the same parts as ns3::TcpL4Protocol puts its sockets together, except for a
+    /// congestion control of ours.
+    static ns3::Ptr<ns3::Socket> create(ns3::Ptr<ns3::Node> node, ns3::Ptr<PacedControl> paced);
 
 protected:
     void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;
+    void EstimateRtt(const ns3::TcpHeader& header) override;
+
+private:
+    ns3::Ptr<PacedControl> paced_;  ///< none with a congestion control of ns-3
 };
 
 }  // namespace foretail::ns3_driver

@@ -256,6 +256,8 @@ BAD_SETTINGS = [
     ({"background__cumulative": [0, 1]}, "background.cumulative"),
     ({"transport__name": "carrier_pigeon"}, "carrier_pigeon"),
     ({"transport__mark_bytes": 0}, "transport.mark_bytes"),
+    ({"transport__powertcp__gamma": 0.0}, "transport.powertcp.gamma"),
+    ({"transport__powertcp__expected_flows": 0.5}, "transport.powertcp.expected_flows"),
     ({"policy__name": "magic"}, "magic"),
     ({"policy__flip_probability": 1.5}, "policy.flip_probability"),
     ({"policy__predictor": "oracle"}, "policy.predictor"),
