@@ -112,7 +112,7 @@ class Incast:
     )
 
 
-TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp")
+TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely")
 
 
 @dataclass
@@ -122,6 +122,23 @@ class PowerTcp:
     gamma: float = setting(0.9, "weight of the new window in the moving average", above=0, at_most=1)
     expected_flows: float = setting(
         100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip", at_least=1
+    )
+
+
+@dataclass
+class Timely:
+    """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
+
+    low_rtt_ns: int = setting(50_000, "T_low: below it the rate only grows", at_least=0)
+    high_rtt_ns: int = setting(500_000, "T_high: above it the rate falls whatever the gradient", at_least=1)
+    increase_bps: float = setting(10e6, "delta: what a base round trip adds; also the smallest rate", at_least=1_000)
+    decrease: float = setting(0.8, "beta: factor of multiplicative decrease", above=0, at_most=1)
+    gradient_weight: float = setting(
+        0.875,
+        "alpha: weight of the newest difference of round-trip times; the thesis gives none, the public simulators of "
+        "HPCC and PowerTCP this one",
+        above=0,
+        at_most=1,
     )
 
 
@@ -139,6 +156,7 @@ class Transport:
         14_400, "ECN mark when the queue holds this much or more on arrival; 0 = no ECN", at_least=0
     )
     powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
+    timely: Timely = part(Timely, "parameters of timely")
 
 
 @dataclass

@@ -175,6 +175,12 @@ def validate_scenario(scenario: Scenario) -> None:
         raise ForetailError(
             "scenario.transport.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it"
         )
+    timely = scenario.transport.timely
+    if timely.high_rtt_ns <= timely.low_rtt_ns:
+        raise ForetailError(
+            f"scenario.transport.timely.high_rtt_ns = {timely.high_rtt_ns} is not above low_rtt_ns = "
+            f"{timely.low_rtt_ns}: raise it"
+        )
     buffer_bytes = leaf_buffer_bytes(scenario)
     if buffer_bytes < 2 * scenario.transport.segment_bytes:
         raise ForetailError(

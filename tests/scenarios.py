@@ -42,6 +42,13 @@ _TINY: dict[str, Any] = {
         "delayed_ack_segments": 1,
         "mark_bytes": 14_400,
         "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
+        "timely": {
+            "low_rtt_ns": 50_000,
+            "high_rtt_ns": 500_000,
+            "increase_bps": 10e6,
+            "decrease": 0.8,
+            "gradient_weight": 0.875,
+        },
     },
     "traffic_ns": 3 * MILLISECOND,
     "drain_ns": 100 * MILLISECOND,

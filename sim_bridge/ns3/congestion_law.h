@@ -19,7 +19,6 @@ struct Hop {
 struct Acknowledgement {
     std::int64_t time_ns = 0;
     std::int64_t rtt_ns = 0;    ///< of the newest segment that it acknowledges
-    std::int64_t bytes = 0;     ///< newly acknowledged
     bool round_over = false;    ///< it acknowledges a segment sent after the acknowledgement that ended the last round
     std::span<const Hop> hops;  ///< of that segment, in the order of its path; empty without telemetry
 };

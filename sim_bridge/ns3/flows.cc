@@ -26,6 +26,7 @@
 #include "ns3/powertcp.h"
 #include "ns3/record_file.h"
 #include "ns3/tcp_sender.h"
+#include "ns3/timely.h"
 
 namespace foretail::ns3_driver {
 
@@ -50,6 +51,7 @@ Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_wind
     const Path path = settings.path(initial_window_bytes);
     if (name == ThetaPowerTcp::name)
         return CreateObject<Paced<ThetaPowerTcp>>(ThetaPowerTcp(settings.transport.powertcp, path));
+    if (name == Timely::name) return CreateObject<Paced<Timely>>(Timely(settings.transport.timely, path));
     return nullptr;
 }
 
@@ -65,7 +67,7 @@ void set_tcp_defaults(const Settings& settings) {
     });
     if (type == types.end())
         throw std::runtime_error("setting 'transport.name' is '" + transport.name +
-                                 "': choose one of dctcp, cubic, newreno, theta_powertcp");
+                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely");
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
     set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));

@@ -49,13 +49,11 @@ public:
     }
     void CongControl(ns3::Ptr<ns3::TcpSocketState> tcb, const ns3::TcpRateOps::TcpRateConnection&,
                      const ns3::TcpRateOps::TcpRateSample&) override {
-        acknowledged_bytes_ += tcb->m_lastAckedSackedBytes;
         if (rtt_ns_) {
             const bool round_over = tcb->m_lastAckedSeq > round_end_;
             if (round_over) round_end_ = tcb->m_highTxMark;
             law_.acknowledge({.time_ns = ns3::Simulator::Now().GetNanoSeconds(),
                               .rtt_ns = *rtt_ns_,
-                              .bytes = std::exchange(acknowledged_bytes_, 0),
                               .round_over = round_over,
                               .hops = {}});
             rtt_ns_.reset();
@@ -72,7 +70,6 @@ private:
 
     Law law_;
     ns3::SequenceNumber32 round_end_{0};
-    std::int64_t acknowledged_bytes_ = 0;
 };
 
 }  // namespace foretail::ns3_driver

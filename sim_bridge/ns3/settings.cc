@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "buffer/port_queues.hpp"
+#include "ns3/timely.h"
 
 namespace foretail::ns3_driver {
 namespace {
@@ -165,7 +166,7 @@ Settings read_settings(const std::string& path) {
     }
 
     const Group transport = root.group("transport");
-    const Group powertcp = transport.group("powertcp");
+    const Group powertcp = transport.group("powertcp"), timely = transport.group("timely");
     s.transport = {.name = transport.get<std::string>("name"),
                    .segment_bytes = transport.at_least("segment_bytes", 64),
                    .initial_window_segments = transport.at_least("initial_window_segments", 1),
@@ -174,10 +175,26 @@ Settings read_settings(const std::string& path) {
                    .delayed_ack_segments = transport.at_least("delayed_ack_segments", 1),
                    .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0),
                    .powertcp = {.gamma = powertcp.get<double>("gamma"),
-                                .expected_flows = powertcp.at_least("expected_flows", 1.0)}};
+                                .expected_flows = powertcp.at_least("expected_flows", 1.0)},
+                   .timely = {.low_rtt_ns = timely.at_least<std::int64_t>("low_rtt_ns", 0),
+                              .high_rtt_ns = timely.at_least<std::int64_t>("high_rtt_ns", 1),
+                              .increase_bps = timely.at_least("increase_bps", 1000.0),
+                              .decrease = timely.get<double>("decrease"),
+                              .gradient_weight = timely.get<double>("gradient_weight")}};
     if (s.transport.segment_bytes > 1460) refuse("setting 'transport.segment_bytes' must be at most 1460");
     if (!(s.transport.powertcp.gamma > 0 && s.transport.powertcp.gamma <= 1))
         refuse("setting 'transport.powertcp.gamma' must be above 0 and at most 1");
+    for (const auto& [name, share] : {std::pair{"decrease", s.transport.timely.decrease},
+                                      std::pair{"gradient_weight", s.transport.timely.gradient_weight}}) {
+        if (!(share > 0 && share <= 1))
+            refuse("setting 'transport.timely." + std::string(name) + "' must be above 0 and at most 1");
+    }
+    if (s.transport.timely.high_rtt_ns <= s.transport.timely.low_rtt_ns)
+        refuse("setting 'transport.timely.high_rtt_ns' must be above 'transport.timely.low_rtt_ns'");
+    if (s.transport.name == Timely::name && s.transport.timely.high_rtt_ns <= s.base_rtt_ns()) {
+        refuse("setting 'transport.timely.high_rtt_ns' must be above the base round trip of " +
+               std::to_string(s.base_rtt_ns()) + " ns, or every flow slows down for ever");
+    }
     if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0) {
         refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
     }

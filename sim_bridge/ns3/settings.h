@@ -10,6 +10,7 @@
 #include "buffer/shift_average.hpp"
 #include "buffer/types.hpp"
 #include "ns3/powertcp.h"
+#include "ns3/timely.h"
 
 namespace foretail::ns3_driver {
 
@@ -52,6 +53,7 @@ struct Transport {
     int delayed_ack_segments = 1;
     std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
     PowerTcpSettings powertcp;
+    TimelySettings timely;
 };
 
 struct PolicyChoice {

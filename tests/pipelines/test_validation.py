@@ -30,6 +30,7 @@ REFUSED = [
     ("collect", "scenario.topology.buffer_bytes_per_port_per_gbps=1", "less than two segments"),
     ("collect", "scenario.transport.name=udp", "choose from dctcp, cubic, newreno"),
     ("collect", "scenario.transport.powertcp.gamma=1.5", "scenario.transport.powertcp.gamma = 1.5"),
+    ("collect", "scenario.transport.timely.high_rtt_ns=1000", "scenario.transport.timely.high_rtt_ns = 1000"),
     ("collect", "scenario.rules.victim=random_tail", "choose from tail, tail_kept, head, random"),
     ("collect", "scenario.features.cell_bytes=100", "not a power of two"),
     ("collect", "scenario.features.average_shift=99", "scenario.features.average_shift = 99"),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ns3/powertcp.h"
+#include "ns3/timely.h"
 
 namespace {
 
@@ -104,8 +105,7 @@ private:
         const bool round_over = event.packet.number > sender.round_end;
         if (round_over) sender.round_end = sender.sent;
         const std::array<Hop, 1> hops{event.hop};
-        sender.law.acknowledge(
-            {std::llround(now_ns_), std::llround(now_ns_ - event.packet.sent_ns), segment_bytes, round_over, hops});
+        sender.law.acknowledge({std::llround(now_ns_), std::llround(now_ns_ - event.packet.sent_ns), round_over, hops});
         send(event.sender);
     }
     void send(std::size_t i) {
@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
     for (int i = 6; i < argc; ++i) windows.push_back(std::atof(argv[i]));
     // beta = 0.01 bandwidth-delay products of the bottleneck in all.
     const PowerTcpSettings power{.gamma = 0.9, .expected_flows = 400.0 * static_cast<double>(windows.size())};
+    if (law == Timely::name) run<Timely>(TimelySettings(), link, rounds, queue, windows);
     if (law == ThetaPowerTcp::name) run<ThetaPowerTcp>(power, link, rounds, queue, windows);
     return 0;
 }

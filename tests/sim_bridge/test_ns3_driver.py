@@ -258,6 +258,12 @@ BAD_SETTINGS = [
     ({"transport__mark_bytes": 0}, "transport.mark_bytes"),
     ({"transport__powertcp__gamma": 0.0}, "transport.powertcp.gamma"),
     ({"transport__powertcp__expected_flows": 0.5}, "transport.powertcp.expected_flows"),
+    ({"transport__timely__gradient_weight": 0.0}, "transport.timely.gradient_weight"),
+    ({"transport__timely__high_rtt_ns": 40_000}, "transport.timely.high_rtt_ns"),
+    (
+        {"transport__name": "timely", "transport__timely__low_rtt_ns": 0, "transport__timely__high_rtt_ns": 9_000},
+        "base round trip of",
+    ),
     ({"policy__name": "magic"}, "magic"),
     ({"policy__flip_probability": 1.5}, "policy.flip_probability"),
     ({"policy__predictor": "oracle"}, "policy.predictor"),
