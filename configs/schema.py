@@ -112,7 +112,7 @@ class Incast:
     )
 
 
-TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely")
+TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp")
 
 
 @dataclass

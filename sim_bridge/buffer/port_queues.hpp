@@ -27,6 +27,9 @@ struct LineRate {
     [[nodiscard]] constexpr Tick duration(Bytes size) const {
         return ((size + overhead) * ticks + per_bytes - 1) / per_bytes;
     }
+    [[nodiscard]] constexpr double bytes_per_tick() const {
+        return static_cast<double>(per_bytes) / static_cast<double>(ticks);
+    }
 };
 
 /// What a switch is made of, as far as its buffer is concerned.

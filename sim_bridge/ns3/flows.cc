@@ -52,6 +52,7 @@ Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_wind
     if (name == ThetaPowerTcp::name)
         return CreateObject<Paced<ThetaPowerTcp>>(ThetaPowerTcp(settings.transport.powertcp, path));
     if (name == Timely::name) return CreateObject<Paced<Timely>>(Timely(settings.transport.timely, path));
+    if (name == PowerTcp::name) return CreateObject<Paced<PowerTcp>>(PowerTcp(settings.transport.powertcp, path));
     return nullptr;
 }
 
@@ -67,7 +68,7 @@ void set_tcp_defaults(const Settings& settings) {
     });
     if (type == types.end())
         throw std::runtime_error("setting 'transport.name' is '" + transport.name +
-                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely");
+                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely, powertcp");
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
     set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));
@@ -113,6 +114,7 @@ Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
                                .connected_in_advance = flow.connect_ns < flow.start_ns};
     }
     set_tcp_defaults(settings_);
+    telemetry_ = settings_.transport.name == PowerTcp::name;
 }
 
 std::int64_t Flows::ideal_fct_ns(const PlannedFlow& flow) const {
@@ -160,8 +162,8 @@ void Flows::connect(std::size_t i) {
     // An incast response is sent as one window at line rate, as the paper's workload does.
     const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
                                                                        : transport.initial_window_segments;
-    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)],
-                                           make_paced(settings_, segments * transport.segment_bytes));
+    progress_[i].paced = make_paced(settings_, segments * transport.segment_bytes);
+    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)], progress_[i].paced);
     socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
     if (!transport.slow_start)
         socket->SetAttribute("InitialSlowStartThreshold",
@@ -235,6 +237,7 @@ void Flows::classify(Frame& frame, const std::uint8_t* headers) {
         progress.syn_sent = progress.syn_sent || syn;
         return;
     }
+    if (telemetry_) frame.telemetry = Create<Telemetry>();
     const std::uint32_t sequence = read32(tcp + 4);  // ns-3 counts a flow's bytes from 1
     frame.flow_class = plan_[i].flow_class;
     frame.first_rtt = sequence <= settings_.first_rtt_bytes();

@@ -12,6 +12,7 @@
 
 #include "buffer/records.hpp"
 #include "ns3/frame.h"
+#include "ns3/paced_control.h"
 #include "ns3/settings.h"
 #include "ns3/traffic.h"
 
@@ -30,6 +31,8 @@ public:
     void install(const std::vector<ns3::Ptr<ns3::Node>>& servers);
     /// Reads the headers of a packet that leaves a server into its frame, and counts retransmissions.
     void classify(Frame& frame, const std::uint8_t* headers);
+    /// Hands the telemetry of an acknowledgement to the flow's congestion control.
+    void echoed(const Frame& frame) { progress_[static_cast<std::size_t>(frame.flow)].paced->echoed(frame.telemetry); }
 
     void write(const std::string& path) const;
     [[nodiscard]] std::size_t planned() const { return plan_.size(); }
@@ -44,6 +47,7 @@ private:
         std::int64_t received_bytes = 0;
         std::uint32_t next_sequence = 0;  ///< one past the highest byte ever sent
         bool syn_sent = false;
+        ns3::Ptr<PacedControl> paced;  ///< none with a congestion control of ns-3
     };
 
     void connect(std::size_t flow);
@@ -61,6 +65,7 @@ private:
     std::vector<std::vector<std::size_t>> flows_of_server_;  ///< by source port - first_source_port
     std::vector<ns3::Ptr<ns3::Node>> servers_;
     std::size_t completed_ = 0;
+    bool telemetry_ = false;
 };
 
 }  // namespace foretail::ns3_driver

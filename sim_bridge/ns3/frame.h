@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "buffer/records.hpp"
+#include "ns3/telemetry.h"
 
 namespace foretail::ns3_driver {
 
@@ -20,6 +21,7 @@ struct Frame {
     buffer::FlowClass flow_class = buffer::FlowClass::control;
     bool first_rtt = false;
     bool ecn_capable = false;
+    ns3::Ptr<Telemetry> telemetry;        ///< none unless the transport asks for it
     bool congestion_experienced = false;  ///< set by a switch, written into the IP header at the receiving host
 };
 

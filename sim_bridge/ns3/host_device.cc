@@ -22,11 +22,13 @@ TypeId HostDevice::GetTypeId() {
     return id;
 }
 
-HostDevice::HostDevice(buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer, Classifier classify)
+HostDevice::HostDevice(buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer, Classifier classify,
+                       Observer observe)
     : rate_(rate),
       delay_ns_(delay_ns),
       peer_(peer),
       classify_(std::move(classify)),
+      observe_(std::move(observe)),
       address_(Mac48Address::Allocate()) {}
 
 bool HostDevice::Send(Ptr<Packet> packet, const Address&, std::uint16_t) {
@@ -36,6 +38,7 @@ bool HostDevice::Send(Ptr<Packet> packet, const Address&, std::uint16_t) {
     packet->CopyData(headers.data(), header_bytes);
     frame.packet = std::move(packet);
     classify_(frame, headers.data());
+    if (echo_ && frame.flow_class == buffer::FlowClass::control) frame.telemetry = echo_;
 
     const buffer::Tick now = Simulator::Now().GetNanoSeconds();
     free_at_ = std::max(now, free_at_) + rate_.duration(frame.size_bytes);
@@ -51,7 +54,14 @@ void HostDevice::receive(Frame frame) {
         header.SetEcn(Ipv4Header::ECN_CE);
         frame.packet->AddHeader(header);
     }
+    if (frame.telemetry) {
+        if (frame.flow_class == buffer::FlowClass::control)
+            observe_(frame);
+        else
+            echo_ = frame.telemetry;
+    }
     receive_callback_(this, frame.packet, ipv4_protocol, address_);
+    echo_ = nullptr;
 }
 
 void HostDevice::DoDispose() {

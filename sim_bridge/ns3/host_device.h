@@ -22,10 +22,13 @@ class HostDevice : public ns3::NetDevice, public FrameReceiver {
 public:
     /// Reads an outgoing IP packet's headers into its frame.
     using Classifier = std::function<void(Frame& frame, const std::uint8_t* headers)>;
+    /// Takes the telemetry of an acknowledgement before TCP handles it.
+    using Observer = std::function<void(const Frame& frame)>;
     static constexpr std::uint32_t header_bytes = 40;
 
     static ns3::TypeId GetTypeId();
-    HostDevice(buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer, Classifier classify);
+    HostDevice(buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer, Classifier classify,
+               Observer observe);
 
     void receive(Frame frame) override;
     std::uint32_t context() const override { return node_->GetId(); }
@@ -68,6 +71,8 @@ private:
     std::int64_t delay_ns_;
     FrameReceiver* peer_;
     Classifier classify_;
+    Observer observe_;
+    ns3::Ptr<Telemetry> echo_;  ///< of the data packet that TCP handles now, for what it sends in answer
     buffer::Tick free_at_ = 0;
     std::uint32_t index_ = 0;
     ns3::Ptr<ns3::Node> node_;

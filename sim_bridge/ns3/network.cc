@@ -20,7 +20,8 @@ namespace {
 std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
                                         std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
                                         ArrivalTrace* trace) {
-    const std::vector<SwitchLink> links(rates.size(), {s.topology.link_delay_ns, nullptr});
+    std::vector<SwitchLink> links;
+    for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
     settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false,
                       static_cast<int>(s.policy.settings.alpha.size())};
@@ -83,7 +84,8 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
         auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
         auto device = CreateObject<HostDevice>(
             server_rate, t.link_delay_ns, leaf_switch.get(),
-            [&flows](Frame& frame, const std::uint8_t* headers) { flows.classify(frame, headers); });
+            [&flows](Frame& frame, const std::uint8_t* headers) { flows.classify(frame, headers); },
+            [&flows](const Frame& frame) { flows.echoed(frame); });
         node->AddDevice(device);
         leaf_switch->connect(server % t.servers_per_leaf, PeekPointer(device));
         auto ipv4 = node->GetObject<Ipv4>();

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ns3/congestion_law.h"
+#include "ns3/telemetry.h"
 
 namespace foretail::ns3_driver {
 
@@ -23,12 +24,15 @@ class PacedControl : public ns3::TcpCongestionOps {
 public:
     /// A new round-trip sample, taken from the acknowledgement that TCP handles next.
     void sampled(ns3::Time rtt) { rtt_ns_ = rtt.GetNanoSeconds(); }
+    /// What that acknowledgement brought back.
+    void echoed(ns3::Ptr<Telemetry> telemetry) { telemetry_ = std::move(telemetry); }
 
     bool HasCongControl() const override { return true; }
     std::uint32_t GetSsThresh(ns3::Ptr<const ns3::TcpSocketState> tcb, std::uint32_t) override { return tcb->m_cWnd; }
 
 protected:
     std::optional<std::int64_t> rtt_ns_;  ///< not yet used
+    ns3::Ptr<Telemetry> telemetry_;       ///< likewise
 };
 
 template <class Law>
@@ -55,9 +59,10 @@ public:
             law_.acknowledge({.time_ns = ns3::Simulator::Now().GetNanoSeconds(),
                               .rtt_ns = *rtt_ns_,
                               .round_over = round_over,
-                              .hops = {}});
+                              .hops = telemetry_ ? telemetry_->hops() : std::span<const Hop>()});
             rtt_ns_.reset();
         }
+        telemetry_ = nullptr;
         apply(*tcb);
     }
 

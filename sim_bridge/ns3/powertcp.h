@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ns3/congestion_law.h"
@@ -72,6 +73,48 @@ public:
 
 private:
     std::int64_t last_time_ns_ = 0, last_rtt_ns_ = 0;
+};
+
+/// PowerTCP: power from in-band telemetry of every hop, an update at every acknowledgement (thesis, Algorithm 1).
+class PowerTcp : public PowerWindow {
+public:
+    static constexpr const char* name = "powertcp";
+    PowerTcp(const PowerTcpSettings& settings, const Path& path)
+        : PowerWindow(settings, path), old_window_bytes_(window_bytes()) {}
+
+    void acknowledge(const Acknowledgement& ack) {
+        if (ack.hops.empty()) return;
+        if (hops_.size() == ack.hops.size()) {
+            smooth_largest(ack.hops);
+            update(old_window_bytes_);
+        }
+        hops_.assign(ack.hops.begin(), ack.hops.end());
+        if (ack.round_over) old_window_bytes_ = window_bytes();
+    }
+
+private:
+    /// Each hop's power is relative to that of its own full link; the largest one counts.
+    void smooth_largest(std::span<const Hop> hops) {
+        double largest = 0, bounded = 0, interval = 0;
+        for (std::size_t i = 0; i < hops.size(); ++i) {
+            const Hop &now = hops[i], &last = hops_[i];
+            const auto time = static_cast<double>(now.time_ns - last.time_ns);
+            if (time <= 0) continue;
+            const auto arrived =
+                static_cast<double>(now.queue_bytes - last.queue_bytes + now.sent_bytes - last.sent_bytes);
+            const double current = arrived / time / now.bytes_per_ns;
+            const double voltage = 1 + static_cast<double>(now.queue_bytes) / (now.bytes_per_ns * path_.base_rtt_ns);
+            if (current * voltage > largest) {
+                largest = current * voltage;
+                bounded = std::max(smallest_current, current) * voltage;
+                interval = time;
+            }
+        }
+        smooth(bounded, interval);
+    }
+
+    std::vector<Hop> hops_;  ///< of the acknowledgement before
+    double old_window_bytes_;
 };
 
 }  // namespace foretail::ns3_driver

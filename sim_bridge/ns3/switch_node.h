@@ -39,6 +39,7 @@ struct SwitchCounts {
 
 /// A port's link to whatever is at its other end.
 struct SwitchLink {
+    buffer::LineRate rate;
     std::int64_t delay_ns = 0;
     FrameReceiver* peer = nullptr;
 };
@@ -163,8 +164,15 @@ public:
     void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
         Frame& frame = packet.payload.frame;
         (frame.flow_class != buffer::FlowClass::control ? counts_.data_out : counts_.control_out).add(packet.size);
-        wires_[static_cast<std::size_t>(port)].in_flight.push_back(
-            {std::move(frame), time + links_[static_cast<std::size_t>(port)].delay_ns});
+        Wire& wire = wires_[static_cast<std::size_t>(port)];
+        const SwitchLink& link = links_[static_cast<std::size_t>(port)];
+        wire.sent_bytes += packet.size + link.rate.overhead;
+        if (frame.telemetry && frame.flow_class != buffer::FlowClass::control)
+            frame.telemetry->append({.time_ns = time,
+                                     .queue_bytes = buffer_.queues().port_length(port),
+                                     .sent_bytes = wire.sent_bytes,
+                                     .bytes_per_ns = link.rate.bytes_per_tick()});
+        wire.in_flight.push_back({std::move(frame), time + link.delay_ns});
     }
     void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
         counts_.data_drops[static_cast<std::size_t>(buffer::Outcome::pushed_out)].add(packet.size);
@@ -181,6 +189,7 @@ private:
     struct Wire {
         buffer::Ring<Delivery> in_flight;  ///< sent, not yet arrived
         bool scheduled = false;
+        std::int64_t sent_bytes = 0;  ///< framing included
     };
 
     static buffer::Tick now() { return ns3::Simulator::Now().GetNanoSeconds(); }

@@ -157,5 +157,6 @@ int main(int argc, char** argv) {
     const PowerTcpSettings power{.gamma = 0.9, .expected_flows = 400.0 * static_cast<double>(windows.size())};
     if (law == Timely::name) run<Timely>(TimelySettings(), link, rounds, queue, windows);
     if (law == ThetaPowerTcp::name) run<ThetaPowerTcp>(power, link, rounds, queue, windows);
+    if (law == PowerTcp::name) run<PowerTcp>(power, link, rounds, queue, windows);
     return 0;
 }

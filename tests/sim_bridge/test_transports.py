@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from tests.sim_bridge.test_headers import ROOM, WARNINGS, compiler, run
 
 Simulated = Callable[..., npt.NDArray[np.float64]]
 RATE_BPS, BASE_RTT_NS = 100e9, 80e3  # 714 segments: single packets do not matter
-POWER_STATES = [(0.0, 0.25), (0.0, 2.0), (0.5, 1.0), (0.5, 1.5)]  # queue and window, in bandwidth-delay products
+POWER_STATES = [(0.0, 0.25), (0.0, 2.0), (0.5, 1.5), (1.5, 0.5)]  # queue and window, in bandwidth-delay products
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,14 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return simulate
 
 
+@pytest.mark.parametrize(("law", "rounds"), [("powertcp", 40), ("theta_powertcp", 120)])
 @pytest.mark.parametrize(("queue", "window"), POWER_STATES)
-def test_theta_powertcp_settles_at_its_equilibrium(simulated: Simulated, queue: float, window: float) -> None:
-    time, queues, windows = simulated("theta_powertcp", 160, queue, window).T
-    settled = time > 120
+def test_power_settles_at_its_equilibrium(
+    simulated: Simulated, law: str, rounds: int, queue: float, window: float
+) -> None:
+    """Theorem 1 of the thesis with beta = 0.01 bandwidth-delay products: window 1.01 and queue 0.01 of them."""
+    time, queues, windows = simulated(law, rounds + 60, queue, window).T
+    settled = time > rounds
     assert windows[settled].mean() == pytest.approx(1.01, abs=0.004)
     assert queues[settled].mean() == pytest.approx(0.01, abs=0.004)
     assert np.ptp(windows[settled]) < 0.01
@@ -79,7 +82,12 @@ def jain(rates: npt.NDArray[np.float64]) -> float:
     return float(rates.sum() ** 2 / (len(rates) * (rates**2).sum()))
 
 
-@pytest.mark.parametrize("law", ["theta_powertcp"])
+def test_powertcp_fills_an_idle_link_in_a_few_round_trips(simulated: Simulated) -> None:
+    time, _, windows = simulated("powertcp", 12, 0.0, 0.25).T
+    assert windows[time > 4].min() > 0.7
+
+
+@pytest.mark.parametrize("law", ["powertcp", "theta_powertcp"])
 def test_windows_become_fair(simulated: Simulated, law: str) -> None:
     windows = simulated(law, 500, 0.0, 0.7, 0.2, 0.1)[:, 2:]
     assert jain(windows[0]) < 0.65
@@ -89,10 +97,10 @@ def test_windows_become_fair(simulated: Simulated, law: str) -> None:
 
 # ---- in ns-3 ------------------------------------------------------------------------------------------------------
 
-PACED = ["theta_powertcp", "timely"]
+PACED = ["theta_powertcp", "timely", "powertcp"]
 # Two flows and an incast of 16, against the time that their bytes take: after its first cut theta-PowerTCP only adds,
 # and so does TIMELY, whose rates the steep first gradient cuts to almost nothing (thesis, section 2.3.2).
-LATE = {"theta_powertcp": (1.15, 1.1), "timely": (2.7, 2.1)}
+LATE = {"theta_powertcp": (1.15, 1.1), "timely": (2.7, 2.1), "powertcp": (1.1, 1.15)}
 BASE_RTT_US, BDP_BYTES = 27, 27e3 * 10 / 8
 
 
@@ -102,7 +110,7 @@ class Query:
 
     flows: Records
     time_us: npt.NDArray[np.float64]  # of the queue's samples, since the start of the flows
-    queue_bytes: npt.NDArray[np.float64]  # in the leaf of the receiver
+    queue_bytes: npt.NDArray[np.float64]  # in the longest queue of all
     dropped: int
 
     @property
@@ -121,32 +129,31 @@ class Query:
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Query]:
-    def query(name: str, fan_in: int, response_bytes: int, **changes: Any) -> Query:
+    def query(name: str, fan_in: int, response_bytes: int, spine_link_bps: int = 160_000_000_000) -> Query:
         servers = max(4, fan_in)
         seed, queries_per_second = {4: (20, 8.0), 16: (15, 2.0)}[servers]  # that make one query
         document = settings(
             seed=seed,
             topology__spines=1,
             topology__servers_per_leaf=servers,
-            topology__spine_link_bps=servers * 10_000_000_000,
+            topology__spine_link_bps=spine_link_bps,
             background__load=0.0,
             incast__queries_per_second_per_server=queries_per_second,
             incast__fan_in=fan_in,
-            incast__burst_fraction=fan_in * response_bytes / (5120 * 20 * servers),
+            incast__burst_fraction=fan_in * response_bytes * 1e9 / (5120 * (servers * 10_000_000_000 + spine_link_bps)),
             traffic_ns=20_000_000,
             occupancy_interval_ns=5_000,
             policy__name="cs",
             transport__name=name,
-            **changes,
         )
         run = run_driver(document, tmp_path_factory.mktemp("run"))
         flows, samples = run.flows(), run.occupancy()
         assert run.summary["completed_flows"] == len(flows) == fan_in
-        samples = samples[samples["switch"] == flows["destination"][0] // servers]
+        times = np.unique(samples["time_ns"])
         return Query(
             flows,
-            (samples["time_ns"] - flows["start_ns"][0]) / 1000,
-            samples["occupancy_bytes"].astype(float),
+            (times - flows["start_ns"][0]) / 1000,
+            samples["longest_bytes"].reshape(len(times), -1).max(axis=1).astype(float),
             sum(why["packets"] for node in run.summary["switches"] for why in node["data_drops"].values()),
         )
 
@@ -159,6 +166,15 @@ def test_a_flow_alone_fills_its_link(ask: Callable[..., Query], name: str) -> No
     query = ask(name, 1, 4_000_000)
     assert query.last_us < 1.01 * query.ideal_us
     assert query.queue_bytes.max() < 2 * 1440
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize("name", ["theta_powertcp", "powertcp"])
+def test_a_slow_link_inside_the_network_is_filled_with_a_short_queue(ask: Callable[..., Query], name: str) -> None:
+    query = ask(name, 1, 2_000_000, spine_link_bps=5_000_000_000)
+    assert query.last_us < 1.2 * 2 * query.ideal_us
+    assert query.queue_bytes.max() > 0.3 * BDP_BYTES
+    assert query.mean_queue_bytes(since_us=20 * BASE_RTT_US) < 0.1 * BDP_BYTES
 
 
 @pytest.mark.ns3
