@@ -135,8 +135,8 @@ class Timely:
     decrease: float = setting(0.8, "beta: factor of multiplicative decrease", above=0, at_most=1)
     gradient_weight: float = setting(
         0.875,
-        "alpha: weight of the newest difference of round-trip times; the thesis gives none, the public simulators of "
-        "HPCC and PowerTCP this one",
+        "alpha: weight of the newest difference of round-trip times; the thesis gives none, the public "
+        "simulator ns3-datacenter this one",
         above=0,
         at_most=1,
     )

@@ -193,7 +193,7 @@ def test_an_incast_drains(ask: Callable[..., Query], name: str) -> None:
     query = ask(name, 16, 500_000)
     assert query.dropped == 0
     assert query.queue_bytes.max() > 8 * BDP_BYTES
-    assert query.mean_queue_bytes(since_us=80 * BASE_RTT_US) < 0.5 * BDP_BYTES
+    assert query.mean_queue_bytes(since_us=80 * BASE_RTT_US) < 0.75 * BDP_BYTES  # about a packet of each flow
     assert query.last_us < LATE[name][1] * query.ideal_us
 
 
