@@ -111,10 +111,13 @@ def draw_map(figures: pd.DataFrame) -> Figure:
         means = of_metric.pivot(index="condition", columns="policy", values="mean")
         means = means.loc[of_metric["condition"].drop_duplicates(), of_metric["policy"].drop_duplicates()]
         ratio = means.div(means["cs"], axis=0).drop(columns="cs")
-        axes.imshow(np.log2(ratio.to_numpy()), cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
+        doublings = np.log2(ratio.to_numpy())
+        axes.imshow(doublings, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
         for (row, column), value in np.ndenumerate(ratio.to_numpy()):
             if math.isfinite(value):
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize="x-small")
+                style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "x-small"}
+                color = "white" if abs(doublings[row, column]) > 1.4 else "black"
+                axes.text(column, row, f"{value:.2f}", color=color, **style)
         axes.set_xticks(range(ratio.shape[1]), [policy_title(str(policy)) for policy in ratio], rotation=60, ha="right")
         axes.set_yticks(range(ratio.shape[0]), list(ratio.index))
         axes.tick_params(labelsize="small")
