@@ -17,7 +17,7 @@ import pytest
 from foretail.pipelines import cli
 from tests.forests import paper_forest
 from tests.pipelines.test_cli import foretail
-from tests.traces import make_arrivals, write_trace
+from tests.traces import make_arrivals, write_bursts, write_trace
 
 SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
@@ -25,11 +25,8 @@ SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 
 @pytest.fixture
 def traces(tmp_path: Path) -> list[Path]:
-    """Three datasets of random arrivals, with drops."""
-    return [
-        write_trace(tmp_path / f"trace-{seed}", make_arrivals(3_000, seed), seed=seed, scenario=SCENARIO).path
-        for seed in (1, 2, 3)
-    ]
+    """Three datasets of bursts, with drops."""
+    return [write_bursts(tmp_path / f"trace-{seed}", seed).path for seed in (1, 2, 3)]
 
 
 def train(folder: Path, traces: list[Path], *overrides: str) -> subprocess.CompletedProcess[str]:
