@@ -460,6 +460,7 @@ def locked(address: str) -> Iterator[None]:
 def _mlflow() -> ModuleType:
     """Import MLflow, which takes a second and would otherwise report its use to its makers and talk on stderr."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
 
     for name in ("mlflow", "alembic"):
