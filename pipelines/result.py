@@ -80,7 +80,14 @@ def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
 def show(tables: Sequence[Table]) -> None:
     """Print tables to stdout: boxed on a terminal, plain aligned columns elsewhere."""
     terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else 200, highlight=False, soft_wrap=not terminal)
+    console = Console(
+        file=sys.stdout,
+        width=None if terminal else 200,
+        highlight=False,
+        soft_wrap=not terminal,
+        markup=False,  # features.names=[queue] is text
+        emoji=False,
+    )
     for table in tables:
         drawn = RichTable(
             title=table.title,

@@ -78,3 +78,9 @@ def test_tables_in_a_pipe_are_plain_lines(capsys: pytest.CaptureFixture[str]) ->
         ["dt", "-", "-"],
         ["a", "note"],
     ]
+
+
+def test_brackets_and_colons_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show([Table("[bold]", ("[red]",), (("names=[queue]",),), ("names=[queue] :snake:",))])
+    words = capsys.readouterr().out.split()
+    assert words == ["[bold]", "[red]", "names=[queue]", "names=[queue]", ":snake:"]
