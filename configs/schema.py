@@ -628,6 +628,39 @@ class TrainConfig(Stage):
 
 
 @dataclass
+class FeatureBudget:
+    """Most that the selected features may take beyond Credence on one switch; null is no limit."""
+
+    features: int | None = setting(None, "number of features", at_least=1)
+    register_bits: int | None = setting(None, "bits of state", at_least=0)
+    operations: int | None = setting(None, "operations per packet", at_least=0)
+
+
+@dataclass
+class SelectConfig(Stage):
+    """``foretail select``: what each feature is worth, and the best ones that a switch can afford."""
+
+    scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the runs; exactly one")
+    features: FeatureSelection = part(FeatureSelection, "the candidates")
+    predictor: Predictor = part(Predictor, "what is trained on every selection that is tried")
+    trainer: Trainer = part(Trainer, "where it is trained")
+    datasets: list[str] = setting(
+        [], "datasets, or runs or sweeps of foretail collect; empty = the scenario's runs, simulated when missing"
+    )
+    split: Split = part(Split, "training rows, and validation rows that score; test rows are not read")
+    sampling: Sampling = part(Sampling, "of the training rows")
+    region: str = setting("asked", "validation rows that count: where Credence asks, or all", one_of=("asked", "whole"))
+    budget: FeatureBudget = part(FeatureBudget, "limits of the selection")
+    margin: float = setting(0.005, "average precision that a feature must add", at_least=0, at_most=1)
+    repeats: int = setting(5, "shuffles of every feature for its importance", at_least=1, at_most=10_000)
+    seed: int = setting(1, "of the shuffles", at_least=0, at_most=2**32 - 1)
+    jobs: int = setting(
+        1, "simulations at the same time, for datasets that are not in the store", at_least=1, at_most=1024
+    )
+
+
+@dataclass
 class Student:
     """A random forest that imitates a network: its size is the budget."""
 
@@ -1205,6 +1238,7 @@ STAGES: dict[str, type[Stage]] = {
     "study": StudyConfig,
     "report": ReportConfig,
     "search": SearchConfig,
+    "select": SelectConfig,
 }
 
 

@@ -125,8 +125,8 @@ def row_batches(
     is_trace = all(selection.dataset.is_trace for selection in side)
     if region == "asked" and not is_trace:
         raise ForetailError(
-            "operating_point.region=asked needs to know where Credence asks, which rows in order of their fates do not "
-            "tell: set operating_point.region=whole"
+            "the asked region needs to know where Credence asks, which rows in order of their fates do not tell: set "
+            "operating_point.region=whole, for foretail select region=whole"
         )
     for place, selection in enumerate(side):
         random, first = np.random.default_rng([sampling.seed, place]), 0

@@ -139,7 +139,7 @@ def require_drops(labels: npt.NDArray[np.bool_]) -> None:
     """Raise ForetailError when the labels of the validation rows, bool[rows], hold no drop."""
     if not labels.any():
         raise ForetailError(
-            f"the {len(labels)} validation rows of the region hold no drop to choose a threshold by: {RAISE_CONGESTION}"
+            f"the {len(labels)} validation rows of the region hold no drop to choose by: {RAISE_CONGESTION}"
         )
 
 

@@ -61,6 +61,10 @@ STAGE_EXAMPLES = {
         "search for drop predictors that score well and cost a switch little",
         "foretail search experiment=predictor_search size=small",
     ),
+    "select": (
+        "tell what each feature is worth, and choose the best ones that a switch can afford",
+        "foretail select features=switch budget.register_bits=2000",
+    ),
 }
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143

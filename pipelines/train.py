@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from foretail.configs.schema import DistillConfig, Tracking, TrainConfig, register
+from foretail.configs.schema import DistillConfig, SelectConfig, Tracking, TrainConfig, register
 from foretail.configs.schema import Split as SplitConfig
 from foretail.features import splits
 from foretail.features.dataset import Dataset
@@ -174,7 +174,7 @@ def train_on(
 
 
 def find_split(
-    config: TrainConfig | DistillConfig, store: Store, ns3: Ns3
+    config: TrainConfig | SelectConfig | DistillConfig, store: Store, ns3: Ns3
 ) -> tuple[tuple[CollectedRun, ...], splits.Split]:
     """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
     if config.datasets:

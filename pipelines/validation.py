@@ -32,13 +32,14 @@ from foretail.configs.schema import (
     Scenario,
     ScheduleConfig,
     SearchConfig,
+    SelectConfig,
     Split,
     Stage,
     StudyConfig,
     Tracking,
     TrainConfig,
 )
-from foretail.features.catalog import training_columns
+from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
 
 MOST_SERVERS = 65_535
@@ -57,7 +58,10 @@ def typed(node: DictConfig, schema: type[StageConfig]) -> StageConfig:
 def validate(config: Stage) -> None:
     """Check ranges and cross-field conditions of a stage's config."""
     _check_ranges(config, "")
-    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, EvaluateConfig, PromoteConfig, DemoConfig)):
+    if isinstance(
+        config,
+        (CollectConfig, TrainConfig, SelectConfig, DistillConfig, EvaluateConfig, PromoteConfig, DemoConfig),
+    ):
         validate_scenario(config.scenario)
         _check_policies("policy", config.policy)
     if isinstance(config, EvaluateConfig):
@@ -70,7 +74,7 @@ def validate(config: Stage) -> None:
         _check_launcher(config)
     if isinstance(config, CollectConfig):
         _check_import(config)
-    if isinstance(config, (CollectConfig, TrainConfig, DistillConfig, PromoteConfig)):
+    if isinstance(config, (CollectConfig, TrainConfig, SelectConfig, DistillConfig, PromoteConfig)):
         _check_labelling_policy("policy", config.policy)
     if isinstance(config, DemoConfig):
         _check_policies("collect_policy", config.collect_policy)
@@ -91,12 +95,19 @@ def validate(config: Stage) -> None:
             f"tracking.alias = {tracking.alias} moves by its gate only: choose another alias, then foretail promote "
             f"model=models:/NAME@ALIAS to={tracking.alias}"
         )
-    if isinstance(config, (TrainConfig, DemoConfig)):
+    if isinstance(config, (TrainConfig, SelectConfig, DemoConfig)):
         training_columns(config.features.names, config.features.own_queues)
         _check_predictor(config.predictor)
     if isinstance(config, TrainConfig):
         _check_training(config)
-    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig, DemandConfig)):
+    if isinstance(config, SelectConfig):
+        selection_cost(config.features.names, ports=1)  # refuses what no switch can know
+        _check_trainer(config)
+        if config.predictor.name == "sequence":
+            raise ForetailError(
+                "sequence sees other arrivals too, which no switch affords: choose another predictor to select by"
+            )
+    if isinstance(config, (TrainConfig, SelectConfig, DistillConfig, DemoConfig, DemandConfig)):
         _check_split(config.split)
     if isinstance(config, DemandConfig):
         _check_demand(config)
@@ -291,17 +302,24 @@ def _check_predictor(predictor: Predictor) -> None:
             raise ForetailError(f"predictor.{name} = {value} is out of range: it must be {constraint.describe()}")
 
 
-def _check_training(config: TrainConfig) -> None:
-    from foretail.models.weights import checked_drop_weight
-    from foretail.pipelines.predictors import predictor_class, window_of
+def _check_trainer(config: TrainConfig | SelectConfig) -> None:
+    from foretail.pipelines.predictors import predictor_class
 
-    checked_drop_weight(config.drop_weight)
     constraints = predictor_class(config.predictor.name).parameter_constraints
     if config.trainer.device != "cpu" and "device" not in constraints:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {config.predictor.name} is "
             "neither: set trainer.device=cpu"
         )
+
+
+def _check_training(config: TrainConfig) -> None:
+    from foretail.models.weights import checked_drop_weight
+    from foretail.pipelines.predictors import predictor_class, window_of
+
+    checked_drop_weight(config.drop_weight)
+    _check_trainer(config)
+    constraints = predictor_class(config.predictor.name).parameter_constraints
     arrivals = window_of(config.predictor, config.window).arrivals
     if "arrivals" in constraints and arrivals & (arrivals - 1):
         raise ForetailError(
