@@ -60,6 +60,19 @@ def test_the_path_takes_the_cheaper_of_two_copies_then_what_is_left_and_ends_the
     assert path == selected(FeatureBudget())
 
 
+def test_rows_of_a_sample_count_as_all_that_they_stand_for() -> None:
+    weight = np.random.default_rng(3).choice([1.0, 50.0], len(TRAIN))
+    sampled = replace(TRAIN, weight=weight)
+    one = FeatureBudget(features=1)
+    path = select_features(make, NAMES, sampled, VALIDATION, ports=PORTS, budget=one, margin=0.03)
+    places = [NAMES.index(name) for name in path[-1].names]
+    models = [make().fit(TRAIN.x[:, places], TRAIN.lqd_drop, given) for given in (weight, None)]
+    scores = [
+        rank(VALIDATION.lqd_drop, model.probability(VALIDATION.x[:, places])).average_precision for model in models
+    ]
+    assert path[-1].average_precision == scores[0] != scores[1]
+
+
 @pytest.mark.parametrize(
     ("budget", "chosen"),
     [
