@@ -66,15 +66,19 @@ def draw_leakage(found: Sequence[dict[str, Any]]) -> Figure:
     """Scores by number of trees: a panel per score, a line per split."""
     figure = Figure(figsize=(3 * len(SHOWN), 3), layout="constrained")
     panels = figure.subplots(1, len(SHOWN), sharex=True)
+    counts = sorted({row["trees"] for row in found})
     for axes, score in zip(panels, SHOWN, strict=True):
         for split in SPLITS:
             line = [row for row in found if row["split"] == split]
             axes.plot([row["trees"] for row in line], [row[score] for row in line], marker="o", label=split)
         axes.set_xscale("log", base=2)
+        axes.set_xticks(
+            sorted({row["trees"] for row in found}), labels=sorted({str(row["trees"]) for row in found}, key=int)
+        )
         axes.set_xlabel("trees")
         axes.set_title(score)
         axes.grid(alpha=0.25)
-    panels[0].legend(title="split")
+    figure.legend(*panels[0].get_legend_handles_labels(), title="split", loc="outside right center")
     return figure
 
 

@@ -15,6 +15,9 @@ from foretail.pipelines.result import Table
 from foretail.sim_bridge.replay import ReplayScores
 
 METRIC = "slowdown.incast.p95"
+F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R where asked", "incast p95 of Credence over LQD"
+LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), INCAST: (0.9, 1.1)}
+"""Of the colours; differences that do not matter look alike."""
 Matrix = Mapping[tuple[str, str], float | None]
 
 
@@ -36,14 +39,14 @@ class ShiftMatrix:
     def matrices(self) -> dict[str, Matrix]:
         """What is shown, by title."""
         found: dict[str, Matrix] = {
-            "F1 of the asked region": {pair: _f1(runs) for pair, runs in self.held_out.items()},
-            "recovered loss R where asked": {
+            F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
+            RECOVERED: {
                 pair: ReplayScores.together([run.asked_replay for run in runs]).recovered_loss
                 for pair, runs in self.held_out.items()
             },
         }
         if self.closed_loop:
-            found["incast p95 of Credence over LQD"] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
+            found[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
         return found
 
     def frame(self) -> pd.DataFrame:
@@ -82,8 +85,9 @@ class ShiftMatrix:
             values = np.array(
                 [[_number(matrix[one, other]) for other in self.conditions] for one in self.conditions], np.float64
             )
-            image = axes.imshow(values, cmap="viridis")
-            middle = (np.nanmin(values) + np.nanmax(values)) / 2
+            low, high = LIMITS[title]
+            image = axes.imshow(values, cmap="viridis", vmin=low, vmax=high)
+            middle = (low + high) / 2
             for (row, column), value in np.ndenumerate(values):
                 color = "white" if value < middle else "black"
                 axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize="small")
@@ -92,7 +96,7 @@ class ShiftMatrix:
             axes.set_xlabel("tested on")
             axes.set_ylabel("trained on")
             axes.set_title(title, fontsize="medium")
-            figure.colorbar(image, ax=axes, shrink=0.8)
+            figure.colorbar(image, ax=axes, shrink=0.8, extend="both" if title != F1 else "neither")
         return figure
 
 
