@@ -72,9 +72,7 @@ def draw_leakage(found: Sequence[dict[str, Any]]) -> Figure:
             line = [row for row in found if row["split"] == split]
             axes.plot([row["trees"] for row in line], [row[score] for row in line], marker="o", label=split)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(
-            sorted({row["trees"] for row in found}), labels=sorted({str(row["trees"]) for row in found}, key=int)
-        )
+        axes.set_xticks(counts, labels=[str(count) for count in counts])
         axes.set_xlabel("trees")
         axes.set_title(score)
         axes.grid(alpha=0.25)
