@@ -28,12 +28,19 @@ class Cells:
 
     Attributes
     ----------
-    axes : tuple of int64[intervals]
-        One point of every interval of an input: 0 for the first of several, the upper end for the others, so that
-        both extremes of every input occur where it is tested at all.
+    ends : tuple of int64[intervals]
+        The largest point of every interval of an input.
     """
 
-    axes: tuple[IntArray, ...]
+    ends: tuple[IntArray, ...]
+
+    @property
+    def axes(self) -> tuple[IntArray, ...]:
+        """One point of every interval of an input, int64[intervals] each: 0 for the first of several, else its end.
+
+        So both extremes of every input occur where it is tested at all.
+        """
+        return tuple(np.append(0, end[1:]) if len(end) > 1 else end for end in self.ends)
 
     @classmethod
     def of(cls, ensemble: Ensemble, boundaries: Mapping[int, Iterable[int]] | None = None) -> Cells:
@@ -44,28 +51,35 @@ class Cells:
         boundaries : mapping of int to iterable of int, optional
             Input index -> values b with a change between b and b + 1; those outside the input's range change nothing.
         """
-        axes = []
+        ends = []
         for index, feature in enumerate(ensemble.features):
             largest = (1 << feature.bits) - 1
             cuts = {int(c) for tree in ensemble.trees for c in tree.cut[tree.feature == index]}
             cuts.update((boundaries or {}).get(index, ()))
-            upper = [*sorted(c for c in cuts if 0 <= c < largest), largest]
-            axes.append(np.array([0, *upper[1:]] if len(upper) > 1 else upper, np.int64))
-        return cls(tuple(axes))
+            ends.append(np.array([*sorted(c for c in cuts if 0 <= c < largest), largest], np.int64))
+        return cls(tuple(ends))
 
     @property
     def count(self) -> int:
         """Number of cells."""
-        return math.prod(len(axis) for axis in self.axes)
+        return math.prod(map(len, self.ends))
 
     def points(self, index: IntArray) -> IntArray:
         """Return the representatives of the cells with these indices: int64[len(index), inputs]."""
-        places = np.unravel_index(index, [len(axis) for axis in self.axes])
-        return np.stack([axis[place] for axis, place in zip(self.axes, places, strict=True)], axis=1)
+        axes = self.axes
+        places = np.unravel_index(index, [len(axis) for axis in axes])
+        return np.stack([axis[place] for axis, place in zip(axes, places, strict=True)], axis=1)
 
     def sample(self, rows: int, random: np.random.Generator) -> IntArray:
-        """Return the representatives of random cells, uniform over the cells: int64[rows, inputs]."""
-        return np.stack([axis[random.integers(0, len(axis), rows)] for axis in self.axes], axis=1)
+        """Return corners of random cells, uniform over the cells: int64[rows, inputs].
+
+        Both ends of an interval are drawn alike, so that code that takes < for <= is found out.
+        """
+        columns = []
+        for end in self.ends:
+            interval, first = random.integers(0, len(end), rows), np.append(0, end[:-1] + 1)
+            columns.append(np.where(random.random(rows) < 0.5, first[interval], end[interval]))
+        return np.stack(columns, axis=1)
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[IntArray]:
         """Yield the representatives of all cells in order, int64[<= rows, inputs] at a time."""

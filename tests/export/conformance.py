@@ -43,7 +43,7 @@ from foretail.sim_bridge.collection import collect_dataset
 from tests.scenarios import MILLISECOND, settings
 
 COLUMNS = (*(feature.name for feature in FEATURES), *SHADOW_COLUMNS, "port")
-"""16 integer columns of a trace; not all of them are features one would deploy, which does not matter here."""
+"""Integer columns of a trace; not all of them are features one would deploy, which does not matter here."""
 
 Rows = NDArray[np.int64]
 Decide = Callable[[Rows], NDArray[np.bool_]]
@@ -111,7 +111,7 @@ FRONT_ENDS = ("random_forest", "extra_trees", "gradient_boosting", "tree", "xgbo
 
 
 def cases(count: int, seed: int) -> list[Case]:
-    """Return `count` random cases: 1 to 64 trees, depth 1 to 8, 1 to 16 features, the front ends in turn."""
+    """Return `count` random cases: 1 to 64 trees, depth 1 to 8, 1 to all columns, the front ends in turn."""
     random = np.random.default_rng(seed)
     found = []
     for index in range(count):

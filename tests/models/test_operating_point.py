@@ -120,6 +120,13 @@ def test_cells_use_both_ends_of_the_range_and_ignore_boundaries_outside_it() -> 
     assert [axis.tolist() for axis in cells.axes] == [[0, 10, 254, 255], [0, 255]]
 
 
+def test_both_ends_of_every_interval_are_drawn() -> None:
+    cells = Cells.of(stumps([0.0, 1.0], [0.0, 1.0]), {0: [5, 5, 9], 1: [254]})
+    drawn = cells.sample(2000, np.random.default_rng(1))
+    expected = [sorted({0, *(e + 1 for e in end[:-1]), *end}) for end in (c.tolist() for c in cells.ends)]
+    assert [np.unique(column).tolist() for column in drawn.T] == expected
+
+
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 2)), min_size=1))
 def test_distinct_rows_are_sorted_and_complete(rows: list[tuple[int, int]]) -> None:
     keys = np.array(rows, np.int64)
