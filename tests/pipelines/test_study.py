@@ -15,19 +15,11 @@ from foretail.models.metrics import Confusion
 from foretail.pipelines.compose import composed
 from foretail.pipelines.leakage import SPLITS
 from foretail.pipelines.study import ACCEPT, StudyResult, study
-from foretail.pipelines.validation import typed
+from foretail.pipelines.validation import typed, validate
 from foretail.sim_bridge.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 
-SMALL = (
-    "experiment=predictor_study",
-    "size=small",
-    "study.small.forest_sizes=[1,2]",
-    "study.small.label_candidate=ours",
-    "study.small.shift.candidate=ours",
-    "study.small.closed_loop.candidates=[paper,ours]",
-    "study.small.budget=[paper,ours]",
-)
+SMALL = ("experiment=predictor_study", "size=small")
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],
     "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
@@ -43,7 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> StudyResult:
     config = typed(config_of("study", *SMALL, f"store_dir={folder / 'store'}"), schema.StudyConfig)
-    config.study["small"].candidates = CANDIDATES
+    settings = config.study["small"]
+    settings.candidates, settings.budget, settings.forest_sizes = CANDIDATES, ["paper", "ours"], [1, 2]
+    settings.closed_loop.candidates, settings.shift.candidate, settings.label_candidate = (
+        ["paper", "ours"],
+        "ours",
+        "ours",
+    )
+    validate(config)
     return study(config, folder / "run")
 
 

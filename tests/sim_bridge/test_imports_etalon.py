@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.features.catalog import FEATURES
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import SwitchGeometry
@@ -142,6 +143,9 @@ def test_a_log_before_the_switch_has_its_arrivals_as_they_are(tmp_path: Path) ->
     assert arrivals["time_ns"].tolist() == [0, 0, 40]
 
 
+THRESHOLD = [feature.name for feature in FEATURES].index("threshold")
+
+
 def geometry(buffer_bytes: int, *rates_bps: int) -> Any:
     return replace(
         RUN,
@@ -167,7 +171,7 @@ def test_labels_do_not_depend_on_the_windows(
     rows = dataset.frame()
     np.testing.assert_array_equal(rows["lqd_drop"], at_once["lqd_drop"][data] != 0)
     np.testing.assert_array_equal(rows["lqd_drop"], at_once["outcome"][data] != Outcome.ACCEPTED)
-    np.testing.assert_array_equal(rows["threshold"], at_once["features"][data, 4])
+    np.testing.assert_array_equal(rows["threshold"], at_once["features"][data, THRESHOLD])
     assert (rows["fate_time_ns"] <= rows["time_ns"] + longest_stay_ns(run)).all()
     assert dataset.manifest.control_rows == np.count_nonzero(~data)
 
