@@ -22,6 +22,8 @@ from foretail.pipelines.train import TrainResult
 from foretail.sim_bridge.replay import ReplayScores, replay_scores
 
 POINT = "held_out"
+ACCEPT = "always_accept"
+"""Name of the candidate that never predicts a drop."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,6 @@ def judge_held_out(
     configs: Mapping[str, TrainConfig],
     store: Store,
     jobs: int,
-    accept: str = "always_accept",
 ) -> list[HeldOut]:
     """Judge every predictor, and one that always accepts, on a run; figures go to the store.
 
@@ -113,7 +114,7 @@ def judge_held_out(
         key = {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
         return Point(f"{name} on {condition}, seed {dataset.manifest.seed}", Key(POINT, key), measure)
 
-    names = [accept, *trained]
+    names = [ACCEPT, *trained]
     measured = measure_points("held-out runs", [point(name) for name in names], store, jobs)
     return [
         HeldOut(

@@ -23,7 +23,7 @@ from foretail.sim_bridge.replay import bytes_without
 
 Model = TypeVar("Model")
 
-MEAN_PACKET_BYTES = 1500
+FULL_PACKET_BYTES = 1500
 """Unit of a cost in a weight: a mistake that loses one full packet counts one row more."""
 
 
@@ -110,7 +110,7 @@ def train_in_rounds(
     found: list[Round[Model]] = []
     costs = [np.zeros(selection.dataset.manifest.rows) for selection in train]
     for number in range(rounds):
-        model = fit([1 + cost / (number * MEAN_PACKET_BYTES) for cost in costs] if number else None)
+        model = fit([1 + cost / (number * FULL_PACKET_BYTES) for cost in costs] if number else None)
         sent = sum(
             bytes_without(selection.dataset, predicted.astype(np.int8), [1])[0]
             for selection, predicted in zip(validation, predict(model, validation), strict=True)

@@ -38,7 +38,7 @@ from foretail.pipelines.compose import composed, composed_policies
 from foretail.pipelines.evaluate_flows import FlowsResult, PolicyRun, evaluate_policies
 from foretail.pipelines.export import export_to_store, tracking_uri
 from foretail.pipelines.flow_statistics import interval_text, mean_interval, paired_difference
-from foretail.pipelines.held_out import HeldOut, judge_held_out
+from foretail.pipelines.held_out import ACCEPT, HeldOut, judge_held_out
 from foretail.pipelines.label_study import LQD, LabelStudy, label_study
 from foretail.pipelines.leakage import SHOWN, draw_leakage, leakage
 from foretail.pipelines.points import write_files
@@ -52,7 +52,6 @@ from foretail.pipelines.train import TrainResult, train_model
 
 register()
 
-ACCEPT = "always_accept"
 CREDENCE = "credence"
 PAPER_DEPTH = 4
 CLOSED_LOOP_METRICS = (

@@ -282,7 +282,7 @@ def _rounds(
     if objective.name == "labels":
         return [Round(fit(None), 0, 0)]
     for side in (split.train, split.validation):
-        require_runs(side, "objective=recovered_loss")
+        require_runs(side, "objective.name=recovered_loss")
 
     def predict(fitted: Fitted, side: splits.Side) -> list[NDArray[np.bool_]]:
         return [judge_side(fitted.model, (selection,), labelled).predicted for selection in side]

@@ -13,8 +13,9 @@ from foretail.features.labelled_rows import read_rows
 from foretail.features.splits import Selection
 from foretail.models.metrics import Confusion
 from foretail.pipelines.compose import composed
+from foretail.pipelines.held_out import ACCEPT
 from foretail.pipelines.leakage import SPLITS
-from foretail.pipelines.study import ACCEPT, StudyResult, study
+from foretail.pipelines.study import StudyResult, study
 from foretail.pipelines.validation import typed, validate
 from foretail.sim_bridge.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
