@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         if debug:
             traceback.print_exc()
-        print("foretail: interrupted; nothing half-written is left.", file=sys.stderr)
+        print("foretail: interrupted; only what is complete is kept.", file=sys.stderr)
         return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
     except StageFailed as failed:
         return _failed(failed.error, debug)

@@ -190,6 +190,6 @@ def test_a_stopped_run_leaves_nothing(tmp_path: Path, how: signal.Signals, code:
         process.send_signal(how)
         _, said = process.communicate(timeout=30)
     assert process.returncode == code
-    assert said.splitlines()[-1] == "foretail: interrupted; nothing half-written is left."
+    assert said.splitlines()[-1] == "foretail: interrupted; only what is complete is kept."
     assert "Traceback" not in said
     assert files_below(tmp_path) == []
