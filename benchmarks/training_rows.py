@@ -31,7 +31,7 @@ from foretail.models.forest import RandomForest
 from foretail.models.operating_point import choose_operating_point
 from foretail.models.predictor import TreePredictor
 from foretail.pipelines.judgement import Labelled, judge_side
-from foretail.sim_bridge.imports.labelling import write_open_loop
+from foretail.sim_bridge.open_loop_dataset import write_open_loop
 from foretail.sim_bridge.workloads import Incast
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10

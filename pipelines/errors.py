@@ -77,6 +77,9 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
         return f"{f'cannot set {merged[1]}' if merged else _first_line(error)}: {_first_line(cause)}"
+    composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
+    if composing is not None:  # a file of settings
+        return f"in {composing[1]}.yaml: {composing[2].strip()}"
     if match is None:
         return _first_line(error)
     name = re.split(r"[=@]", match[1])[0]

@@ -18,7 +18,7 @@ from foretail.pipelines.simulation import dataset_code
 from foretail.pipelines.store import Key, file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon import EtalonLog, Reading, Survey
-from foretail.sim_bridge.imports.labelling import longest_stay_ns, write_open_loop
+from foretail.sim_bridge.open_loop_dataset import longest_stay_ns, write_open_loop
 
 IMPORT_FILE = "import.json"
 """Figures of an import, beside its dataset."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from foretail.features.errors import ForetailError
 from foretail.sim_bridge.workloads.collectives import AllToAll, Ring
 from foretail.sim_bridge.workloads.lower_bounds import (
     CompleteSharingLowerBound,
@@ -30,6 +36,7 @@ __all__ = [
     "Ring",
     "Uniform",
     "Workload",
+    "workload_of",
 ]
 
 WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
@@ -49,3 +56,29 @@ WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
     }
 )
 """The workloads by name; the parameters of each are the fields of its class."""
+
+
+def workload_of(name: str, parameters: Mapping[str, Any]) -> Workload:
+    """Make the workload of a name; parameters that are not given keep their defaults.
+
+    Raises
+    ------
+    ForetailError
+        On an unknown name or parameter, and on a value of another type or out of range.
+    """
+    if name not in WORKLOADS:
+        raise ForetailError(f"workload {name} is unknown: choose from {', '.join(WORKLOADS)}")
+    kinds = typing.get_type_hints(WORKLOADS[name])
+    values = {}
+    for parameter, value in parameters.items():
+        if parameter not in kinds:
+            raise ForetailError(f"{name} has no parameter {parameter}: choose from {', '.join(kinds)}")
+        try:
+            values[parameter] = TypeAdapter(kinds[parameter], config=_STRICT).validate_python(value)
+        except ValidationError as error:
+            said = error.errors(include_url=False)[0]["msg"]
+            raise ForetailError(f"{parameter} of {name} must not be {value!r}: {said.lower()}") from None
+    return WORKLOADS[name](**values)
+
+
+_STRICT = ConfigDict(strict=True)

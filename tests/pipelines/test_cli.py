@@ -58,6 +58,17 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path: Path, arguments: 
     assert_refused(tmp_path, foretail(tmp_path, *arguments), complaint)
 
 
+def test_a_file_of_settings_that_does_not_fit_is_named_with_the_setting(tmp_path: Path) -> None:
+    own, empty = tmp_path / "own", tmp_path / "empty"
+    (own / "experiment").mkdir(parents=True)
+    empty.mkdir()
+    (own / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nstudy: {small: {shifts: 1}}\n", encoding="utf-8"
+    )
+    done = foretail(empty, "study", f"hydra.searchpath=[file://{own}]", "experiment=mine")
+    assert_refused(empty, done, "in experiment/mine.yaml: Key 'shifts' not in 'Study'")
+
+
 def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     done = foretail(tmp_path, "collect", "--debug", "seeds=[]")
     assert done.returncode == cli.EXIT_BAD_INPUT

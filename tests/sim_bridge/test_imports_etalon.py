@@ -17,9 +17,9 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
-from foretail.sim_bridge.imports import etalon, labelling
+from foretail.sim_bridge import open_loop_dataset
+from foretail.sim_bridge.imports import etalon
 from foretail.sim_bridge.imports.etalon import LAYOUTS, EtalonLog, Reading
-from foretail.sim_bridge.imports.labelling import longest_stay_ns, write_open_loop
 from foretail.sim_bridge.imports.synthetic import (
     DAY_NS,
     EVENT_DTYPE,
@@ -27,6 +27,7 @@ from foretail.sim_bridge.imports.synthetic import (
     emulate,
     write_etalon_log,
 )
+from foretail.sim_bridge.open_loop_dataset import longest_stay_ns, write_open_loop
 from foretail.sim_bridge.replay import feed, replay_of
 from tests.traces import RUN
 
@@ -163,7 +164,7 @@ def test_labels_do_not_depend_on_the_windows(
     _, arrivals = read(log_of(folder, packets, NO_EVENTS), Reading(racks=RACKS))
     run = geometry(buffer_bytes, 10**10, 10**9, 10**10, 10**10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labelling, "WINDOW_ARRIVALS", least)
+        patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", least)
         write_open_loop(folder / "dataset", run, np.array_split(arrivals, 5))
     dataset = Dataset.open(folder / "dataset")
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
@@ -181,7 +182,7 @@ def test_late_push_outs_are_labelled(tmp_path: Path, emulated: tuple[Records, Re
     _, arrivals = read(log_of(tmp_path, packets, events))
     run = geometry(300_000, *[2 * 10**10] * RACKS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labelling, "WINDOW_ARRIVALS", 16)
+        patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", 16)
         counters = write_open_loop(tmp_path / "dataset", run, [arrivals])
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL

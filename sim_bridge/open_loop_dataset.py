@@ -1,7 +1,7 @@
-"""Label imported arrivals by open-loop replay: they pass through a shared buffer that they have never seen.
+"""Datasets of arrivals that no simulated sender sent: a replay passes them through a shared buffer and labels them.
 
-The senders did not react to the drops of that buffer, so the labels are those of a counterfactual, and the manifest
-says so (``scenario.open_loop``).
+Nobody reacts to the drops of that buffer, so labels of arrivals that another buffer has shaped are those of a
+counterfactual, and the manifest says so (``scenario.open_loop``).
 """
 
 from __future__ import annotations
