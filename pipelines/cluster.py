@@ -94,6 +94,7 @@ def run_on_cluster(
                     failed[name] = outcome.sentence
                 else:
                     found[name] = outcome
+            driver.join(CANCEL_SECONDS)
         finally:
             if driver.is_alive():
                 driver.terminate()

@@ -58,6 +58,9 @@ WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
 """The workloads by name; the parameters of each are the fields of its class."""
 
 
+_STRICT = ConfigDict(strict=True)
+
+
 def workload_of(name: str, parameters: Mapping[str, Any]) -> Workload:
     """Make the workload of a name; parameters that are not given keep their defaults.
 
@@ -72,13 +75,10 @@ def workload_of(name: str, parameters: Mapping[str, Any]) -> Workload:
     values = {}
     for parameter, value in parameters.items():
         if parameter not in kinds:
-            raise ForetailError(f"{name} has no parameter {parameter}: choose from {', '.join(kinds)}")
+            raise ForetailError(f"{name} has no parameter {parameter}: it takes {', '.join(kinds) or 'none'}")
         try:
             values[parameter] = TypeAdapter(kinds[parameter], config=_STRICT).validate_python(value)
         except ValidationError as error:
             said = error.errors(include_url=False)[0]["msg"]
             raise ForetailError(f"{parameter} of {name} must not be {value!r}: {said.lower()}") from None
     return WORKLOADS[name](**values)
-
-
-_STRICT = ConfigDict(strict=True)
