@@ -11,11 +11,10 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +22,6 @@ from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset import Dataset
 from foretail.features.labelled_rows import Sampling, read_rows, row_batches
 from foretail.features.manifest import Rules, Run, SwitchGeometry
-from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.features.splits import Selection, Side, Split
 from foretail.models.boosted import BoostedTrees
 from foretail.models.ensemble import Ensemble
@@ -32,6 +30,7 @@ from foretail.models.operating_point import choose_operating_point
 from foretail.models.predictor import TreePredictor
 from foretail.pipelines.judgement import Labelled, judge_side
 from foretail.sim_bridge.open_loop_dataset import write_open_loop
+from foretail.sim_bridge.slotted_dataset import arrivals_in_bytes
 from foretail.sim_bridge.workloads import Incast
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10
@@ -96,18 +95,10 @@ def _write(folder: Path, seed: int, slots: int) -> tuple[int, float]:
         average_shift=15,
         versions={},
     )
-    packets = write_open_loop(folder / str(seed), run, _arrivals(slots, seed))["data_packets"]
+    batches = TRAFFIC.batches(PORTS, BUFFER_PACKETS, slots, seed)
+    arrivals = arrivals_in_bytes(batches, PACKET_BYTES, 8 * 10**9 * PACKET_BYTES // PORT_BPS)
+    packets = write_open_loop(folder / str(seed), run, arrivals)["data_packets"]
     return packets, _peak_mb()
-
-
-def _arrivals(slots: int, seed: int) -> Iterator[Records]:
-    for batch in TRAFFIC.batches(PORTS, BUFFER_PACKETS, slots, seed):
-        records = np.zeros(len(batch.slot), ARRIVAL_DTYPE)
-        records["time_ns"] = batch.slot.astype(np.int64) * (8 * 10**9 * PACKET_BYTES // PORT_BPS)
-        records["port"] = batch.port
-        records["size_bytes"] = PACKET_BYTES
-        records["flow_class"] = FlowClass.BACKGROUND
-        yield records
 
 
 def _labelled(folder: Path, repeats: int) -> Labelled:
