@@ -580,10 +580,23 @@ class ArtifactImport:
 
 
 @dataclass
+class SlottedTraffic:
+    """A workload of the slotted model and its switch: packets of 1024 bytes, slots of 1024 ns."""
+
+    workload: str = setting("incast", "name from foretail.sim_bridge.workloads")
+    settings: Any = setting(None, "parameters of the workload, as {NAME: VALUE}; the others keep their defaults")
+    ports: int = setting(20, "N, ports of the switch", at_least=1, at_most=32_767)
+    buffer_per_port: int = setting(50, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
+    slots: int = setting(20_000, "slots with arrivals", at_least=1, at_most=2**40)
+    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, 32 slots")
+
+
+@dataclass
 class CollectConfig(Stage):
     """``foretail collect``: simulate under LQD, or import the logs of others, and write labelled datasets.
 
-    An import refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and ``ns3_prefix``.
+    Every other source refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and
+    ``ns3_prefix``.
     """
 
     scenario: Scenario = part(Scenario, "what is simulated")
@@ -595,7 +608,8 @@ class CollectConfig(Stage):
         at_most=2**31 - 1,
     )
     jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
-    source: str = setting("ns3", "where packets come from", one_of=("ns3", "etalon", "credence_artifact"))
+    source: str = setting("ns3", "where packets come from", one_of=("ns3", "slotted", "etalon", "credence_artifact"))
+    slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
     log: Any = setting(None, "source=etalon, credence_artifact: a log to import, or a list of them")
     etalon: EtalonImport = part(EtalonImport, "source=etalon")
     credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")

@@ -1,9 +1,10 @@
-"""``foretail collect``: simulate a scenario under LQD, or import logs, and store a labelled dataset per seed."""
+"""``foretail collect``: simulate a scenario, draw a workload or import logs, and store a labelled dataset per seed."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from omegaconf import DictConfig
 
 from foretail.configs.schema import CollectConfig, Policy, Scenario, register
 from foretail.features.dataset import Dataset
+from foretail.features.errors import ForetailError
 from foretail.pipelines import cli, stage
-from foretail.pipelines.imports import import_key, import_log, read_figures, refuse_settings_of_others
+from foretail.pipelines.imports import import_key, import_log, refuse_settings_of_others
 from foretail.pipelines.jobs import Report, run_jobs
-from foretail.pipelines.result import Table
+from foretail.pipelines.result import Table, write_atomically
 from foretail.pipelines.scenario import driver_config
 from foretail.pipelines.simulation import (
     Ns3,
@@ -27,6 +29,7 @@ from foretail.pipelines.simulation import (
     settings_that_matter,
     simulate_dataset,
 )
+from foretail.pipelines.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.store import Entry, Key, Store
 from foretail.pipelines.validation import logs
 from foretail.sim_bridge.driver import DriverRun
@@ -34,6 +37,8 @@ from foretail.sim_bridge.driver import DriverRun
 register()
 
 DATASET = "dataset"
+FIGURES_FILE = "figures.json"
+"""What was found while a dataset was made without ns-3, beside it."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class CollectedRun:
     reused : it was in the store
     seconds : wall time of making it, now or earlier
     counters : drops by reason and other counters, over all switches
-    cpu_seconds : CPU time of the simulation, trace writing included; None for an import
-    packets_per_cpu_second : data packets that arrived at leaves, per CPU second; None for an import
-    imported : the log, its hash and what was found in it; None for a simulation
+    cpu_seconds : CPU time of ns-3, trace writing included; None without ns-3
+    packets_per_cpu_second : data packets that arrived at leaves, per CPU second; None without ns-3
+    imported : of an import the log, its hash and what was found in it
     """
 
     seed: int
@@ -84,14 +89,16 @@ class CollectResult:
 
 
 def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
-    """One labelled dataset per seed, from the store, or simulated or imported now."""
+    """One labelled dataset per seed, from the store, or made now."""
+    store = Store(config.store_dir)
+    if config.source == "slotted":
+        return CollectResult(slotted_runs(config, store))
     if config.source != "ns3":
-        return CollectResult(import_runs(config, Store(config.store_dir)))
+        return CollectResult(import_runs(config, store))
     ((_, policy),) = config.policy.items()
-    runs = collect_runs(
-        config.scenario, policy, config.seeds, Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs
+    return CollectResult(
+        collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
     )
-    return CollectResult(runs)
 
 
 def collect_runs(
@@ -111,13 +118,46 @@ def collect_runs(
     return tuple(run_jobs(tasks, jobs).values())
 
 
+def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
+    """The datasets of the seeds, in that order; what the store does not have is drawn, `jobs` at a time.
+
+    Raises
+    ------
+    ForetailError
+        If a seed draws nothing, or two the same.
+    """
+
+    def task(seed: int, report: Report) -> CollectedRun:
+        key = Key(DATASET, slotted_key(config.slotted, seed))
+
+        def draw(dataset: Path) -> dict[str, Any]:
+            return {"counters": write_slotted(config.slotted, seed, dataset, report)}
+
+        return _made(seed, store.get_or_build(key, lambda folder: _make(draw, folder)))
+
+    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
+    runs = tuple(run_jobs(tasks, config.jobs).values())
+    seeds: dict[str, int] = {}
+    for run in runs:
+        if run.content_sha256 in seeds:
+            raise ForetailError(
+                f"slotted.workload = {config.slotted.workload} has the same packets with seeds "
+                f"{seeds[run.content_sha256]} and {run.seed}, which would count twice: give one of them"
+            )
+        seeds[run.content_sha256] = run.seed
+    return runs
+
+
 def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
     """The datasets of the logs, in that order; what the store does not have is imported, `jobs` at a time."""
 
     def task(log: Path, seed: int, report: Report) -> CollectedRun:
         key = Key(DATASET, import_key(config, log, seed))
-        entry = store.get_or_build(key, lambda folder: import_log(config, key, log, folder, DATASET, report))
-        return _imported(seed, entry)
+
+        def read(dataset: Path) -> dict[str, Any]:
+            return import_log(config, key, log, dataset, report)
+
+        return _made(seed, store.get_or_build(key, lambda folder: _make(read, folder)))
 
     tasks = {
         f"{log}, number {seed}": lambda report, log=Path(log), seed=seed: task(log, seed, report)
@@ -177,9 +217,18 @@ def _collected(seed: int, entry: Entry) -> CollectedRun:
     )
 
 
-def _imported(seed: int, entry: Entry) -> CollectedRun:
+def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
+    """Make the dataset of `folder` and keep the figures beside it."""
+    figures = make(folder / DATASET)
+    write_atomically(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
+
+
+def _made(seed: int, entry: Entry) -> CollectedRun:
     dataset = Dataset.open(entry.path / DATASET)
-    figures = read_figures(entry.path)
+    try:
+        figures: dict[str, Any] = json.loads((entry.path / FIGURES_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ForetailError(f"{entry.path} holds no complete dataset ({error}): delete it and run again") from None
     manifest = dataset.manifest
     return CollectedRun(
         seed=seed,
@@ -193,7 +242,7 @@ def _imported(seed: int, entry: Entry) -> CollectedRun:
         counters=figures["counters"],
         cpu_seconds=None,
         packets_per_cpu_second=None,
-        imported=figures,
+        imported=figures if "log" in figures else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import metadata
@@ -13,20 +12,16 @@ from foretail.configs.schema import ArtifactImport, CollectConfig, EtalonImport
 from foretail.features.errors import ForetailError
 from foretail.features.manifest import Rules, Run, SwitchGeometry
 from foretail.pipelines.jobs import Report
-from foretail.pipelines.result import write_atomically
 from foretail.pipelines.simulation import dataset_code
 from foretail.pipelines.store import Key, file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon import EtalonLog, Reading, Survey
 from foretail.sim_bridge.open_loop_dataset import longest_stay_ns, write_open_loop
 
-IMPORT_FILE = "import.json"
-"""Figures of an import, beside its dataset."""
-
 AVERAGE_SHIFT = 15
 """About 33 us, the round trip over the emulator's packet path."""
 
-_OF_NS3 = ("scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment")
+_OF_NS3 = {"scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment"}
 
 
 def refuse_settings_of_others(source: str, overrides: Sequence[str]) -> None:
@@ -37,9 +32,8 @@ def refuse_settings_of_others(source: str, overrides: Sequence[str]) -> None:
     ForetailError
         Naming the first one.
     """
-    others = {"ns3": (), "etalon": ("etalon",), "credence_artifact": ("credence_artifact",)}
-    foreign = [name for other, names in others.items() if other != source for name in names]
-    foreign += _OF_NS3 if source != "ns3" else ()
+    foreign = {"slotted", "etalon", "credence_artifact"} - {source}
+    foreign |= set() if source == "ns3" else _OF_NS3
     for override in overrides:
         setting = override.partition("=")[0].lstrip("+~")
         if setting.split("@")[0].split("/")[0].split(".")[0] in foreign:
@@ -58,8 +52,8 @@ def import_key(config: CollectConfig, log: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def import_log(config: CollectConfig, key: Key, log: Path, folder: Path, dataset: str, report: Report) -> None:
-    """Import a log into ``folder/dataset`` and write its figures beside it.
+def import_log(config: CollectConfig, key: Key, log: Path, dataset: Path, report: Report) -> dict[str, Any]:
+    """Import a log as `dataset`; return the log, its hash, the packets by outcome and what was found in it.
 
     Raises
     ------
@@ -68,19 +62,8 @@ def import_log(config: CollectConfig, key: Key, log: Path, folder: Path, dataset
     """
     sha256, seed = key.depends_on["log_sha256"], key.depends_on["seed"]
     if config.source == "etalon":
-        figures = _import_etalon(config.etalon, log, sha256, seed, folder / dataset, report)
-    else:
-        figures = _import_artifact(config.credence_artifact, log, sha256, seed, folder / dataset, report)
-    write_atomically(folder / IMPORT_FILE, json.dumps(figures, indent=1) + "\n")
-
-
-def read_figures(folder: Path) -> dict[str, Any]:
-    """The figures of an import; raises ``ForetailError`` when its folder of the store is damaged."""
-    try:
-        figures: dict[str, Any] = json.loads((folder / IMPORT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ForetailError(f"{folder} holds no complete import ({error}): delete it and run again") from None
-    return figures
+        return _import_etalon(config.etalon, log, sha256, seed, dataset, report)
+    return _import_artifact(config.credence_artifact, log, sha256, seed, dataset, report)
 
 
 def _import_etalon(

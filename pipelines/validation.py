@@ -73,7 +73,7 @@ def validate(config: Stage) -> None:
     if isinstance(config, (EvaluateConfig, ScheduleConfig)):
         _check_launcher(config)
     if isinstance(config, CollectConfig):
-        _check_import(config)
+        _check_source(config)
     if isinstance(config, (CollectConfig, TrainConfig, SelectConfig, DistillConfig, PromoteConfig)):
         _check_labelling_policy("policy", config.policy)
     if isinstance(config, DemoConfig):
@@ -246,11 +246,13 @@ def _check_policies(where: str, policies: Mapping[str, Policy]) -> None:
             raise ForetailError(f"{where}.{name}.library: there is no file {policy.library}")
 
 
-def _check_import(config: CollectConfig) -> None:
+def _check_source(config: CollectConfig) -> None:
     given = logs(config)
-    if config.source == "ns3":
+    if config.source in ("ns3", "slotted"):
         if given:
             raise ForetailError("log is for imports: give source=etalon or source=credence_artifact with it")
+        if config.source == "slotted":
+            _check_slotted(config)
         return
     if not given:
         raise ForetailError(f"source={config.source} imports a log and there is none: give log=FILE")
@@ -267,6 +269,23 @@ def _check_import(config: CollectConfig) -> None:
         )
     if config.etalon.record_bytes not in (None, 112, 116):
         raise ForetailError(f"etalon.record_bytes = {config.etalon.record_bytes} is unknown: choose from 112, 116")
+
+
+def _check_slotted(config: CollectConfig) -> None:
+    from foretail.sim_bridge.workloads import workload_of  # loads the native library, which other stages may not need
+
+    slotted, most = config.slotted, 2**20
+    buffer = slotted.ports * slotted.buffer_per_port
+    if buffer > most:
+        raise ForetailError(
+            f"slotted.ports x slotted.buffer_per_port = {buffer} packets are more than the {most} of the largest "
+            "buffer: lower one of them"
+        )
+    if not isinstance(slotted.settings, dict | None):
+        raise ForetailError(
+            f"slotted.settings = {slotted.settings} names nothing: write slotted.settings={{NAME: VALUE}}"
+        )
+    workload_of(slotted.workload, slotted.settings or {}).batches(slotted.ports, buffer, slotted.slots, seed=1)
 
 
 def _check_labelling_policy(where: str, policies: Mapping[str, Policy]) -> None:
