@@ -140,10 +140,10 @@ std::int64_t Flows::ideal_fct_ns(const PlannedFlow& flow) const {
     return last_sent;
 }
 
-void Flows::install(const std::vector<Ptr<Node>>& servers) {
-    servers_ = servers;
-    for (const auto& server : servers_) {
-        Ptr<Socket> socket = Socket::CreateSocket(server, TcpSocketFactory::GetTypeId());
+void Flows::install(const std::vector<std::unique_ptr<Host>>& servers) {
+    for (const auto& server : servers) {
+        servers_.push_back(server->node());
+        Ptr<Socket> socket = Socket::CreateSocket(server->node(), TcpSocketFactory::GetTypeId());
         socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), listen_port));
         socket->Listen();
         socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
@@ -171,8 +171,8 @@ void Flows::connect(std::size_t i) {
     socket->SetAttribute("SndBufSize",
                          UintegerValue(static_cast<std::uint64_t>(std::max<std::int64_t>(flow.size_bytes, 1 << 17))));
     socket->TraceConnectWithoutContext("RTO", MakeBoundCallback(&count_timeout, &progress_[i].record));
-    socket->Bind(InetSocketAddress(Ipv4Address(address_of(flow.source)), source_ports_[i]));
-    socket->Connect(InetSocketAddress(Ipv4Address(address_of(flow.destination)), listen_port));
+    socket->Bind(InetSocketAddress(Host::address_of(flow.source), source_ports_[i]));
+    socket->Connect(InetSocketAddress(Host::address_of(flow.destination), listen_port));
     if (flow.start_ns == flow.connect_ns) {
         send(i, socket);
     } else {
@@ -195,8 +195,7 @@ std::size_t Flows::flow_of(int source, std::uint16_t port) const {
 
 void Flows::accept(Ptr<Socket> socket, const Address& from) {
     const auto peer = InetSocketAddress::ConvertFrom(from);
-    const int source = static_cast<int>(peer.GetIpv4().Get() - address_of(0));
-    const std::size_t flow = flow_of(source, peer.GetPort());
+    const std::size_t flow = flow_of(Host::server_of(peer.GetIpv4()), peer.GetPort());
     socket->SetRecvCallback(
         Callback<void, Ptr<Socket>>([this, flow](Ptr<Socket> receiving) { receive(flow, receiving); }));
 }
@@ -210,14 +209,11 @@ void Flows::receive(std::size_t i, Ptr<Socket> socket) {
     if (++completed_ == plan_.size()) Simulator::Stop();
 }
 
-void Flows::classify(Frame& frame, const std::uint8_t* headers) {
-    const std::uint8_t* tcp = headers + 20;
-    const auto source = static_cast<int>(read32(headers + 12) - address_of(0));
-    frame.destination = static_cast<std::int32_t>(read32(headers + 16) - address_of(0));
-    frame.ecn_capable = (headers[1] & 0x3) != 0;
+void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
     const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
-    std::uint64_t tuple =
-        (static_cast<std::uint64_t>(read32(headers + 12)) << 32 | read32(headers + 16)) * 0x9E3779B97F4A7C15U;
+    std::uint64_t tuple = (static_cast<std::uint64_t>(Host::address_of(frame.source).Get()) << 32 |
+                           Host::address_of(frame.destination).Get()) *
+                          0x9E3779B97F4A7C15U;
     tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) *
             0xBF58476D1CE4E5B9U;
     frame.path_hash = static_cast<std::uint32_t>(tuple >> 32);
@@ -226,7 +222,7 @@ void Flows::classify(Frame& frame, const std::uint8_t* headers) {
         frame.flow = static_cast<std::int32_t>(flow_of(frame.destination, destination_port));
         return;
     }
-    const std::size_t i = flow_of(source, source_port);
+    const std::size_t i = flow_of(frame.source, source_port);
     frame.flow = static_cast<std::int32_t>(i);
     Progress& progress = progress_[i];
     const std::uint32_t payload =

@@ -6,12 +6,14 @@
 #include <ns3/socket.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "buffer/records.hpp"
 #include "ns3/frame.h"
+#include "ns3/host.h"
 #include "ns3/paced_control.h"
 #include "ns3/settings.h"
 #include "ns3/traffic.h"
@@ -28,9 +30,9 @@ public:
     Flows(const Settings& settings, std::vector<PlannedFlow> plan);
 
     /// Opens the listening sockets and schedules all flows on the servers' nodes.
-    void install(const std::vector<ns3::Ptr<ns3::Node>>& servers);
-    /// Reads the headers of a packet that leaves a server into its frame, and counts retransmissions.
-    void classify(Frame& frame, const std::uint8_t* headers);
+    void install(const std::vector<std::unique_ptr<Host>>& servers);
+    /// Reads the TCP header of a packet that leaves a server into its frame, and counts retransmissions.
+    void classify(Frame& frame, const std::uint8_t* tcp_header);
     /// Hands the telemetry of an acknowledgement to the flow's congestion control.
     void echoed(const Frame& frame) { progress_[static_cast<std::size_t>(frame.flow)].paced->echoed(frame.telemetry); }
 
@@ -38,8 +40,6 @@ public:
     [[nodiscard]] std::size_t planned() const { return plan_.size(); }
     [[nodiscard]] std::size_t completed() const { return completed_; }
     [[nodiscard]] std::int64_t ideal_fct_ns(const PlannedFlow& flow) const;
-
-    static std::uint32_t address_of(int server) { return 0x0A000001U + static_cast<std::uint32_t>(server); }
 
 private:
     struct Progress {

@@ -11,18 +11,18 @@
 
 namespace foretail::ns3_driver {
 
-/// An IP packet on a link, with what switches need of its headers read once at the sending host.
+/// A TCP segment on a link, with what switches need of its headers read once at the sending host.
 struct Frame {
     ns3::Ptr<ns3::Packet> packet;
-    std::int32_t size_bytes = 0;   ///< IP packet, without framing
-    std::int32_t destination = 0;  ///< server
-    std::int32_t flow = -1;        ///< index in the plan; acknowledgements carry the flow they belong to
-    std::uint32_t path_hash = 0;   ///< of the 5-tuple
+    ns3::Ptr<Telemetry> telemetry;             ///< none unless the transport asks for it
+    std::int32_t size_bytes = 0;               ///< IP packet, without framing
+    std::int32_t source = 0, destination = 0;  ///< servers
+    std::int32_t flow = -1;                    ///< index in the plan; acknowledgements carry the flow they belong to
+    std::uint32_t path_hash = 0;               ///< of the 5-tuple
     buffer::FlowClass flow_class = buffer::FlowClass::control;
     bool first_rtt = false;
     bool ecn_capable = false;
-    ns3::Ptr<Telemetry> telemetry;        ///< none unless the transport asks for it
-    bool congestion_experienced = false;  ///< set by a switch, written into the IP header at the receiving host
+    bool congestion_experienced = false;  ///< set by a switch
 };
 
 /// Anything at the end of a link.

@@ -2,12 +2,11 @@
 #include "ns3/network.h"
 
 #include <ns3/internet-stack-helper.h>
-#include <ns3/ipv4-static-routing-helper.h>
-#include <ns3/ipv4.h>
+#include <ns3/node.h>
 
 #include <utility>
 
-#include "ns3/host_device.h"
+#include "ns3/host.h"
 
 namespace foretail::ns3_driver {
 
@@ -76,24 +75,15 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
 
     InternetStackHelper stack;
     stack.SetIpv6StackInstall(false);
-    Ipv4StaticRoutingHelper routing;
-    stack.SetRoutingHelper(routing);
     for (int server = 0; server < t.servers(); ++server) {
         auto node = CreateObject<Node>();
         stack.Install(node);
         auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
-        auto device = CreateObject<HostDevice>(
-            server_rate, t.link_delay_ns, leaf_switch.get(),
-            [&flows](Frame& frame, const std::uint8_t* headers) { flows.classify(frame, headers); },
-            [&flows](const Frame& frame) { flows.echoed(frame); });
-        node->AddDevice(device);
-        leaf_switch->connect(server % t.servers_per_leaf, PeekPointer(device));
-        auto ipv4 = node->GetObject<Ipv4>();
-        const auto interface = ipv4->AddInterface(device);
-        ipv4->AddAddress(interface,
-                         Ipv4InterfaceAddress(Ipv4Address(Flows::address_of(server)), Ipv4Mask("255.0.0.0")));
-        ipv4->SetUp(interface);
-        network.servers.push_back(node);
+        network.servers.push_back(std::make_unique<Host>(
+            server, node, server_rate, t.link_delay_ns, leaf_switch.get(),
+            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
+            [&flows](const Frame& frame) { flows.echoed(frame); }));
+        leaf_switch->connect(server % t.servers_per_leaf, network.servers.back().get());
     }
     return network;
 }
