@@ -202,7 +202,7 @@ void Flows::accept(Ptr<Socket> socket, const Address& from) {
 
 void Flows::receive(std::size_t i, Ptr<Socket> socket) {
     Progress& progress = progress_[i];
-    while (Ptr<Packet> packet = socket->Recv()) progress.received_bytes += packet->GetSize();
+    if (const Ptr<Packet> packet = socket->Recv()) progress.received_bytes += packet->GetSize();
     if (progress.received_bytes < plan_[i].size_bytes || progress.record.fct_ns >= 0) return;
     progress.record.fct_ns = Simulator::Now().GetNanoSeconds() - plan_[i].start_ns;
     socket->Close();

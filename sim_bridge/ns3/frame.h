@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ns3/event-impl.h>
 #include <ns3/packet.h>
 #include <ns3/ptr.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "buffer/records.hpp"
 #include "ns3/telemetry.h"
@@ -29,9 +32,22 @@ struct Frame {
 class FrameReceiver {
 public:
     virtual ~FrameReceiver() = default;
-    virtual void receive(Frame frame) = 0;
+    virtual void receive(std::unique_ptr<Frame> frame) = 0;
     /// The ns-3 context in which `receive` must be called.
     [[nodiscard]] virtual std::uint32_t context() const = 0;
+};
+
+/// The arrival of a frame at the end of a link.
+class FrameArrival final : public ns3::EventImpl {
+public:
+    FrameArrival(FrameReceiver* receiver, std::unique_ptr<Frame> frame)
+        : receiver_(receiver), frame_(std::move(frame)) {}
+
+private:
+    void Notify() override { receiver_->receive(std::move(frame_)); }
+
+    FrameReceiver* receiver_;
+    std::unique_ptr<Frame> frame_;
 };
 
 }  // namespace foretail::ns3_driver

@@ -64,38 +64,38 @@ Host::Host(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_
 }
 
 void Host::send(Ptr<Packet> packet, Ipv4Address source, Ipv4Address destination, std::uint8_t, Ptr<Ipv4Route>) {
-    Frame frame;
-    frame.size_bytes = static_cast<std::int32_t>(packet->GetSize() + ip_header_bytes);
-    frame.source = server_of(source);
-    frame.destination = server_of(destination);
+    auto frame = std::make_unique<Frame>();
+    frame->size_bytes = static_cast<std::int32_t>(packet->GetSize() + ip_header_bytes);
+    frame->source = server_of(source);
+    frame->destination = server_of(destination);
     SocketIpTosTag type_of_service;
-    frame.ecn_capable = packet->PeekPacketTag(type_of_service) && (type_of_service.GetTos() & 0x3) != 0;
+    frame->ecn_capable = packet->PeekPacketTag(type_of_service) && (type_of_service.GetTos() & 0x3) != 0;
     std::array<std::uint8_t, tcp_header_bytes> header{};
     packet->CopyData(header.data(), tcp_header_bytes);
-    frame.packet = std::move(packet);
-    classify_(frame, header.data());
-    if (echo_ && frame.flow_class == buffer::FlowClass::control) frame.telemetry = echo_;
+    frame->packet = std::move(packet);
+    classify_(*frame, header.data());
+    if (echo_ && frame->flow_class == buffer::FlowClass::control) frame->telemetry = echo_;
 
     const buffer::Tick now = Simulator::Now().GetNanoSeconds();
-    free_at_ = std::max(now, free_at_) + rate_.duration(frame.size_bytes);
-    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now), &FrameReceiver::receive,
-                                   peer_, std::move(frame));
+    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
+    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
+                                   new FrameArrival(peer_, std::move(frame)));
 }
 
-void Host::receive(Frame frame) {
+void Host::receive(std::unique_ptr<Frame> frame) {
     Ipv4Header header;
-    header.SetSource(address_of(frame.source));
-    header.SetDestination(address_of(frame.destination));
-    header.SetEcn(frame.congestion_experienced ? Ipv4Header::ECN_CE
-                  : frame.ecn_capable          ? Ipv4Header::ECN_ECT0
-                                               : Ipv4Header::ECN_NotECT);
-    if (frame.telemetry) {
-        if (frame.flow_class == buffer::FlowClass::control)
-            observe_(frame);
+    header.SetSource(address_of(frame->source));
+    header.SetDestination(address_of(frame->destination));
+    header.SetEcn(frame->congestion_experienced ? Ipv4Header::ECN_CE
+                  : frame->ecn_capable          ? Ipv4Header::ECN_ECT0
+                                                : Ipv4Header::ECN_NotECT);
+    if (frame->telemetry) {
+        if (frame->flow_class == buffer::FlowClass::control)
+            observe_(*frame);
         else
-            echo_ = frame.telemetry;
+            echo_ = frame->telemetry;
     }
-    tcp_->Receive(frame.packet, header, interface_);
+    tcp_->Receive(frame->packet, header, interface_);
     echo_ = nullptr;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "buffer/port_queues.hpp"
 #include "buffer/types.hpp"
@@ -34,7 +35,7 @@ public:
     Host(int index, ns3::Ptr<ns3::Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
          Classifier classify, Observer observe);
 
-    void receive(Frame frame) override;
+    void receive(std::unique_ptr<Frame> frame) override;
     [[nodiscard]] std::uint32_t context() const override { return node_->GetId(); }
     [[nodiscard]] const ns3::Ptr<ns3::Node>& node() const { return node_; }
 

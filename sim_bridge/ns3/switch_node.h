@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ns3/event-impl.h>
 #include <ns3/nstime.h>
+#include <ns3/ptr.h>
 #include <ns3/simulator.h>
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -80,7 +83,7 @@ template <class Policy>
 class PolicySwitch final : public SwitchNode {
 public:
     struct Queued {
-        Frame frame;
+        std::unique_ptr<Frame> frame;
         buffer::Row row = buffer::no_row;
     };
     using Buffer = buffer::Switch<Policy, Queued>;
@@ -92,25 +95,28 @@ public:
           wires_(links_.size()),
           mark_bytes_(mark_bytes),
           predictor_(predictor),
-          trace_(trace) {}
+          trace_(trace) {
+        for (buffer::Port port = 0; port < buffer_.queues().ports(); ++port)
+            wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
+    }
 
-    void receive(Frame frame) override {
-        const buffer::Port port = route_(frame);
-        const bool data = frame.flow_class != buffer::FlowClass::control;
-        const bool own_queue = buffer_.queues().priorities() > 1 && frame.flow_class == buffer::FlowClass::incast;
+    void receive(std::unique_ptr<Frame> frame) override {
+        const buffer::Port port = route_(*frame);
+        const bool data = frame->flow_class != buffer::FlowClass::control;
+        const bool own_queue = buffer_.queues().priorities() > 1 && frame->flow_class == buffer::FlowClass::incast;
         const buffer::Arrival arrival{
-            now(), port, frame.size_bytes, data, frame.first_rtt, static_cast<std::uint8_t>(own_queue)};
+            now(), port, frame->size_bytes, data, frame->first_rtt, static_cast<std::uint8_t>(own_queue)};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         buffer::Row row = buffer::no_row;
-        buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, row) : nullptr;
+        buffer::ArrivalRecord* record = trace_ ? &open_record(*frame, arrival, row) : nullptr;
         buffer_.observe(arrival, row, *this);
         if (record && data) {
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (mark_bytes_ > 0 && frame.ecn_capable && buffer_.queues().port_length(port) >= mark_bytes_) {
-            frame.congestion_experienced = true;
+        if (mark_bytes_ > 0 && frame->ecn_capable && buffer_.queues().port_length(port) >= mark_bytes_) {
+            frame->congestion_experienced = true;
             ++counts_.marked;
         }
         const auto ask = [&] {
@@ -162,7 +168,7 @@ public:
 
     // Sink of the buffer library.
     void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
-        Frame& frame = packet.payload.frame;
+        const Frame& frame = *packet.payload.frame;
         (frame.flow_class != buffer::FlowClass::control ? counts_.data_out : counts_.control_out).add(packet.size);
         Wire& wire = wires_[static_cast<std::size_t>(port)];
         const SwitchLink& link = links_[static_cast<std::size_t>(port)];
@@ -172,7 +178,7 @@ public:
                                      .queue_bytes = buffer_.queues().port_length(port),
                                      .sent_bytes = wire.sent_bytes,
                                      .bytes_per_ns = link.rate.bytes_per_tick()});
-        wire.in_flight.push_back({std::move(frame), time + link.delay_ns});
+        wire.in_flight.push_back({std::move(packet.payload.frame), time + link.delay_ns});
     }
     void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
         counts_.data_drops[static_cast<std::size_t>(buffer::Outcome::pushed_out)].add(packet.size);
@@ -183,11 +189,23 @@ public:
 
 private:
     struct Delivery {
-        Frame frame;
+        std::unique_ptr<Frame> frame;
         buffer::Tick time = 0;
+    };
+    /// The event of a port's oldest packet; used again and again, since a port has one at a time.
+    class NextDelivery final : public ns3::EventImpl {
+    public:
+        NextDelivery(PolicySwitch* node, buffer::Port port) : node_(node), port_(port) {}
+
+    private:
+        void Notify() override { node_->deliver(port_); }
+
+        PolicySwitch* node_;
+        buffer::Port port_;
     };
     struct Wire {
         buffer::Ring<Delivery> in_flight;  ///< sent, not yet arrived
+        ns3::Ptr<NextDelivery> next;
         bool scheduled = false;
         std::int64_t sent_bytes = 0;  ///< framing included
     };
@@ -220,13 +238,13 @@ private:
         }
         wire.scheduled = true;
         const FrameReceiver* peer = links_[static_cast<std::size_t>(port)].peer;
-        ns3::Simulator::ScheduleWithContext(peer->context(), ns3::NanoSeconds(time - now()), &PolicySwitch::deliver,
-                                            this, port);
+        wire.next->Ref();  // the simulator gives back one reference per call
+        ns3::Simulator::ScheduleWithContext(peer->context(), ns3::NanoSeconds(time - now()), PeekPointer(wire.next));
     }
     void deliver(buffer::Port port) {
         buffer_.advance(now(), *this);
         auto& wire = wires_[static_cast<std::size_t>(port)];
-        Frame frame = std::move(wire.in_flight.pop_front().frame);
+        auto frame = std::move(wire.in_flight.pop_front().frame);
         wire.scheduled = false;
         schedule_delivery(port);
         links_[static_cast<std::size_t>(port)].peer->receive(std::move(frame));
