@@ -36,7 +36,7 @@ TRAFFIC_NS = 20_000_000
 
 
 def main() -> None:
-    """Print packets per CPU second and ratios to the LQD run."""
+    """Print leaf data packets and events per CPU second, and ratios to the LQD run."""
     scenario = _scenario()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -54,6 +54,7 @@ def main() -> None:
         }
         wall: dict[str, list[float]] = {name: [] for name in alternatives}
         cpu: dict[str, list[float]] = {name: [] for name in alternatives}
+        events: dict[str, float] = {}  # per packet
         names = list(alternatives)
         for turn in range(ROUNDS):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -63,12 +64,14 @@ def main() -> None:
                     packets = run.summary["leaf_data_packets"]
                     wall[name].append((time.perf_counter() - wall_before) / packets)
                     cpu[name].append((_cpu_seconds() - cpu_before) / packets)
+                    events[name] = run.summary["events"] / packets
 
     table = Table(title=f"ns-3, {scenario.name}, {TRAFFIC_NS / 1e6:g} ms of traffic, medians of {ROUNDS} rounds")
-    for heading in ("run", "leaf data packets per CPU s", "CPU / LQD", "(range)", "wall / LQD", "(range)"):
+    for heading in ("run", "leaf data packets per CPU s", "events per CPU s", "CPU / LQD", "(range)", "wall / LQD", "(range)"):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     for name in names:
-        cells = [name, f"{1 / statistics.median(cpu[name]):,.0f}"]
+        per_second = 1 / statistics.median(cpu[name])
+        cells = [name, f"{per_second:,.0f}", f"{events[name] * per_second:,.0f}"]
         for spent in (cpu, wall):
             ratios = [mine / base for mine, base in zip(spent[name], spent["LQD"], strict=True)]
             cells += [f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Operators new and delete for a program that asks for a hundred small blocks per packet, of few sizes: every thread
+// Operators new and delete for a program that asks for dozens of small blocks per packet, of few sizes: every thread
 // keeps the blocks that it gives back, by size, and never returns them to the system.
 #include <array>
 #include <cstddef>
