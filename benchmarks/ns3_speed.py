@@ -67,7 +67,8 @@ def main() -> None:
                     events[name] = run.summary["events"] / packets
 
     table = Table(title=f"ns-3, {scenario.name}, {TRAFFIC_NS / 1e6:g} ms of traffic, medians of {ROUNDS} rounds")
-    for heading in ("run", "leaf data packets per CPU s", "events per CPU s", "CPU / LQD", "(range)", "wall / LQD", "(range)"):
+    ratios_to_lqd = ("CPU / LQD", "(range)", "wall / LQD", "(range)")
+    for heading in ("run", "leaf data packets per CPU s", "events per CPU s", *ratios_to_lqd):
         table.add_column(heading, justify="left" if heading == "run" else "right")
     for name in names:
         per_second = 1 / statistics.median(cpu[name])
@@ -76,7 +77,7 @@ def main() -> None:
             ratios = [mine / base for mine, base in zip(spent[name], spent["LQD"], strict=True)]
             cells += [f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"]
         table.add_row(*cells)
-    Console(width=110).print(table)
+    Console(width=130).print(table)
 
 
 def _scenario() -> Scenario:
