@@ -168,6 +168,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complain
         ("credence_artifact", "ns3_prefix=/opt/ns3"),
         ("credence_artifact", "etalon.racks=4"),
         ("ns3", "credence_artifact.ports=20"),
+        ("ns3", "slotted.ports=20"),
     ],
 )
 def test_settings_of_another_source_are_refused(source: str, override: str) -> None:
