@@ -20,7 +20,7 @@ from foretail.pipelines.stage import StageFailed, setting_names
 
 STAGE_EXAMPLES = {
     "collect": (
-        "write labelled datasets: simulate under LQD in ns-3, or import a trace",
+        "write labelled datasets: simulate under LQD in ns-3, draw a workload in slots, or import a trace",
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
