@@ -42,7 +42,7 @@ from foretail.pipelines.held_out import ACCEPT, HeldOut, judge_held_out
 from foretail.pipelines.label_study import LQD, LabelStudy, label_study
 from foretail.pipelines.leakage import SHOWN, draw_leakage, leakage
 from foretail.pipelines.points import write_files
-from foretail.pipelines.predictors import untrained
+from foretail.pipelines.predictors import predictor_class, untrained
 from foretail.pipelines.result import Cell, Table, plain
 from foretail.pipelines.shift import ShiftMatrix, shift_matrix
 from foretail.pipelines.simulation import Ns3
@@ -237,6 +237,8 @@ def _studied(config: StudyConfig, run_dir: Path) -> StudyResult:
     steps = Steps()
     scenarios = {name: _scenario(settings, name) for name in settings.conditions}
     candidates = {name: _train_config(config, settings, name) for name in settings.candidates}
+    if settings.labels:
+        _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
     with steps.timed("collect"):
         conditions = {
             name: _collected(settings, name, scenario, store, ns3, config.jobs) for name, scenario in scenarios.items()
@@ -384,6 +386,18 @@ def _closed_loop(
     return FlowsResult(tuple(runs), (), None)
 
 
+def _check_label_candidate(name: str, candidate: TrainConfig) -> None:
+    """Before hours of work: whether the label study can train it, on its own features and on the paper's."""
+    if not issubclass(predictor_class(candidate.predictor.name), TreePredictor):
+        raise ForetailError(f"the label study trains trees, and {name} are none: name trees")
+    of_a_split = getattr(candidate.predictor, "features_per_split", None) or 0
+    if of_a_split > len(PAPER_FEATURES):
+        raise ForetailError(
+            f"the label study also trains {name} on the paper's {len(PAPER_FEATURES)} features, and its "
+            f"predictor.features_per_split is {of_a_split}: choose another label_candidate"
+        )
+
+
 def _label_study(
     config: StudyConfig,
     settings: Study,
@@ -407,8 +421,7 @@ def _label_study(
 
     def make() -> TreePredictor:
         predictor = untrained(candidate.predictor, candidate.trainer, ALONE)
-        if not isinstance(predictor, TreePredictor):
-            raise ForetailError(f"the label study trains trees, and {settings.label_candidate} are none: name trees")
+        assert isinstance(predictor, TreePredictor)
         return predictor
 
     return label_study(

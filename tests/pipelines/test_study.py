@@ -153,3 +153,23 @@ def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
     ):
         with pytest.raises(ForetailError, match=message):
             typed(config_of("study", *SMALL, override), schema.StudyConfig)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        (["predictor=mlp"], "the label study trains trees, and other are none"),
+        (["features=switch", "predictor.features_per_split=5"], r"features_per_split is 5: choose another"),
+    ],
+)
+def test_a_label_candidate_that_would_fail_late_is_refused_before_anything_is_simulated(
+    tmp_path: Path, candidate: list[str], message: str
+) -> None:
+    config = typed(
+        config_of("study", *SMALL, f"store_dir={tmp_path / 'store'}", "study.small.budget=[]"), schema.StudyConfig
+    )
+    settings = config.study["small"]
+    settings.candidates, settings.budget, settings.label_candidate = CANDIDATES | {"other": candidate}, [], "other"
+    with pytest.raises(ForetailError, match=message):
+        study(config, tmp_path / "run")
+    assert not (tmp_path / "store").exists()
