@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema import EvaluateConfig, FlowSweep, Policy, Scenario, TrainConfig
 from foretail.features.errors import ForetailError
+from foretail.models.ensemble import Ensemble
 from foretail.models.tracking import track
 from foretail.pipelines.compose import composed, composed_policies
 from foretail.pipelines.errors import PointsFailed
@@ -158,12 +159,46 @@ class FlowSweepResult:
         return notes
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """Everything that is composed and checked before the first simulation.
+
+    Attributes
+    ----------
+    scenarios : by condition
+    trainings : of the models that the sweep trains, by name
+    policies : by name
+    given : the user's model, which takes the place of ours
+    """
+
+    scenarios: Mapping[str, Scenario]
+    trainings: Mapping[str, TrainConfig]
+    policies: Mapping[str, Policy]
+    given: Ensemble | None
+
+    @classmethod
+    def of(cls, config: EvaluateConfig) -> _Plan:
+        sweep, where = config.figures[config.size], f"figures.{config.size}"
+        trainings = _trainings(config, sweep, where)
+        scenarios = _scenarios(sweep, where)
+        for name, training in trainings.items():
+            for condition, scenario in scenarios.items():
+                if scenario == training.scenario:
+                    raise ForetailError(
+                        f"{where}.conditions.{condition} is what {name} trains on: change {where}.train"
+                    )
+        policies = composed_policies([*sweep.policies, CREDENCE], f"{where}.policies")
+        given = None if config.model is None else load_model(config.model, config.tracking, Store(config.store_dir))
+        return cls(scenarios, trainings, policies, given)
+
+
 def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
     """Run the sweep that ``config.size`` chooses of ``config.figures``, draw it, track it with its trainings inside."""
+    plan = _Plan.of(config)
     # A model of a sweep is no candidate for the registry.
     tracking = replace(config.tracking, registered_model=None)
     if not tracking.enabled:
-        return _swept(replace(config, tracking=tracking), run_dir)
+        return _swept(replace(config, tracking=tracking), plan, run_dir)
     sweep = config.figures[config.size]
     with track(
         tracking.experiment,
@@ -174,25 +209,18 @@ def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
         parent_run_id=tracking.parent_run_id,
     ) as run:
         inside = replace(tracking, parent_run_id=run.run_id, run_name=None)
-        result = _swept(replace(config, tracking=inside), run_dir)
+        result = _swept(replace(config, tracking=inside), plan, run_dir)
         run.log_document(plain(result.document()), f"{sweep.experiment}.json")
         for path in result.files:
             run.log_file(path)
     return replace(result, tracked={"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri})
 
 
-def _swept(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
-    sweep, where = config.figures[config.size], f"figures.{config.size}"
+def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResult:
+    sweep, scenarios = config.figures[config.size], plan.scenarios
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
-    trainings = _trainings(config, sweep, where)
-    scenarios = _scenarios(sweep, where)
-    for name, training in trainings.items():
-        for condition, scenario in scenarios.items():
-            if scenario == training.scenario:
-                raise ForetailError(f"{where}.conditions.{condition} is what {name} trains on: change {where}.train")
-    policies = composed_policies([*sweep.policies, CREDENCE], f"{where}.policies")
-    models, predictors = _models(config, trainings, store, ns3)
-    points = _points(sweep, scenarios, policies, predictors, ns3)
+    models, predictors = _models(config, plan, store, ns3)
+    points = _points(sweep, scenarios, plan.policies, predictors, ns3)
     runs, failed = _simulated(points, store, ns3, config)
     conditions, quantiles = {}, []
     for position, condition in enumerate(scenarios):
@@ -235,7 +263,6 @@ def _trainings(config: EvaluateConfig, sweep: FlowSweep, where: str) -> dict[str
             ns3_prefix=config.ns3_prefix,
             split=sweep.split,
             jobs=config.jobs,
-            tracking=config.tracking,
         )
         for name, overrides in sweep.models.items()
         if config.model is None or name != OURS
@@ -243,16 +270,16 @@ def _trainings(config: EvaluateConfig, sweep: FlowSweep, where: str) -> dict[str
 
 
 def _models(
-    config: EvaluateConfig, trainings: Mapping[str, TrainConfig], store: Store, ns3: Ns3
+    config: EvaluateConfig, plan: _Plan, store: Store, ns3: Ns3
 ) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
     """What Credence asks, by name: the trainings and the model that was given."""
     models: dict[str, TrainResult | None] = {}
     predictors: dict[str, ExportedPredictor] = {}
-    if config.model is not None:
+    if plan.given is not None:
         models[GIVEN] = None
-        predictors[GIVEN] = export_to_store(load_model(config.model, config.tracking, store), store)
-    for name, training in trainings.items():
-        trained = train_model(training, store, ns3)
+        predictors[GIVEN] = export_to_store(plan.given, store)
+    for name, training in plan.trainings.items():
+        trained = train_model(replace(training, tracking=config.tracking), store, ns3)
         models[name] = trained
         predictors[name] = export_to_store(trained.ensemble, store)
     return models, predictors

@@ -121,12 +121,13 @@ def test_the_map_needs_complete_sharing() -> None:
         ),
         (["+figures.small.conditions.few=['scenario.topology.servers_per_leaf=2']"], "few = .*fan_in = 4 is more than"),
         (["figures.small.train=['scenario.background.load=0.4']"], "conditions.40 is what paper trains on"),
+        (["model=nothing"], "there is no model nothing"),
     ],
 )
 def test_what_cannot_be_simulated_is_said_before_anything_runs(
     overrides: list[str], sentence: str, tmp_path: Path
 ) -> None:
-    given = config("experiment=credence_fig6", "size=small", *overrides, f"store_dir={tmp_path}", "tracking=off")
+    given = config("experiment=credence_fig6", "size=small", *overrides, f"store_dir={tmp_path / 'store'}")
     with pytest.raises(ForetailError, match=sentence):
         flow_sweep(given, tmp_path)
     assert list(tmp_path.iterdir()) == []
