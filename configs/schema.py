@@ -112,6 +112,7 @@ class Incast:
     )
 
 
+LOSS_BASED = ("cubic", "newreno")
 TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp")
 
 
@@ -147,6 +148,9 @@ class Transport:
     """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
     name: str = setting("dctcp", "congestion control", one_of=TRANSPORTS)
+    background_name: str | None = setting(
+        None, "congestion control of background flows, without ECN; null: as name", one_of=LOSS_BASED
+    )
     segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=1460)
     initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
     slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema import (
     GATED_ALIASES,
+    LOSS_BASED,
     SEARCH_COSTS,
     SEARCH_SCORES,
     CollectConfig,
@@ -185,6 +186,11 @@ def validate_scenario(scenario: Scenario) -> None:
     if scenario.transport.name == "dctcp" and scenario.transport.mark_bytes == 0:
         raise ForetailError(
             "scenario.transport.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it"
+        )
+    if scenario.transport.background_name is not None and scenario.transport.name not in ("dctcp", *LOSS_BASED):
+        raise ForetailError(
+            f"scenario.transport.background_name = {scenario.transport.background_name} cannot stand beside "
+            f"{scenario.transport.name}, which paces all senders: choose another name, or null"
         )
     timely = scenario.transport.timely
     if timely.high_rtt_ns <= timely.low_rtt_ns:

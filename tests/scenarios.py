@@ -35,6 +35,7 @@ _TINY: dict[str, Any] = {
     },
     "transport": {
         "name": "dctcp",
+        "background_name": None,
         "segment_bytes": 1400,
         "initial_window_segments": 22,
         "slow_start": False,

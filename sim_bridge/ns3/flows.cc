@@ -56,22 +56,25 @@ Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_wind
     return nullptr;
 }
 
+/// ns-3's congestion control of that name.
+TypeId control_of_ns3(const std::string& name) {
+    const std::array<std::pair<const char*, const char*>, 3> types{
+        {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
+    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) { return name == known.first; });
+    if (type == types.end())
+        throw std::runtime_error("setting 'transport.name' is '" + name +
+                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely, powertcp");
+    return TypeId::LookupByName(type->second);
+}
+
 void set_tcp_defaults(const Settings& settings) {
     const Transport& transport = settings.transport;
     const bool paced = make_paced(settings, 0) != nullptr;
     const bool ecn = transport.mark_bytes > 0 && !paced;
-    // With a control of ours, that of ns-3 is left for the receivers, which send no data.
-    const std::array<std::pair<const char*, const char*>, 3> types{
-        {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
-    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) {
-        return (paced ? "newreno" : transport.name) == known.first;
-    });
-    if (type == types.end())
-        throw std::runtime_error("setting 'transport.name' is '" + transport.name +
-                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely, powertcp");
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
-    set("ns3::TcpL4Protocol::SocketType", StringValue(type->second));
+    // With a control of ours, that of ns-3 is left for the receivers, which send no data.
+    set("ns3::TcpL4Protocol::SocketType", TypeIdValue(control_of_ns3(paced ? "newreno" : transport.name)));
     set("ns3::TcpSocketBase::UseEcn", StringValue(ecn ? "On" : "Off"));
     // Timestamps in milliseconds would make every round-trip sample wrong by orders of magnitude.
     set("ns3::TcpSocketBase::Timestamp", flag(false));
@@ -163,7 +166,11 @@ void Flows::connect(std::size_t i) {
     const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
                                                                        : transport.initial_window_segments;
     progress_[i].paced = make_paced(settings_, segments * transport.segment_bytes);
-    Ptr<Socket> socket = TcpSender::create(servers_[static_cast<std::size_t>(flow.source)], progress_[i].paced);
+    const TypeId control = control_of_ns3(progress_[i].paced ? "newreno"
+                                          : is_beside(i)     ? transport.background_name
+                                                             : transport.name);
+    Ptr<Socket> socket =
+        TcpSender::create(servers_[static_cast<std::size_t>(flow.source)], progress_[i].paced, control);
     socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
     if (!transport.slow_start)
         socket->SetAttribute("InitialSlowStartThreshold",
@@ -187,6 +194,10 @@ void Flows::send(std::size_t i, Ptr<Socket> socket) {
                                  " bytes");
     }
     socket->Close();
+}
+
+bool Flows::is_beside(std::size_t i) const {
+    return plan_[i].flow_class == FlowClass::background && !settings_.transport.background_name.empty();
 }
 
 std::size_t Flows::flow_of(int source, std::uint16_t port) const {
@@ -218,12 +229,12 @@ void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
             0xBF58476D1CE4E5B9U;
     frame.path_hash = static_cast<std::uint32_t>(tuple >> 32);
 
-    if (destination_port != listen_port) {  // an answer of the receiver
-        frame.flow = static_cast<std::int32_t>(flow_of(frame.destination, destination_port));
-        return;
-    }
-    const std::size_t i = flow_of(frame.source, source_port);
+    const bool answer = destination_port != listen_port;  // of the receiver
+    const std::size_t i = answer ? flow_of(frame.destination, destination_port) : flow_of(frame.source, source_port);
     frame.flow = static_cast<std::int32_t>(i);
+    // UseEcn off at the sender's socket was not enough beside DCTCP's receivers: it still reacted to marks.
+    if (is_beside(i)) frame.ecn_capable = false;
+    if (answer) return;
     Progress& progress = progress_[i];
     const std::uint32_t payload =
         static_cast<std::uint32_t>(frame.size_bytes) - 20 - static_cast<std::uint32_t>(tcp[12] >> 4) * 4;

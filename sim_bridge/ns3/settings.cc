@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <tuple>
 
 #include "buffer/port_queues.hpp"
 #include "ns3/timely.h"
@@ -167,20 +168,22 @@ Settings read_settings(const std::string& path) {
 
     const Group transport = root.group("transport");
     const Group powertcp = transport.group("powertcp"), timely = transport.group("timely");
-    s.transport = {.name = transport.get<std::string>("name"),
-                   .segment_bytes = transport.at_least("segment_bytes", 64),
-                   .initial_window_segments = transport.at_least("initial_window_segments", 1),
-                   .slow_start = transport.get<bool>("slow_start"),
-                   .min_rto_ns = transport.at_least<std::int64_t>("min_rto_ns", 1000),
-                   .delayed_ack_segments = transport.at_least("delayed_ack_segments", 1),
-                   .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0),
-                   .powertcp = {.gamma = powertcp.get<double>("gamma"),
-                                .expected_flows = powertcp.at_least("expected_flows", 1.0)},
-                   .timely = {.low_rtt_ns = timely.at_least<std::int64_t>("low_rtt_ns", 0),
-                              .high_rtt_ns = timely.at_least<std::int64_t>("high_rtt_ns", 1),
-                              .increase_bps = timely.at_least("increase_bps", 1000.0),
-                              .decrease = timely.get<double>("decrease"),
-                              .gradient_weight = timely.get<double>("gradient_weight")}};
+    s.transport = {
+        .name = transport.get<std::string>("name"),
+        .background_name = transport.is_null("background_name") ? "" : transport.get<std::string>("background_name"),
+        .segment_bytes = transport.at_least("segment_bytes", 64),
+        .initial_window_segments = transport.at_least("initial_window_segments", 1),
+        .slow_start = transport.get<bool>("slow_start"),
+        .min_rto_ns = transport.at_least<std::int64_t>("min_rto_ns", 1000),
+        .delayed_ack_segments = transport.at_least("delayed_ack_segments", 1),
+        .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0),
+        .powertcp = {.gamma = powertcp.get<double>("gamma"),
+                     .expected_flows = powertcp.at_least("expected_flows", 1.0)},
+        .timely = {.low_rtt_ns = timely.at_least<std::int64_t>("low_rtt_ns", 0),
+                   .high_rtt_ns = timely.at_least<std::int64_t>("high_rtt_ns", 1),
+                   .increase_bps = timely.at_least("increase_bps", 1000.0),
+                   .decrease = timely.get<double>("decrease"),
+                   .gradient_weight = timely.get<double>("gradient_weight")}};
     if (s.transport.segment_bytes > 1460) refuse("setting 'transport.segment_bytes' must be at most 1460");
     if (!(s.transport.powertcp.gamma > 0 && s.transport.powertcp.gamma <= 1))
         refuse("setting 'transport.powertcp.gamma' must be above 0 and at most 1");
@@ -195,6 +198,11 @@ Settings read_settings(const std::string& path) {
         refuse("setting 'transport.timely.high_rtt_ns' must be above the base round trip of " +
                std::to_string(s.base_rtt_ns()) + " ns, or every flow slows down for ever");
     }
+    const auto& [name, beside] = std::tie(s.transport.name, s.transport.background_name);
+    if (!beside.empty() && beside != "cubic" && beside != "newreno")
+        refuse("setting 'transport.background_name' is '" + beside + "': choose one of cubic, newreno");
+    if (!beside.empty() && name != "dctcp" && name != "cubic" && name != "newreno")
+        refuse("setting 'transport.background_name' must be null beside " + name + ", which paces all senders");
     if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0) {
         refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
     }

@@ -46,6 +46,7 @@ struct Incast {
 
 struct Transport {
     std::string name;
+    std::string background_name;  ///< of background flows, without ECN; empty: as `name`
     int segment_bytes = 0;
     int initial_window_segments = 0;
     bool slow_start = false;

@@ -16,7 +16,7 @@ TypeId TcpSender::GetTypeId() {
     return id;
 }
 
-Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced) {
+Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced, TypeId control) {
     auto tcp = node->GetObject<TcpL4Protocol>();
     const auto make = [&](const char* attribute) {
         TypeIdValue type;
@@ -30,8 +30,9 @@ Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced) {
     socket->SetTcp(tcp);
     socket->SetRtt(make("RttEstimatorType")->GetObject<RttEstimator>());
     socket->paced_ = paced;
-    socket->SetCongestionControlAlgorithm(paced ? Ptr<TcpCongestionOps>(paced)
-                                                : make("SocketType")->GetObject<TcpCongestionOps>());
+    ObjectFactory of_ns3;
+    of_ns3.SetTypeId(control);
+    socket->SetCongestionControlAlgorithm(paced ? Ptr<TcpCongestionOps>(paced) : of_ns3.Create<TcpCongestionOps>());
     socket->SetRecoveryAlgorithm(make("RecoveryType")->GetObject<TcpRecoveryOps>());
     tcp->AddSocket(socket);
     return socket;

@@ -43,6 +43,8 @@ REFUSED = [
     ("collect", "policy.lqd.library=/nowhere.so", "only credence"),
     ("collect", "policy.lqd.predictor=library", "only credence"),
     ("collect", "scenario.transport.mark_bytes=0", "scenario.transport.mark_bytes = 0"),
+    ("collect", "scenario.transport.background_name=dctcp", "scenario.transport.background_name = dctcp"),
+    ("collect", "scenario.transport={name:timely,background_name:cubic}", "cannot stand beside timely"),
     ("collect", "scenario.topology={leaves:1024,servers_per_leaf:1024}", "1048576 servers"),
     ("collect", "policy.lqd.flip_probability=1.5", "policy.lqd.flip_probability = 1.5"),
     ("collect", "+unknown=1", "unknown setting unknown"),

@@ -222,6 +222,27 @@ def test_other_transports_finish(simulate: Any, name: str) -> None:
     assert run.summary["completed_flows"] == run.summary["flows"]
 
 
+@pytest.mark.parametrize("beside", ["cubic", "newreno"])
+def test_background_beside_another_transport_is_what_it_is_alone_without_ecn(simulate: Any, beside: str) -> None:
+    of_background = {"incast__queries_per_second_per_server": 0.0, "policy__name": "cs"}
+    of_incast = {"background__load": 0.0, "policy__name": "cs"}
+    flows = [
+        simulate(**changes).flows()
+        for changes in (
+            of_background | {"transport__background_name": beside},
+            of_background | {"transport__name": beside, "transport__mark_bytes": 0},
+            of_background,
+            of_incast | {"transport__background_name": beside},
+            of_incast,
+        )
+    ]
+    np.testing.assert_array_equal(flows[0], flows[1])
+    assert not np.array_equal(flows[0]["fct_ns"], flows[2]["fct_ns"])
+    np.testing.assert_array_equal(flows[3], flows[4])
+    both = simulate(transport__background_name=beside, policy__name="cs")
+    assert 0 < total(both, "marked") < total(simulate(policy__name="cs"), "marked")
+
+
 def test_flips_have_a_stream_of_their_own(simulate: Any) -> None:
     never, some, always = (simulate(policy__name="credence", policy__flip_probability=p) for p in (0.0, 0.1, 1.0))
     for run in (never, some, always):
@@ -256,6 +277,8 @@ BAD_SETTINGS = [
     ({"background__cumulative": [0, 1]}, "background.cumulative"),
     ({"transport__name": "carrier_pigeon"}, "carrier_pigeon"),
     ({"transport__mark_bytes": 0}, "transport.mark_bytes"),
+    ({"transport__background_name": "dctcp"}, "transport.background_name"),
+    ({"transport__name": "timely", "transport__background_name": "cubic"}, "transport.background_name"),
     ({"transport__powertcp__gamma": 0.0}, "transport.powertcp.gamma"),
     ({"transport__powertcp__expected_flows": 0.5}, "transport.powertcp.expected_flows"),
     ({"transport__timely__gradient_weight": 0.0}, "transport.timely.gradient_weight"),
