@@ -164,12 +164,20 @@ def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]
         if policy != "lqd"
     ]
     notes = [
-        f"Credence, {model}: {title} within {CLOSE_PERCENT:g} % of LQD up to "
-        f"{_upto(found, named, metric, sure=False)}, its whole interval up to {_upto(found, named, metric, sure=True)}"
+        f"Credence, {model}: {_tolerated(found, named, title, metric)}"
         for model, named in flipped.items()
         for title, metric in MEASURES
     ]
     return Table("Change from LQD in %", ("policy", *(title for title, _ in MEASURES)), tuple(rows), tuple(notes))
+
+
+def _tolerated(found: Resampled, named: Mapping[float, str], title: str, metric: str) -> str:
+    if found.figure("lqd", metric).mean == 0:
+        return f"{title} of LQD is 0, of which nothing is a percentage"
+    return (
+        f"{title} within {CLOSE_PERCENT:g} % of LQD up to {_upto(found, named, metric, sure=False)}, its whole "
+        f"interval up to {_upto(found, named, metric, sure=True)}"
+    )
 
 
 def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bool) -> str:

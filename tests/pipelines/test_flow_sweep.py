@@ -312,6 +312,10 @@ def test_the_error_that_is_tolerated() -> None:
     notes = tolerance_table(found, {"x": shares}).notes
     assert notes[1] == "Credence, x: incast p95 within 5 % of LQD up to 0.01, its whole interval up to 0"
     assert "up to none" in tolerance_table(found, {"x": {0.1: "c"}}).notes[0]
+    never = resampled(lqd=(0.0, 0.0), a=(1.0, 0.1))
+    assert tolerance_table(never, {"x": {0.1: "a"}}).notes[0] == (
+        "Credence, x: short p95 of LQD is 0, of which nothing is a percentage"
+    )
 
 
 def test_where_prediction_pays_is_decided_by_intervals() -> None:
