@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,19 +199,9 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
 
 
 def _collected(seed: int, entry: Entry) -> CollectedRun:
-    dataset = Dataset.open(entry.path / DATASET)
-    run = DriverRun.open(dataset.path / "run")
-    manifest = dataset.manifest
-    return CollectedRun(
-        seed=seed,
-        path=dataset.path,
-        content_sha256=manifest.content_sha256,
-        rows=manifest.rows,
-        drops=manifest.drops,
-        control_rows=manifest.control_rows,
-        reused=entry.reused,
-        seconds=entry.seconds,
-        counters=counters(run),
+    run = DriverRun.open(entry.path / DATASET / "run")
+    return replace(
+        _dataset(seed, entry, counters(run)),
         cpu_seconds=run.summary["simulation_cpu_seconds"],
         packets_per_cpu_second=packets_per_cpu_second(run),
     )
@@ -224,11 +214,15 @@ def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
 
 
 def _made(seed: int, entry: Entry) -> CollectedRun:
-    dataset = Dataset.open(entry.path / DATASET)
     try:
         figures: dict[str, Any] = json.loads((entry.path / FIGURES_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ForetailError(f"{entry.path} holds no complete dataset ({error}): delete it and run again") from None
+    return replace(_dataset(seed, entry, figures["counters"]), imported=figures if "log" in figures else None)
+
+
+def _dataset(seed: int, entry: Entry, outcomes: Mapping[str, int]) -> CollectedRun:
+    dataset = Dataset.open(entry.path / DATASET)
     manifest = dataset.manifest
     return CollectedRun(
         seed=seed,
@@ -239,10 +233,9 @@ def _made(seed: int, entry: Entry) -> CollectedRun:
         control_rows=manifest.control_rows,
         reused=entry.reused,
         seconds=entry.seconds,
-        counters=figures["counters"],
+        counters=outcomes,
         cpu_seconds=None,
         packets_per_cpu_second=None,
-        imported=figures if "log" in figures else None,
     )
 
 
