@@ -113,7 +113,7 @@ class Incast:
 
 
 LOSS_BASED = ("cubic", "newreno")
-TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp")
+TRANSPORTS = ("dctcp", *LOSS_BASED, "theta_powertcp", "timely", "powertcp")
 
 
 @dataclass

@@ -70,6 +70,8 @@ def run_on_cluster(
     if not points:
         return found, failed
     _check_cluster(address)
+    if address.rpartition(":")[0] in LOOPBACK:
+        os.environ.setdefault(_OFF_LOOPBACK, "0")  # read when Ray is imported, here and in the driver
     cloudpickle: Any = importlib.import_module("ray.cloudpickle")
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe(duplex=False)
@@ -166,8 +168,6 @@ def _check_cluster(address: str) -> None:
             f"no Ray cluster answers at launcher.address = {address} ({error.strerror or error}): "
             "start it there, as docs/cluster.md says, or choose launcher=local"
         ) from error
-    if host in LOOPBACK:
-        os.environ.setdefault(_OFF_LOOPBACK, "0")  # read when Ray is imported, here and in the driver
 
 
 @contextlib.contextmanager
