@@ -15,10 +15,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-BUFFER := $(wildcard sim_bridge/buffer/*)
-EXTENSION := CMakeLists.txt sim_bridge/native.cpp $(BUFFER) $(wildcard sim_bridge/fabric/*.hpp)
-DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/*) sim_bridge/driver.py
-CPP := $(wildcard sim_bridge/*.cpp sim_bridge/*/*.hpp sim_bridge/*/*.h sim_bridge/*/*.cc)
+BUFFER := $(wildcard sim_bridge/buffer/*.h* sim_bridge/buffer/*/*.h*)
+EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildcard sim_bridge/circuits/*/*.hpp)
+DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
+CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
 .PHONY: help setup demo test lint format ui conformance bench clean
 
@@ -102,5 +102,5 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@touch $@
 
 .venv/.driver: .venv/.package .venv/.ns3 $(DRIVER)
-	@$(BIN)/python -m foretail.sim_bridge.driver build
+	@$(BIN)/python -m foretail.sim_bridge.ns3.driver build
 	@touch $@

@@ -29,17 +29,17 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.configs.schema import CollectConfig, register
-from foretail.export.build import find_compiler, vector_widths
-from foretail.export.c import candidates, render_c
-from foretail.export.c_text import Batch, Single
-from foretail.export.c_tuning import tune
-from foretail.export.passes import lower
+from foretail.export.c.build import find_compiler, vector_widths
+from foretail.export.c.target import candidates, render_c
+from foretail.export.c.text import Batch, Single
+from foretail.export.c.tuning import tune
+from foretail.export.passes.passes import lower
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
-from foretail.features.dataset import Dataset
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.pipelines.collect import collect
+from foretail.features.dataset.dataset import Dataset
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.stages.collect import collect
 
 PEERS = (
     "tl2cgen==1.0.0",

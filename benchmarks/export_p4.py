@@ -39,14 +39,14 @@ from foretail.export.p4 import export_p4
 from foretail.export.p4.cost import Candidate, TableCost, table_cost
 from foretail.export.p4.prefixes import range_prefixes
 from foretail.export.p4.profile import Profile, load_profile
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
-from foretail.features.dataset import Dataset
-from foretail.models.boxes import Boxes, leaf_boxes
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.models.metrics import scores
-from foretail.models.operating_point import choose_operating_point
+from foretail.features.dataset.dataset import Dataset
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.boxes import Boxes, leaf_boxes
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import scores
+from foretail.models.scoring.operating_point import choose_operating_point
 
 TREES = (1, 2, 4, 8, 16)
 DEPTH = 4

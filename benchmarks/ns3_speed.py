@@ -21,15 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.configs.schema import CollectConfig, Policy, Scenario, register
-from foretail.export.c import export_c
+from foretail.export.c.target import export_c
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
-from foretail.features.dataset import Dataset
-from foretail.models.ensemble import FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.models.operating_point import choose_operating_point
-from foretail.pipelines.scenario import driver_config
-from foretail.sim_bridge.collection import write_trace
-from foretail.sim_bridge.driver import DriverRun, run_driver
+from foretail.features.dataset.dataset import Dataset
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.pipelines.data.scenario import driver_config
+from foretail.sim_bridge.ns3.collection import write_trace
+from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 
 ROUNDS = 9
 TRAFFIC_NS = 20_000_000

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from foretail.sim_bridge.workloads import WORKLOADS
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 
 PORTS, BUFFER, SLOTS, PACKETS = 20, 1000, 750_000, 10_000_000
 POLICIES = "[cs,cp,dt,harmonic,abm,lqd,followlqd,credence]"

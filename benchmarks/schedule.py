@@ -18,11 +18,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.sim_bridge.fabric.birkhoff import birkhoff_steps, matching_on, stuffed, whole
-from foretail.sim_bridge.fabric.matrices import random_hose
-from foretail.sim_bridge.fabric.throughput import multi_hop
-from foretail.sim_bridge.fabric.vermilion import emulated_edges, vermilion
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.sim_bridge.circuits.demand.matrices import random_hose
+from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff_steps, matching_on, stuffed, whole
+from foretail.sim_bridge.circuits.schedules.vermilion import emulated_edges, vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 
 DEGREE = 4
 K = 3

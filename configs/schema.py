@@ -2,7 +2,7 @@
 
 The dataclasses are Hydra schemas, stored in the ConfigStore as ``base_<stage>`` and named first in the defaults list
 of each stage's YAML file, so that composing already checks names and types. The ranges given here are checked after
-composing by ``foretail.pipelines.validation``. Fields without a default are ``MISSING``: a YAML file has to set them.
+composing by ``foretail.pipelines.settings``. Fields without a default are ``MISSING``: a YAML file has to set them.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Predictor:
 
 @dataclass
 class RandomForest(Predictor):
-    """A random forest, as in the paper: ``foretail.models.forest.RandomForest``."""
+    """A random forest, as in the paper: ``foretail.models.drop.forest.RandomForest``."""
 
     trees: int = setting(4, "number of trees")
     depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
@@ -302,14 +302,14 @@ class RandomForest(Predictor):
 
 @dataclass
 class ExtraTrees(RandomForest):
-    """Extremely randomised trees: ``foretail.models.forest.ExtraTrees``."""
+    """Extremely randomised trees: ``foretail.models.drop.forest.ExtraTrees``."""
 
     bootstrap: bool = setting(False, "every tree sees its own draw of the rows")
 
 
 @dataclass
 class BoostedTrees(Predictor):
-    """XGBoost: ``foretail.models.boosted.BoostedTrees``."""
+    """XGBoost: ``foretail.models.drop.boosted.BoostedTrees``."""
 
     mode: str = setting("boosted", "boosted: one tree after the other; forest: all at once")
     trees: int = setting(4, "number of trees, in either mode")
@@ -325,7 +325,7 @@ class BoostedTrees(Predictor):
 
 @dataclass
 class LogisticRegression(Predictor):
-    """One linear score, to compare with: ``foretail.models.logistic.LogisticRegression``."""
+    """One linear score, to compare with: ``foretail.models.drop.logistic.LogisticRegression``."""
 
     l2: float = setting(1.0, "penalty on the squares of the coefficients")
     iterations: int = setting(1000, "most iterations of its solver")
@@ -333,7 +333,7 @@ class LogisticRegression(Predictor):
 
 @dataclass
 class MultilayerPerceptron(Predictor):
-    """A neural network: ``foretail.models.neural.MultilayerPerceptron``."""
+    """A neural network: ``foretail.models.drop.neural.MultilayerPerceptron``."""
 
     layers: int = setting(2, "hidden layers")
     width: int = setting(64, "units of a hidden layer")
@@ -345,7 +345,7 @@ class MultilayerPerceptron(Predictor):
 
 @dataclass
 class SequenceNetwork(Predictor):
-    """A network over the last arrivals of a switch, a ceiling: ``foretail.models.neural.SequenceNetwork``."""
+    """A network over the last arrivals of a switch, a ceiling: ``foretail.models.drop.neural.SequenceNetwork``."""
 
     width: int = setting(48, "units of a layer")
     rounds: int = setting(60, "most rounds of training")
@@ -485,7 +485,7 @@ class Sweep:
         "what is computed, drawn and tabled",
         one_of=("credence_fig14", "credence_smoothness", "competitive_ratio"),
     )
-    workloads: list[str] = setting(MISSING, "names from foretail.sim_bridge.workloads, with their defaults")
+    workloads: list[str] = setting(MISSING, "names from foretail.sim_bridge.arrivals.workloads, with their defaults")
     ports: list[int] = setting(MISSING, "N, ports of the switch", at_least=1, at_most=32_768)
     buffer_per_port: list[int] = setting(MISSING, "B / N, packets of shared buffer", at_least=1, at_most=2**24)
     flip_probabilities: list[float] = setting(
@@ -587,7 +587,7 @@ class ArtifactImport:
 class SlottedTraffic:
     """A workload of the slotted model and its switch: packets of 1024 bytes, slots of 1024 ns."""
 
-    workload: str = setting("incast", "name from foretail.sim_bridge.workloads")
+    workload: str = setting("incast", "name from foretail.sim_bridge.arrivals.workloads")
     settings: Any = setting(None, "parameters of the workload, as {NAME: VALUE}; the others keep their defaults")
     ports: int = setting(20, "N, ports of the switch", at_least=1, at_most=32_767)
     buffer_per_port: int = setting(50, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
@@ -938,7 +938,8 @@ class DesignSweep:
     )
     nodes: list[int] = setting(MISSING, "n; k n is a multiple of the degree", at_least=2, at_most=1024)
     matrices: list[str] = setting(
-        MISSING, "names from foretail.sim_bridge.fabric.evaluation, or skew-A: a share A of a permutation, else uniform"
+        MISSING,
+        "names from foretail.sim_bridge.circuits.throughput, or skew-A: a share A of a permutation, else uniform",
     )
     trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2)
     designs: list[str] = setting(
@@ -960,7 +961,7 @@ class FabricDesign:
         MISSING, "made for the permutation, or every rack in turn", one_of=("vermilion", "round_robin")
     )
     routing: str = setting(
-        MISSING, "as in foretail.sim_bridge.fabric.cell_fabric", one_of=("direct", "two_hop", "valiant")
+        MISSING, "as in foretail.sim_bridge.circuits.cells.cell_fabric", one_of=("direct", "two_hop", "valiant")
     )
     k: int = setting(3, "vermilion: k, with l = 1; k times racks is a multiple of the degree", at_least=2)
     hold_slots: int = setting(
@@ -1093,7 +1094,7 @@ class DemandConfig(Stage):
     )
     collectives: list[str] = setting(
         ["hybrid_parallel"],
-        "generated demand: names from foretail.sim_bridge.fabric.sequences; A+B swings between two and back",
+        "generated demand: names from foretail.sim_bridge.circuits.demand.sequences; A+B swings between two and back",
     )
     nodes: int = setting(8, "collectives: n", at_least=2, at_most=1024)
     noise: float = setting(0.2, "collectives: standard deviation of an entry, relative", at_least=0, at_most=10)

@@ -1,11 +1,11 @@
 """What leaves Foretail: passes over the ensemble IR, proofs of equivalence, and code for simulators and switches."""
 
-from foretail.export.build import PredictorLibrary
-from foretail.export.c import ExportResult, export_c
-from foretail.export.equivalence import Certificate, Lowered, ProofError
+from foretail.export.c.build import PredictorLibrary
+from foretail.export.c.target import ExportResult, export_c
 from foretail.export.p4 import export_p4
-from foretail.export.passes import lower
-from foretail.export.votes import with_votes
+from foretail.export.passes.passes import lower
+from foretail.export.passes.votes import with_votes
+from foretail.export.proof.equivalence import Certificate, Lowered, ProofError
 
 __all__ = [
     "Certificate",

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretail.export.equivalence import Certificate
+from foretail.export.proof.equivalence import Certificate
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export", "write_folder"]
 

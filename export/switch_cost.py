@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from foretail.export.p4.cost import plan
 from foretail.export.p4.profile import Profile
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
 from foretail.features.catalog import selection_cost
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["SwitchCost", "switch_cost"]
 

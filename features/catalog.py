@@ -3,8 +3,8 @@
 Every feature is read after the threshold update and before the decision, the arrival not yet counted in its queue or
 in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24``, so float32 trainers see them exactly.
 ``cells = bytes >> log2(cell_bytes)``; averages run in fixed point with 8 fractional bits over an interval of
-``2**average_shift`` ns, fast ones over a quarter of it (design section 4). ``sim_bridge/buffer/features.hpp`` computes
-them and lists the same names in the same order.
+``2**average_shift`` ns, fast ones over a quarter of it (design section 4). ``features.hpp`` in
+``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
 
 Costs are of what a switch under Credence must add: the queue lengths, the thresholds T, their sum and the largest of
 them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8 fractional ones, times 48 bits.

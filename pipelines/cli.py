@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import signal
@@ -16,56 +15,8 @@ from types import FrameType
 from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
 from foretail.pipelines.errors import BAD_INPUT, GateRefused, PointsFailed, sentence
-from foretail.pipelines.stage import StageFailed, setting_names
-
-STAGE_EXAMPLES = {
-    "collect": (
-        "write labelled datasets: simulate under LQD in ns-3, draw a workload in slots, or import a trace",
-        "foretail collect 'seeds=[1,2]'",
-    ),
-    "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
-    "distill": (
-        "turn a neural network into trees of a given size",
-        "foretail distill model=outputs/train/RUN student.trees=4",
-    ),
-    "evaluate": (
-        "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
-        "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
-    ),
-    "export": (
-        "turn a predictor into C, P4 or ONNX, proven equivalent",
-        "foretail export model=models:/foretail-drop@candidate target=p4",
-    ),
-    "promote": (
-        "make a model the champion, if it passes the gate on runs held out from it",
-        "foretail promote model=models:/foretail-drop@candidate to=champion",
-    ),
-    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
-    "schedule": (
-        "make a periodic schedule of circuits for a demand matrix, with its throughput",
-        "foretail schedule demand=demand.csv degree=4 k=3",
-    ),
-    "demand": (
-        "train predictors of the demand and tell what the schedules of their predictions are worth",
-        "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
-    ),
-    "study": (
-        "compare drop predictors on runs and conditions that they never saw, and in ns-3",
-        "foretail study experiment=predictor_study size=small",
-    ),
-    "report": (
-        "make one HTML page of a run or a sweep that opens without a network",
-        "foretail report run=outputs/demo out=report.html",
-    ),
-    "search": (
-        "search for drop predictors that score well and cost a switch little",
-        "foretail search experiment=predictor_search size=small",
-    ),
-    "select": (
-        "tell what each feature is worth, and choose the best ones that a switch can afford",
-        "foretail select features=switch budget.register_bits=2000",
-    ),
-}
+from foretail.pipelines.stage import StageFailed, application, setting_names
+from foretail.pipelines.stages import STAGES
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
@@ -76,9 +27,9 @@ class Terminated(KeyboardInterrupt):
 
 def usage() -> str:
     """The text of ``foretail --help``."""
-    width = max(map(len, STAGE_EXAMPLES))
+    width = max(map(len, STAGES))
     lines = ["usage: foretail STAGE [name=value ...] [--multirun] [--debug]", "", "stages:"]
-    for stage, (what, example) in STAGE_EXAMPLES.items():
+    for stage, (what, example) in STAGES.items():
         lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
     lines += [
         "",
@@ -100,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
     stage, *overrides = given
-    if stage not in STAGE_EXAMPLES:
-        return _refuse(f"unknown stage {stage}: choose from {', '.join(STAGE_EXAMPLES)}.")
+    if stage not in STAGES:
+        return _refuse(f"unknown stage {stage}: choose from {', '.join(STAGES)}.")
     try:
         with _terminable():
             return _run_stage(stage, overrides)
@@ -134,10 +85,9 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
-    module = importlib.import_module(f"foretail.pipelines.{stage}")
     command, sys.argv = sys.argv, [f"foretail {stage}", *overrides]
     try:
-        module.main()
+        application(stage)()
     finally:
         sys.argv = command
     return 0

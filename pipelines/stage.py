@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import platform
+import importlib
 import shlex
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, runtime_checkable
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema import STAGES
-from foretail.pipelines.result import Table, show, write_result
-from foretail.pipelines.validation import StageConfig, typed
-
-VERSIONS_OF = (
-    "foretail",
-    "ns3",
-    "numpy",
-    "scipy",
-    "pyarrow",
-    "scikit-learn",
-    "treelite",
-    "xgboost",
-    "xgboost-cpu",
-    "torch",
-    "onnxruntime",
-    "mlflow",
-    "optuna",
-    "hydra-core",
-)
-
+from foretail.configs.schema import STAGES, register
+from foretail.features.errors import ForetailError
+from foretail.pipelines.runs.result import Table, show, write_result
+from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.settings.validation import typed
 
 MOST_NAMED = 12
 """Files beside the result that are printed by name."""
@@ -60,24 +44,43 @@ class StageResult(Protocol):
         """The tables, in the order of printing, with all digits."""
 
 
-Result = TypeVar("Result", bound=StageResult)
+@runtime_checkable
+class MayFail(Protocol):
+    """A result that is written and printed although the answer is no."""
+
+    def failure(self) -> ForetailError | None:
+        """Why the command fails all the same; None when it does not."""
 
 
-def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig, Path], Result]) -> Result:
-    """Validate the composed config, do the work, write ``result.json`` into the run folder and print the tables.
+def application(name: str) -> Callable[[], None]:
+    """The Hydra application of a stage; it composes the settings of ``sys.argv`` and raises ``StageFailed``."""
+    register()
 
-    Returns what `work` did. Raises ``StageFailed``; an empty run folder is then removed again.
+    def compose_and_run(node: DictConfig) -> None:
+        run(name, node)
+
+    main: Callable[[], None] = hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name=name)(
+        compose_and_run
+    )
+    return main
+
+
+def run(name: str, node: DictConfig) -> None:
+    """Check the composed settings, run the stage, write ``result.json`` into its folder and print its tables.
+
+    Raises ``StageFailed``; an empty run folder is then removed again.
     """
-    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    job = HydraConfig.get()
+    run_dir = Path(job.runtime.output_dir)
     try:
-        config = typed(node, schema)
+        config = typed(node, STAGES[name], job.overrides.task)
+        work = getattr(importlib.import_module(f"foretail.pipelines.stages.{name}"), name)
         started = time.monotonic()
-        result = work(config, run_dir)
+        result: StageResult = work(config, run_dir)
         tables = result.tables()
-        job = HydraConfig.get()
         document = {
-            "stage": job.job.name,
-            "command": shlex.join(["foretail", job.job.name, *job.overrides.task]),
+            "stage": name,
+            "command": shlex.join(["foretail", name, *job.overrides.task]),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": OmegaConf.to_container(node, resolve=True),
             "versions": versions(),
@@ -91,24 +94,15 @@ def run(node: DictConfig, schema: type[StageConfig], work: Callable[[StageConfig
         if isinstance(error, Exception):
             raise StageFailed(error) from error
         raise
-    beside = document.get("files", ())
-    more = f", and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
-    notes = [f"result: {path}", *([f"beside it: {', '.join(beside[:MOST_NAMED])}{more}"] if beside else [])]
+    files = document.get("files", ())
+    more = f", and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
+    notes = [f"result: {path}", *([f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else [])]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
     show(tables)
-    return result
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of Python and the packages that figures depend on; None where one is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in VERSIONS_OF:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+    failure = result.failure() if isinstance(result, MayFail) else None
+    if failure is not None:
+        raise StageFailed(failure)
 
 
 def setting_names() -> Iterator[str]:

@@ -18,10 +18,10 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier
 
-from foretail.models.contract import synthetic_arrivals
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
-from foretail.models.forest import RandomForest
-from foretail.models.frontends import from_sklearn, from_xgboost
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 
 PAPER_INPUTS = tuple(
     FeatureInput(name, "cell_bytes=256" + ",average_shift=15" * name.endswith("average"), 24)

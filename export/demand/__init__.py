@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from foretail.export.build import find_compiler
+from foretail.export.c.build import find_compiler
 from foretail.export.demand.c_header import at_most, prove_header, render_header
 from foretail.export.demand.fixed_point import FixedLinear, fixed_point
 from foretail.export.folder import CERTIFICATE, check_folder, check_name, write_folder

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.build import compile_library, run_program
-from foretail.export.c import prove_c, render_c
+from foretail.export.c.build import compile_library, run_program
+from foretail.export.c.target import prove_c, render_c
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees
-from foretail.export.equivalence import Certificate, ProofError
-from foretail.export.schedule.templates import render
+from foretail.export.proof.equivalence import Certificate, ProofError
+from foretail.export.templates import environment
 
 __all__ = ["at_most", "prove_header", "render_header"]
 
@@ -75,10 +75,12 @@ def render_header(fixed: FixedLinear | FixedTrees, kind: str, name: str) -> dict
     else:
         values["rows"] = len(fixed.weight)
         values["weight"] = ",\n".join(f"  {{{', '.join(map(_constant, row))}}}" for row in fixed.weight.tolist())
-    files[f"{name}.h"] = render("demand.h.j2", **values)
+    files[f"{name}.h"] = environment("foretail.export.demand").get_template("demand.h.j2").render(**values)
     sums = ",\n".join(f"  UINT64_C({_checksum(fixed, at)})" for at in range(_SELFTEST_CASES))
-    files[f"{name}_selftest.c"] = render(
-        "demand_selftest.c.j2", n=name, N=name.upper(), cases=_SELFTEST_CASES, sums=sums
+    files[f"{name}_selftest.c"] = (
+        environment("foretail.export.demand")
+        .get_template("demand_selftest.c.j2")
+        .render(n=name, N=name.upper(), cases=_SELFTEST_CASES, sums=sums)
     )
     return files
 

@@ -21,7 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
-from foretail.models.ensemble import MAX_BITS, Ensemble, votes_of
+from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, votes_of
 
 __all__ = ["Errors", "FixedLinear", "FixedTrees", "IntArray", "fixed_point"]
 

@@ -22,9 +22,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import ProofError
+from foretail.export.proof.equivalence import ProofError
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["TOOLS", "SimpleSwitch", "compile_p4", "run_on_bmv2", "tool_versions"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from typing import Literal
 
-from foretail.export.equivalence import MAX_CELLS
 from foretail.export.p4.encoding import (
     DECISIONS,
     Encoding,
@@ -26,9 +25,10 @@ from foretail.export.p4.encoding import (
 )
 from foretail.export.p4.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
 from foretail.export.p4.profile import Profile
+from foretail.export.proof.equivalence import MAX_CELLS
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["Candidate", "FeatureTable", "Plan", "TableCost", "plan", "table_cost"]
 

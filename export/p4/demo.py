@@ -3,7 +3,7 @@
 It is the one second writing of the virtual LQD that the design allows, because v1model shows no queue depth in ingress:
 packets say when, where and how large a packet arrives, and come back with the features, the score and the decision.
 
-What is modelled, bit for bit as ``VirtualLqd`` in ``sim_bridge/buffer/virtual_lqd.hpp``: one queue per port packet by
+What is modelled, bit for bit as ``VirtualLqd`` in ``virtual_lqd.hpp``: one queue per port packet by
 packet, departures at line rate (nanoseconds, rounded up, wire overhead included) in order of time and then port,
 push-outs of Longest Queue Drop by the house rules (the arrival counted in its queue, ties to the lowest port, the tail
 is the victim, the packet being sent is not), the averages, and every virtual feature of the catalog.
@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from math import gcd
 
-import jinja2
 import numpy as np
 
 from foretail.export.folder import check_name
 from foretail.export.p4.encoding import score_bits
+from foretail.export.templates import environment
 from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = [
     "ANSWER",
@@ -198,7 +196,7 @@ def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predic
                 f"use a smaller buffer or train with larger cells"
             )
     text = (
-        _environment()
+        environment("foretail.export.p4")
         .get_template("virtual_lqd.p4.j2")
         .render(
             sha256=ensemble.sha256,
@@ -256,16 +254,3 @@ def _arithmetic(ensemble: Ensemble) -> tuple[int, int]:
 def _between(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise ForetailError(f"{name} is {value}: use {low} to {high}")
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    templates = resources.files("foretail.export") / "templates"
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (templates / name).read_text(encoding="ascii")),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # P4, not HTML; every name in it is checked above
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )

@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 
 from foretail.export.p4.prefixes import Intervals, Row
-from foretail.models.boxes import leaf_boxes
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.boxes import leaf_boxes
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = [
     "DECISIONS",

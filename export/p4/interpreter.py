@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import ProofError
 from foretail.export.p4.syntax import (
     INPUT_BITS,
     Assign,
@@ -23,6 +22,7 @@ from foretail.export.p4.syntax import (
     Type,
     refuse,
 )
+from foretail.export.proof.equivalence import ProofError
 
 __all__ = ["Value", "action_data", "evaluate", "integers", "run", "score"]
 

@@ -10,7 +10,6 @@ from operator import and_
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.equivalence import ReadBack
 from foretail.export.p4.interpreter import Value, action_data, evaluate, integers, run
 from foretail.export.p4.syntax import (
     INPUT_BITS,
@@ -29,7 +28,8 @@ from foretail.export.p4.syntax import (
     names_in,
     refuse,
 )
-from foretail.models.boxes import Boxes
+from foretail.export.proof.equivalence import ReadBack
+from foretail.models.ensemble.boxes import Boxes
 
 __all__ = ["read_back"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 import jinja2
@@ -14,8 +13,9 @@ from foretail.export.folder import check_name
 from foretail.export.p4.cost import FeatureTable, Plan
 from foretail.export.p4.encoding import KeySlice
 from foretail.export.p4.prefixes import Row
+from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["FIRST_ID", "render_p4"]
 
@@ -276,14 +276,4 @@ def _plain(text: str) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    templates = resources.files("foretail.export") / "templates"
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (templates / name).read_text(encoding="ascii")),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # P4, not HTML; names are checked above
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["plain"] = _plain
-    return environment
+    return environment("foretail.export.p4", plain=_plain)

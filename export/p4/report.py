@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretail.export.p4.cost import Candidate, Plan
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["report_document", "report_json", "shrink"]
 

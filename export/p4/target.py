@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from foretail.export.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, prove
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
 from foretail.export.p4.cost import Plan, plan
@@ -22,10 +21,11 @@ from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.report import report_json, shrink
 from foretail.export.p4.syntax import Program
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, prove
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["P4Export", "export_p4", "prove_p4"]
 

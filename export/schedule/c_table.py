@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.export.build import compile_library
-from foretail.export.schedule.templates import render
+from foretail.export.c.build import compile_library
+from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
 __all__ = ["c_table", "read_c_table"]
 
@@ -40,7 +40,11 @@ def c_table(schedule: Schedule) -> str:
         "  {" + ",\n   ".join("{" + ", ".join(map(str, uplink)) + "}" for uplink in slot) + "}"
         for slot in schedule.matchings.tolist()
     )
-    return render("schedule.h.j2", slots=schedule.period, uplinks=schedule.degree, nodes=schedule.nodes, table=slots)
+    return (
+        environment("foretail.export.schedule")
+        .get_template("schedule.h.j2")
+        .render(slots=schedule.period, uplinks=schedule.degree, nodes=schedule.nodes, table=slots)
+    )
 
 
 def read_c_table(text: str) -> Schedule:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 __all__ = ["Emulator", "emulator_schedule", "read_emulator_schedule"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 __all__ = ["read_json", "schedule_json"]
 

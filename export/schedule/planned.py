@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.sim_bridge.fabric.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
 __all__ = ["PlannedSchedule"]
 

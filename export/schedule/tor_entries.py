@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.schedule.templates import render
+from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 __all__ = ["read_tor_entries", "tor_entries"]
 
@@ -51,8 +51,9 @@ def tor_entries(schedule: Schedule, first_port: int) -> list[str]:
             for lane in range(lanes)
         )
         texts.append(
-            render(
-                "schedule.p4.j2",
+            environment("foretail.export.schedule")
+            .get_template("schedule.p4.j2")
+            .render(
                 rack=tor,
                 nodes=schedule.nodes,
                 slots=schedule.period,
@@ -90,7 +91,8 @@ def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     if (
         values.keys() != _CONSTANTS
         or values["rack"] != tor
-        or text != render("schedule.p4.j2", **values, entries=entries)
+        or text
+        != environment("foretail.export.schedule").get_template("schedule.p4.j2").render(**values, entries=entries)
     ):
         raise ForetailError(f"the P4 table of rack {tor} is not as Foretail writes it: write it again")
     lanes = values["lanes"]

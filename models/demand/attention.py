@@ -9,7 +9,7 @@ import numpy as np
 
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
-from foretail.models.predictor import Parameter
+from foretail.models.drop.predictor import Parameter
 
 __all__ = ["HistoryAttention"]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
-from foretail.models.predictor import Parameter
+from foretail.models.drop.predictor import Parameter
 
 __all__ = ["LastValue", "MovingAverage", "Seasonal"]
 

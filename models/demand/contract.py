@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 
 __all__ = ["into_hose"]

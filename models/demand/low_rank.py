@@ -9,7 +9,7 @@ import numpy as np
 
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.demand.regression import ridge
-from foretail.models.predictor import Parameter
+from foretail.models.drop.predictor import Parameter
 
 __all__ = ["LowRank"]
 

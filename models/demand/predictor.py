@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.hose import into_hose
-from foretail.models.predictor import Parameterised
+from foretail.models.drop.predictor import Parameterised
 
 __all__ = ["DemandPredictor", "FloatArray", "examples", "finite_array", "windows"]
 

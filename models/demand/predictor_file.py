@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foretail.features.demand_matrix import MAX_NODES
+from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal

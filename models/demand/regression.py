@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
-from foretail.models.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
-from foretail.models.frontends import regressor_from_xgboost
-from foretail.models.predictor import Parameter
+from foretail.models.drop.predictor import Parameter
+from foretail.models.ensemble.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import regressor_from_xgboost
 
 __all__ = ["BoostedEntries", "LinearEntries", "ridge"]
 

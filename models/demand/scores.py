@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence, SequenceSplit
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
 __all__ = [
     "ROUTINGS",

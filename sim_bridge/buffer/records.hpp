@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "features.hpp"
+#include "buffer/features/features.hpp"
 
 namespace foretail::buffer {
 

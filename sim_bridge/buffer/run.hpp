@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "policies.hpp"
-#include "slot_queues.hpp"
-#include "slotted_lqd.hpp"
-#include "switch.hpp"
-#include "types.hpp"
+#include "buffer/lqd/slotted_lqd.hpp"
+#include "buffer/policies/policies.hpp"
+#include "buffer/queues/slot_queues.hpp"
+#include "buffer/switch.hpp"
+#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "features.hpp"
-#include "longest_queue_drop.hpp"
-#include "policies.hpp"
-#include "port_queues.hpp"
-#include "shift_average.hpp"
-#include "types.hpp"
-#include "virtual_lqd.hpp"
+#include "buffer/features/features.hpp"
+#include "buffer/features/shift_average.hpp"
+#include "buffer/lqd/longest_queue_drop.hpp"
+#include "buffer/lqd/virtual_lqd.hpp"
+#include "buffer/policies/policies.hpp"
+#include "buffer/queues/port_queues.hpp"
+#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

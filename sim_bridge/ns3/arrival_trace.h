@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
-#include "buffer/ring.hpp"
 #include "buffer/types.hpp"
 #include "ns3/record_file.h"
 

@@ -21,12 +21,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "buffer/port_queues.hpp"
-#include "ns3/paced_control.h"
-#include "ns3/powertcp.h"
+#include "buffer/queues/port_queues.hpp"
 #include "ns3/record_file.h"
-#include "ns3/tcp_sender.h"
-#include "ns3/timely.h"
+#include "ns3/transport/paced_control.h"
+#include "ns3/transport/powertcp.h"
+#include "ns3/transport/tcp_sender.h"
+#include "ns3/transport/timely.h"
 
 namespace foretail::ns3_driver {
 

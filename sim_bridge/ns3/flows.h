@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "buffer/records.hpp"
-#include "ns3/frame.h"
-#include "ns3/host.h"
-#include "ns3/paced_control.h"
+#include "ns3/network/frame.h"
+#include "ns3/network/host.h"
 #include "ns3/settings.h"
 #include "ns3/traffic.h"
+#include "ns3/transport/paced_control.h"
 
 namespace foretail::ns3_driver {
 

@@ -15,7 +15,7 @@
 
 #include "ns3/arrival_trace.h"
 #include "ns3/flows.h"
-#include "ns3/network.h"
+#include "ns3/network/network.h"
 #include "ns3/predictor.h"
 #include "ns3/record_file.h"
 #include "ns3/settings.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "buffer/features.hpp"
-#include "buffer/predictor_library.hpp"
+#include "buffer/features/features.hpp"
+#include "buffer/predictor/predictor_library.hpp"
 #include "ns3/random.h"
 #include "ns3/settings.h"
 

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "buffer/port_queues.hpp"
-#include "ns3/timely.h"
+#include "buffer/queues/port_queues.hpp"
+#include "ns3/transport/timely.h"
 
 namespace foretail::ns3_driver {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "buffer/features/shift_average.hpp"
 #include "buffer/run.hpp"
-#include "buffer/shift_average.hpp"
 #include "buffer/types.hpp"
-#include "ns3/powertcp.h"
-#include "ns3/timely.h"
+#include "ns3/transport/powertcp.h"
+#include "ns3/transport/timely.h"
 
 namespace foretail::ns3_driver {
 

@@ -27,19 +27,19 @@ from rich.table import Table
 from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from foretail.export.build import PredictorLibrary
-from foretail.export.c import export_c
-from foretail.export.equivalence import Certificate
-from foretail.export.onnx import OnnxPredictor, export_onnx
+from foretail.export.c.build import PredictorLibrary
+from foretail.export.c.target import export_c
+from foretail.export.onnx.target import OnnxPredictor, export_onnx
 from foretail.export.p4 import export_p4
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import Certificate
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset import Dataset
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.frontends import from_sklearn, from_xgboost
-from foretail.models.rounding import rounding_bound
-from foretail.pipelines.result import write_result
-from foretail.sim_bridge.collection import collect_dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.ensemble.rounding import rounding_bound
+from foretail.pipelines.runs.result import write_result
+from foretail.sim_bridge.ns3.collection import collect_dataset
 from tests.scenarios import MILLISECOND, settings
 
 COLUMNS = (*(feature.name for feature in FEATURES), *SHADOW_COLUMNS, "port")

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "features.hpp"
-#include "virtual_lqd.hpp"
+#include "buffer/features/features.hpp"
+#include "buffer/lqd/virtual_lqd.hpp"
 
 using namespace foretail::buffer;
 

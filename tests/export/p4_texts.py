@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.export.equivalence import Certificate, ReadBack, prove
 from foretail.export.p4.cost import plan
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.render import render_p4
-from foretail.export.passes import lower
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import Certificate, ReadBack, prove
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import stump
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.export import PredictorLibrary, export_c
-from foretail.export.build import compile_library, find_compiler, predictor_abi
+from foretail.export.c.build import compile_library, find_compiler, predictor_abi
 from foretail.features.errors import ForetailError
 from tests.forests import stumps
 

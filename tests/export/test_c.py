@@ -13,24 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export import (
-    Certificate,
-    ExportResult,
-    PredictorLibrary,
-    ProofError,
-    c_shapes,
-    c_text,
-    export_c,
-    with_votes,
-)
-from foretail.export import c as c_target
-from foretail.export.build import predictor_abi
-from foretail.export.c import render_c
-from foretail.export.c_shapes import Branch, Node, Trees
-from foretail.export.c_text import Batch, Single, c_string
+from foretail.export import Certificate, ExportResult, PredictorLibrary, ProofError, export_c, with_votes
+from foretail.export.c import shapes as c_shapes
+from foretail.export.c import target as c_target
+from foretail.export.c import text as c_text
+from foretail.export.c.build import predictor_abi
+from foretail.export.c.shapes import Branch, Node, Trees
+from foretail.export.c.target import render_c
+from foretail.export.c.text import Batch, Single, c_string
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps
 
 FORMS: list[tuple[Single, Batch]] = [

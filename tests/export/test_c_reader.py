@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.export import ProofError, c_text, with_votes
-from foretail.export import c as c_target
-from foretail.export.build import compile_library, vector_widths
-from foretail.export.c import _stated, prove_c, render_c
-from foretail.export.c_reader import read_c
-from foretail.export.c_text import Batch, Single
-from foretail.models.boxes import difference, leaf_boxes, overlap
-from foretail.models.ensemble import Ensemble
+from foretail.export import ProofError, with_votes
+from foretail.export.c import target as c_target
+from foretail.export.c import text as c_text
+from foretail.export.c.build import compile_library, vector_widths
+from foretail.export.c.reader import read_c
+from foretail.export.c.target import _stated, prove_c, render_c
+from foretail.export.c.text import Batch, Single
+from foretail.models.ensemble.boxes import difference, leaf_boxes, overlap
+from foretail.models.ensemble.ensemble import Ensemble
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
 FORMS: list[tuple[Single, Batch]] = [("branches", "rows"), ("bitvector", "rows"), ("bitvector", "lanes")]

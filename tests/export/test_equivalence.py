@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from foretail.export import Certificate, ProofError, with_votes
-from foretail.export.c import prove_c, render_c
+from foretail.export.c.target import prove_c, render_c
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble
 from tests.forests import paper_forest, stumps
 
 

@@ -16,13 +16,13 @@ import onnx
 import pytest
 from hypothesis import given, settings
 
-from foretail.export import onnx as onnx_target
-from foretail.export.equivalence import Certificate, ProofError
-from foretail.export.onnx import OnnxPredictor, export_onnx, prove_onnx, read_onnx, render_onnx
-from foretail.export.passes import lower
+from foretail.export.onnx import target as onnx_target
+from foretail.export.onnx.target import OnnxPredictor, export_onnx, prove_onnx, read_onnx, render_onnx
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import Certificate, ProofError
 from foretail.features.errors import ForetailError
-from foretail.models.boxes import difference, leaf_boxes
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree, votes_of
+from foretail.models.ensemble.boxes import difference, leaf_boxes
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, votes_of
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 
 
@@ -334,7 +334,7 @@ def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Pa
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "foretail.export.onnx")
+    monkeypatch.delitem(sys.modules, "foretail.export.onnx.target")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ForetailError, match=r"pip install 'foretail\[onnx\]'"):
-        importlib.import_module("foretail.export.onnx")
+        importlib.import_module("foretail.export.onnx.target")

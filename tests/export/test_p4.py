@@ -25,10 +25,10 @@ from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.target import prove_p4
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, Tree
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble, Tree
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly
 from tests.forests import Trained, forests, paper_forest, stump, stumps

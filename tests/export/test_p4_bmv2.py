@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export.equivalence import Certificate, ProofError
 from foretail.export.p4 import export_p4
 from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4, run_on_bmv2, tool_versions
 from foretail.export.p4.target import PACKETS
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import Certificate, ProofError
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Tree
-from foretail.models.forest import RandomForest
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Tree
 from tests.export.bmv2 import needs_p4_tools
 from tests.export.p4_texts import everything, small_ensemble
 from tests.forests import PAPER_INPUTS, paper_forest

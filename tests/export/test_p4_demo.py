@@ -21,8 +21,8 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.render import render_p4
 from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.export.bmv2 import needs_p4_tools
 from tests.forests import stump
 
@@ -163,7 +163,7 @@ class Reference:
 def reference_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("reference") / "lqd_registers"
     source = Path(__file__).with_name("lqd_registers.cpp")
-    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'sim_bridge/buffer'}"]
+    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'sim_bridge'}"]
     subprocess.run([*command, str(source), "-o", str(program)], check=True)
     return program
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from foretail.export import passes
-from foretail.export.equivalence import ProofError, relate
-from foretail.export.passes import (
+from foretail.export.passes import passes
+from foretail.export.passes.passes import (
     drop_redundant_thresholds,
     lower,
     merge_equal_subtrees,
     prune_dead_branches,
     simplify,
 )
-from foretail.export.votes import with_votes
+from foretail.export.passes.votes import with_votes
+from foretail.export.proof.equivalence import ProofError, relate
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import Trained, forests, paper_forest
 
 

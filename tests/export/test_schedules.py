@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foretail.export import schedule as export
-from foretail.export.build import find_compiler
+from foretail.export.c.build import find_compiler
 from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.export.schedule.c_table import c_table, read_c_table
@@ -19,9 +19,9 @@ from foretail.export.schedule.emulator import emulator_schedule, read_emulator_s
 from foretail.export.schedule.json_text import read_json
 from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.matrices import random_hose, ring
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.sim_bridge.circuits.demand.matrices import random_hose, ring
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from tests.export.bmv2 import needs_p4_tools
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from foretail.export import with_votes
-from foretail.export.equivalence import Relation, relate, relate_by_boxes
+from foretail.export.proof.equivalence import Relation, relate, relate_by_boxes
 from foretail.features.errors import ForetailError
-from foretail.models.cells import Cells
-from foretail.models.ensemble import Ensemble, votes_of
-from foretail.models.rounding import rounding_bound
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble, votes_of
+from foretail.models.ensemble.rounding import rounding_bound
 from tests.forests import Trained, forests, paper_forest, stumps
 
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from foretail.features import dataset as dataset_module
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset import Dataset
+from foretail.features.dataset import dataset as dataset_module
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.schema import CONTROL_SCHEMA, ROWS_SCHEMA, SCHEMAS
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
-from foretail.features.schema import CONTROL_SCHEMA, ROWS_SCHEMA, SCHEMAS
 from tests.strategies import arrivals as arrivals_strategy
 from tests.traces import RUN, Arrivals, make_arrivals, write_trace
 
@@ -214,7 +214,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from tests.traces import RUN, make_arrivals
-from foretail.features.dataset import Dataset, write_dataset
+from foretail.features.dataset.dataset import Dataset, write_dataset
 folder, batches = Path(sys.argv[1]), int(sys.argv[2])
 arrivals = make_arrivals(100_000)
 length = arrivals.records["time_ns"][-1]

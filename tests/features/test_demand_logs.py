@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.features import demand_logs
-from foretail.features.demand_logs import Steps, read_demand_logs
+from foretail.features.demand import logs as demand_logs
+from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.errors import ForetailError
 
 BYTES = Steps(interval_ns=1000, uplink_bps=8_000_000_000)  # an uplink carries 1000 bytes in a step

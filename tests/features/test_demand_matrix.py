@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.features.history import Window, WindowRows, name_in_window, windows
+from foretail.features.rows.history import Window, WindowRows, name_in_window, windows
 
 
 @given(

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import ASKED, LABEL, Rows, Sampling, read_rows, row_batches
-from foretail.features.splits import Selection, Side
+from foretail.features.rows.labelled_rows import ASKED, LABEL, Rows, Sampling, read_rows, row_batches
+from foretail.features.rows.splits import Selection, Side
 from tests.traces import make_arrivals, write_trace
 
 COLUMNS = ("occupancy", "shadow_queue", "threshold")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
-from foretail.models.boxes import Boxes, difference, leaf_boxes, overlap
-from foretail.models.ensemble import FeatureInput, Tree
+from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
+from foretail.models.ensemble.ensemble import FeatureInput, Tree
 from tests.forests import Trained, forests
 
 SIZE = 4

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from foretail.features.errors import ForetailError
-from foretail.models.calibration import Calibration, calibration_scores
-from foretail.models.metrics import brier_score, expected_calibration_error, rank
+from foretail.models.scoring.calibration import Calibration, calibration_scores
+from foretail.models.scoring.metrics import brier_score, expected_calibration_error, rank
 
 
 def test_a_map_finds_the_share_of_drops_again() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.demand_sequences import DemandSequence
+from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -22,9 +22,9 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, load, save, to_json
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
-from foretail.models.ensemble import FeatureInput
-from foretail.models.frontends import import_xgboost, regressor_from_xgboost
-from foretail.models.rounding import framework_sum
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost
+from foretail.models.ensemble.rounding import framework_sum
 
 SEEDS = st.integers(0, 2**32 - 1)
 FILES = st.one_of(

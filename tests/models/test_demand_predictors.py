@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -23,7 +23,7 @@ from foretail.models.demand.hose import into_hose
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
 from foretail.models.demand.regression import BoostedEntries, LinearEntries, ridge
-from foretail.sim_bridge.fabric.sequences import JOBS, repeated
+from foretail.sim_bridge.circuits.demand.sequences import JOBS, repeated
 
 NODES, DEGREE = 5, 100
 OFF = ~np.eye(NODES, dtype=bool)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence, SequenceSplit, split_sequences
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence, SequenceSplit, split_sequences
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -27,10 +27,10 @@ from foretail.models.demand.scores import (
     matrix_error,
     score,
 )
-from foretail.sim_bridge.fabric.matrices import permutation, ring
-from foretail.sim_bridge.fabric.sequences import JOBS, Phase, repeated
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.vermilion import robustness, single_hop_guarantee, vermilion
+from foretail.sim_bridge.circuits.demand.matrices import permutation, ring
+from foretail.sim_bridge.circuits.demand.sequences import JOBS, Phase, repeated
+from foretail.sim_bridge.circuits.schedules.vermilion import robustness, single_hop_guarantee, vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
 NODES, DEGREE, TRUSTS = 6, 2, (2, 3, 5)
 

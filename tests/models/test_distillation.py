@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
 from foretail.features.errors import ForetailError
-from foretail.models.contract import synthetic_arrivals
-from foretail.models.distillation import LIGHTEST, Budget, Student, distil
-from foretail.models.ensemble import Ensemble
-from foretail.models.metrics import Confusion
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distil
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import Confusion
 from tests.forests import PAPER_INPUTS, paper_forest
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)

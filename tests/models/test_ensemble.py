@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 
 
@@ -63,7 +63,7 @@ def test_rows_are_computed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     trained = paper_forest()
     ensemble, x = trained.ensemble, trained.rows.copy()
     keys, probability = ensemble.exact_key(x), ensemble.probability(x)
-    monkeypatch.setattr("foretail.models.ensemble.CHUNK_ROWS", 700)
+    monkeypatch.setattr("foretail.models.ensemble.ensemble.CHUNK_ROWS", 700)
     assert np.array_equal(ensemble.exact_key(x), keys)
     assert np.array_equal(ensemble.probability(x), probability)
     assert ensemble.exact_key(x[:0]).shape == (0, keys.shape[1])

@@ -9,15 +9,15 @@ import pytest
 
 from foretail.features.catalog import SelectionCost, selection_cost
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import Rows
-from foretail.models.boosted import BoostedTrees
-from foretail.models.feature_selection import (
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.boosted import BoostedTrees
+from foretail.models.drop.feature_selection import (
     FeatureBudget,
     SelectedFeatures,
     permutation_importance,
     select_features,
 )
-from foretail.models.metrics import rank
+from foretail.models.scoring.metrics import rank
 
 NAMES = ("threshold_gap", "threshold_average", "threshold", "threshold_rank", "threshold_max")
 NOISE, COPY, DECIDES, HELPS, _ = NAMES

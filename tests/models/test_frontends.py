@@ -21,9 +21,9 @@ from sklearn.tree import DecisionTreeClassifier
 from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.frontends import from_sklearn, from_treelite, from_xgboost
-from foretail.models.rounding import framework_drops, framework_sum, rounding_bound
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
+from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 from tests.forests import CLASSIFIERS, classified, read, untrained
 
 TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn import metrics as sklearn_metrics
 
 from foretail.features.errors import ForetailError
-from foretail.models.metrics import Confusion, rank, scores
+from foretail.models.scoring.metrics import Confusion, rank, scores
 
 PAIRS = st.integers(1, 60).flatmap(
     lambda n: st.tuples(
@@ -62,7 +62,7 @@ def test_a_ranking_does_not_depend_on_how_many_rows_are_sorted_at_a_time(
     truth, _, score = rows
     score %= 3  # few distinct scores, or all rows are sorted together
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("foretail.models.metrics.CHUNK_ROWS", chunk_rows)
+        patch.setattr("foretail.models.scoring.metrics.CHUNK_ROWS", chunk_rows)
         chunked = rank(truth, score / 7)
     whole = rank(truth, score / 7)
     for name in ("score", "tp", "fp"):

@@ -19,10 +19,10 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.preprocessing import FunctionTransformer
 
 from foretail.features.errors import ForetailError
-from foretail.models import model_files
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.frontends import from_sklearn, from_treelite, from_xgboost
-from foretail.models.model_files import Format, format_of, load_model_file, read_foreign
+from foretail.models.ensemble import model_files
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
+from foretail.models.ensemble.model_files import Format, format_of, load_model_file, read_foreign
 from tests.forests import CLASSIFIERS, untrained
 
 TWO = (FeatureInput("queue", "cell_bytes=256", 10), FeatureInput("occupancy", "cell_bytes=256", 10))
@@ -136,8 +136,8 @@ import os, signal, sys
 from pathlib import Path
 from foretail.features.errors import ForetailError
 from foretail.models import frontends
-from foretail.models.ensemble import FeatureInput
-from foretail.models.model_files import Format, format_of, read_foreign
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.model_files import Format, format_of, read_foreign
 import skops.io, xgboost
 two = [FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10)]
 for path in sorted(Path(sys.argv[1]).iterdir()):
@@ -267,7 +267,9 @@ def test_formats_are_known_by_their_content(files: dict[str, bytes]) -> None:
 
 
 def test_importing_the_door_imports_no_framework() -> None:
-    code = "import foretail.models.model_files, sys; print({'sklearn', 'xgboost', 'treelite'} & set(sys.modules))"
+    code = (
+        "import foretail.models.ensemble.model_files, sys; print({'sklearn', 'xgboost', 'treelite'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from foretail.features.errors import ForetailError
-from foretail.models.contract import check_predictor, synthetic_arrivals
-from foretail.models.ensemble import FeatureInput
-from foretail.models.metrics import rank
-from foretail.models.network import Network, NetworkPredictor
-from foretail.models.neural import MultilayerPerceptron, SequenceNetwork
-from foretail.models.operating_point import choose_network_threshold
+from foretail.models.drop.contract import check_predictor, synthetic_arrivals
+from foretail.models.drop.network import Network, NetworkPredictor
+from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.scoring.metrics import rank
+from foretail.models.scoring.operating_point import choose_network_threshold
 from tests.forests import PAPER_INPUTS
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)
@@ -224,8 +224,8 @@ def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "module", "names"),
     [
-        ("torch", "foretail.models.neural", "the package torch"),
-        ("onnxruntime", "foretail.models.network", "onnx and onnxruntime"),
+        ("torch", "foretail.models.drop.neural", "the package torch"),
+        ("onnxruntime", "foretail.models.drop.network", "onnx and onnxruntime"),
     ],
 )
 def test_a_missing_package_is_named(package: str, module: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.models import operating_point
-from foretail.models.cells import Cells, distinct_rows, distinct_sums
-from foretail.models.contract import synthetic_arrivals
-from foretail.models.ensemble import Ensemble
-from foretail.models.metrics import Confusion
-from foretail.models.operating_point import choose_network_threshold, choose_operating_point
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring import operating_point
+from foretail.models.scoring.metrics import Confusion
+from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
 from tests.forests import Trained, forests, paper_forest, stumps
 
 

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import Rows
-from foretail.models import forest
-from foretail.models.boosted import BoostedTrees
-from foretail.models.contract import check_predictor, synthetic_arrivals
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import ExtraTrees, RandomForest
-from foretail.models.logistic import LogisticRegression
-from foretail.models.metrics import rank
-from foretail.models.predictor import DropPredictor, Parameter
-from foretail.models.rounding import framework_sum
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop import forest
+from foretail.models.drop.boosted import BoostedTrees
+from foretail.models.drop.contract import check_predictor, synthetic_arrivals
+from foretail.models.drop.forest import ExtraTrees, RandomForest
+from foretail.models.drop.logistic import LogisticRegression
+from foretail.models.drop.predictor import DropPredictor, Parameter
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.rounding import framework_sum
+from foretail.models.scoring.metrics import rank
 from tests.forests import PAPER_INPUTS
 
 X, Y = synthetic_arrivals(rows=3000, seed=3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.models.reassignment import best_reassignment, reassignments
-from foretail.sim_bridge.push_outs import Choices, PushOuts
+from foretail.models.drop.reassignment import best_reassignment, reassignments
+from foretail.sim_bridge.open_loop.push_outs import Choices, PushOuts
 
 LABELS = np.array([False, True, False, True, False])
 PUSH_OUTS = PushOuts(

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.rounding import arithmetic, framework_drops, framework_sum, rounding_bound
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.rounding import arithmetic, framework_drops, framework_sum, rounding_bound
 from tests.forests import stump
 
 X = np.array([[0], [200]])

@@ -21,12 +21,12 @@ from PIL import Image
 from sklearn.ensemble import RandomForestClassifier
 
 from foretail.features.errors import ForetailError
-from foretail.models import model_files
-from foretail.models.contract import synthetic_arrivals
-from foretail.models.frontends import from_sklearn, from_xgboost
-from foretail.models.metrics import Confusion, scores
-from foretail.models.registry import load_ensemble
-from foretail.models.tracking import RegisteredModel, TrackedRun, nest, track, tracking_uri
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.ensemble import model_files
+from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.mlflow.registry import load_ensemble
+from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, track, tracking_uri
+from foretail.models.scoring.metrics import Confusion, scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
@@ -307,7 +307,7 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
 @pytest.mark.slow
 def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
     script = (
-        "from foretail.models.tracking import track\n"
+        "from foretail.models.mlflow.tracking import track\n"
         "from tests.forests import paper_forest\n"
         "trained = paper_forest()\n"
         "with track('sweep', {'a': 1}) as run:\n"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import Rows
-from foretail.models.weights import DropWeight, drop_factor, row_weights
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.weights import DropWeight, drop_factor, row_weights
 
 DROP = np.array([True, False, False, True, False])
 STANDS_FOR = np.array([1.0, 4.0, 2.0, 1.0, 2.0])

@@ -10,6 +10,7 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.pipelines.stage import setting_names
+from foretail.pipelines.stages import STAGES
 
 
 def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -79,14 +80,14 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
 def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    for stage, (what, example) in cli.STAGE_EXAMPLES.items():
+    for stage, (what, example) in STAGES.items():
         assert what in text
         assert example in text
         assert example.startswith(f"foretail {stage}")
     assert cli.main([]) == cli.EXIT_BAD_INPUT
 
 
-@pytest.mark.parametrize("stage", cli.STAGE_EXAMPLES)
+@pytest.mark.parametrize("stage", STAGES)
 def test_help_of_a_stage_shows_its_settings(stage: str, tmp_path: Path) -> None:
     done = foretail(tmp_path, stage, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -96,7 +97,7 @@ def test_help_of_a_stage_shows_its_settings(stage: str, tmp_path: Path) -> None:
 
 
 def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "foretail.pipelines.collect", "seeds=[]"]
+    command = [sys.executable, "-m", "foretail.pipelines", "collect", "seeds=[]"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert_refused(tmp_path, done, "seeds is empty")
 

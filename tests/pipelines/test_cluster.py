@@ -53,7 +53,7 @@ import json, sys
 from functools import partial
 from foretail.configs.schema import Launcher
 from foretail.features.errors import ForetailError
-from foretail.pipelines.jobs import run_points
+from foretail.pipelines.runs.jobs import run_points
 
 def point(number, report):
     report(0.5, "on the way")

@@ -14,12 +14,12 @@ from omegaconf import DictConfig
 
 from foretail.configs import schema
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
-from foretail.models.boosted import BoostedTrees
-from foretail.models.forest import ExtraTrees, RandomForest
-from foretail.models.logistic import LogisticRegression
-from foretail.models.neural import MultilayerPerceptron, SequenceNetwork
-from foretail.models.predictor import DropPredictor
-from foretail.pipelines.validation import typed
+from foretail.models.drop.boosted import BoostedTrees
+from foretail.models.drop.forest import ExtraTrees, RandomForest
+from foretail.models.drop.logistic import LogisticRegression
+from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
+from foretail.models.drop.predictor import DropPredictor
+from foretail.pipelines.settings.validation import typed
 
 MANDATORY = {
     "export": ["model=x"],

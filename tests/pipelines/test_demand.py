@@ -14,20 +14,21 @@ from scipy.stats import ttest_1samp
 
 from foretail.configs import schema
 from foretail.configs.schema import CollectConfig, DemandConfig
-from foretail.features.dataset import Dataset
-from foretail.features.demand_sequences import DemandSequence, carried_demand
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.demand.sequences import DemandSequence, carried_demand
 from foretail.features.errors import ForetailError
-from foretail.features.splits import SIDES
+from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS, load
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines import cli
-from foretail.pipelines.collect import collect
-from foretail.pipelines.demand import DemandResult, demand
-from foretail.pipelines.flow_statistics import interval_text
-from foretail.pipelines.result import plain
-from foretail.pipelines.validation import typed
-from foretail.sim_bridge.fabric.sequences import JOBS, mixed, repeated
+from foretail.pipelines.comparison.statistics import interval_text
+from foretail.pipelines.demand.comparison import DemandResult
+from foretail.pipelines.runs.result import plain
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.demand import demand
+from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows
 from tests.pipelines.test_cli import foretail

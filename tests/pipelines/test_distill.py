@@ -13,19 +13,23 @@ import pytest
 from mlflow import MlflowClient
 
 from foretail.configs import schema
-from foretail.features import splits
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import Rows, read_rows
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.network import Network
-from foretail.models.registry import lineage
-from foretail.pipelines.distill import DistillResult, distill
-from foretail.pipelines.export import export, load_model
-from foretail.pipelines.store import Store
-from foretail.pipelines.train import TrainResult, split_datasets, train
-from foretail.pipelines.validation import typed
-from foretail.sim_bridge.replay import replay_scores
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import Rows, read_rows
+from foretail.models.drop.network import Network
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.mlflow.registry import lineage
+from foretail.pipelines.data.inputs import split_datasets
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.distill import distill
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.training.distilling import DistillResult
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
 
@@ -165,7 +169,7 @@ def test_the_command_distils_and_exports(folder: Path, distilled: DistillResult,
     assert document["ensemble_sha256"] == distilled.ensemble.sha256
     assert document["teacher"]["scores"] == distilled.outcome["teacher"]["scores"]
     given = composed("export", f"model={result.parent}", f"out={tmp_path / 'onnx'}", "target=onnx")
-    export(typed(given, schema.ExportConfig), tmp_path)
+    export_drop_predictor(typed(given, schema.ExportConfig), tmp_path)
     assert {path.name for path in (tmp_path / "onnx").iterdir()} >= {"drop_predictor.onnx", "certificate.json"}
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from foretail.configs.schema import BUFFER_POLICIES
 from foretail.features.catalog import FEATURES, feature
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.models.metrics import scores
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
 from tests.forests import paper_forest, stump

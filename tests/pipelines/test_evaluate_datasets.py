@@ -11,13 +11,13 @@ import pytest
 
 from foretail.configs.schema import BUFFER_POLICIES
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
-from foretail.features.dataset import Dataset
-from foretail.features.manifest import SwitchGeometry
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.models.metrics import scores
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
-from foretail.sim_bridge.replay import ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
 from tests.traces import RUN, make_arrivals, write_trace
 
 PORTS = 10

@@ -10,10 +10,10 @@ import pytest
 from foretail.configs.schema import DemandConfig, ExportConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.demand import demand
-from foretail.pipelines.export import work
-from foretail.pipelines.result import plain
-from foretail.pipelines.validation import typed
+from foretail.pipelines.runs.result import plain
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.demand import demand
+from foretail.pipelines.stages.export import export
 from tests.pipelines.test_configs import composed
 
 
@@ -41,7 +41,7 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
     name: str, target: str, wanted: set[str], trained: Path, tmp_path: Path
 ) -> None:
     options = [f"model={trained / f'{name}.json'}", f"target={target}", "demand.max_error_uplinks=0.01", "tracking=off"]
-    result = work(typed(composed("export", *options), ExportConfig), tmp_path)
+    result = export(typed(composed("export", *options), ExportConfig), tmp_path)
     folder = tmp_path / target
     assert {path.name for path in folder.iterdir()} == wanted | {"predictor.json", "certificate.json"}
     assert (folder / "predictor.json").read_bytes() == (trained / f"{name}.json").read_bytes()
@@ -96,4 +96,4 @@ def test_a_drop_predictor_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"schema": "foretail.ensemble"}')
     options = [f"model={tmp_path / 'model.json'}", "tracking=off", f"store_dir={tmp_path / 'store'}"]
     with pytest.raises(ForetailError, match="version"):
-        work(typed(composed("export", *options), ExportConfig), tmp_path)
+        export(typed(composed("export", *options), ExportConfig), tmp_path)

@@ -14,11 +14,11 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 
 from foretail.configs.schema import ExportConfig
 from foretail.features.errors import ForetailError
-from foretail.models.contract import synthetic_arrivals
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.pipelines.export import ExportResult, export
-from foretail.pipelines.validation import typed
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
+from foretail.pipelines.settings.validation import typed
 from tests.forests import paper_forest
 from tests.pipelines.test_configs import composed
 
@@ -31,7 +31,7 @@ def exported(folder: Path, *overrides: str) -> ExportResult:
         composed("export", f"out={folder / 'out'}", f"store_dir={folder / 'store'}", "tracking=off", *overrides),
         ExportConfig,
     )
-    return export(config, folder / "run")
+    return export_drop_predictor(config, folder / "run")
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.pipelines.flow_bootstrap import BLOCK_NS, FLOW_METRICS, FlowSample, _weighted, resample
-from foretail.pipelines.flow_statistics import PERCENTILES
+from foretail.pipelines.comparison.bootstrap import BLOCK_NS, FLOW_METRICS, FlowSample, _weighted, resample
+from foretail.pipelines.comparison.statistics import PERCENTILES
 
 SEEDS = (1, 2, 3, 4, 5)
 

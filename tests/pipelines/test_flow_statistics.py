@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE
-from foretail.pipelines.flow_statistics import (
+from foretail.pipelines.comparison.statistics import (
     flow_groups,
     mean_interval,
     occupancy_percentiles,

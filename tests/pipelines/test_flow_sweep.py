@@ -14,11 +14,10 @@ import pytest
 from foretail.configs import schema
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.compose import composed
-from foretail.pipelines.evaluate_flows import check_same_flows
-from foretail.pipelines.flow_bootstrap import FLOW_METRICS, Resampled
-from foretail.pipelines.flow_sweep import FlowSweepResult, flow_sweep
-from foretail.pipelines.flow_verdicts import (
+from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
+from foretail.pipelines.comparison.flows import check_same_flows
+from foretail.pipelines.experiments.flows.experiment import FlowSweepResult, flow_sweep
+from foretail.pipelines.experiments.flows.verdicts import (
     CLAIMS,
     CLOSE,
     IN_SHAPE,
@@ -34,7 +33,8 @@ from foretail.pipelines.flow_verdicts import (
     judge,
     tolerance_table,
 )
-from foretail.pipelines.jobs import Report, run_points
+from foretail.pipelines.runs.jobs import Report, run_points
+from foretail.pipelines.settings.compose import composed
 from tests.pipelines.test_configs import options
 
 EXPERIMENTS = [name for name in options("experiment") if name in CLAIMS]

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema import CollectConfig, TrainConfig
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.pipelines.collect import collect
-from foretail.pipelines.imports import refuse_settings_of_others
-from foretail.pipelines.train import train
-from foretail.pipelines.validation import typed
+from foretail.pipelines.settings.validation import refuse_settings_of_others, typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.pipelines.test_cli import foretail

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from foretail.configs import schema
-from foretail.features import splits
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.forest import RandomForest
-from foretail.pipelines.collect import collect
-from foretail.pipelines.label_study import LabelStudy, label_study
-from foretail.pipelines.result import write_result
-from foretail.pipelines.train import TrainResult, train
-from foretail.pipelines.training_labels import training_labels
-from foretail.pipelines.validation import typed
+from foretail.features.rows import splits
+from foretail.models.drop.forest import RandomForest
+from foretail.pipelines.experiments.studies.label_study import LabelStudy, label_study
+from foretail.pipelines.runs.result import write_result
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.labels import training_labels
+from foretail.pipelines.training.outcome import TrainResult
 from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.ns3

@@ -16,8 +16,8 @@ from hydra import compose, initialize_config_module
 from foretail.configs import schema
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.laboratory import cases_of
-from foretail.pipelines.validation import typed
+from foretail.pipelines.experiments.slots.experiment import cases_of
+from foretail.pipelines.settings.validation import typed
 
 TINY = {
     "credence_fig14": ["sweep.small.slots=20000", "sweep.small.flip_probabilities=[0,0.5]", "sweep.small.seeds=[1,2]"],

@@ -10,8 +10,8 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import PointsFailed
-from foretail.pipelines.points import Point, SoFar, measure_points
-from foretail.pipelines.store import Key, Store
+from foretail.pipelines.runs.points import Point, SoFar, measure_points
+from foretail.pipelines.runs.store import Key, Store
 
 
 def points(numbers: Sequence[int], bad: frozenset[int], log: list[int]) -> list[Point]:

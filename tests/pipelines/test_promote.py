@@ -15,19 +15,21 @@ import pytest
 from mlflow import MlflowClient
 
 from foretail.configs.schema import STAGES, ExportConfig, PromoteConfig, TrainConfig
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules, SwitchGeometry
-from foretail.models.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
-from foretail.models.tracking import track
-from foretail.pipelines import cli, gate
-from foretail.pipelines import export as export_stage
+from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
+from foretail.models.mlflow.tracking import track
+from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
-from foretail.pipelines.gate import Check, HeldOutScores, compare
-from foretail.pipelines.model_card import markdown, model_card, read_shift_table
-from foretail.pipelines.promote import PromoteResult, promote
-from foretail.pipelines.train import TrainResult, train
-from foretail.pipelines.validation import typed
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.promotion import gate
+from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare
+from foretail.pipelines.promotion.model_card import markdown, model_card, read_shift_table
+from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.outcome import TrainResult
 from tests.forests import paper_forest
 from tests.pipelines.test_configs import composed
 from tests.traces import write_bursts
@@ -76,7 +78,7 @@ def promoted(
     """Promote a model of its own name in the registry, so that tests do not meet."""
     given = (f"tracking.registered_model={name}", f"model={model}", *overrides)
     config = typed(composed("promote", *shared(folder, *datasets), *given), PromoteConfig)
-    return promote(config, folder / "promoted" / name)
+    return promote_model(config, folder / "promoted" / name)
 
 
 def holders(folder: Path, name: str) -> Mapping[str, str]:
@@ -103,7 +105,7 @@ def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
     folder: Path, trained: dict[str, TrainResult], first: PromoteResult
 ) -> None:
     assert first.promoted is not None
-    assert first.refusal() is None
+    assert first.failure() is None
     assert holders(folder, "first") == {"champion": first.promoted.version}
     assert load_ensemble("models:/first@champion", uri(folder)) == trained["strong"].ensemble
     document = first.document()
@@ -299,17 +301,17 @@ def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tampered(config: ExportConfig, run_dir: Path) -> Any:
-        result = export_stage.export(config, run_dir)
+        result = export_drop_predictor(config, run_dir)
         library = result.predictor.library
         library.write_bytes(library.read_bytes() + b"\0")
         return result
 
-    monkeypatch.setattr(gate, "export", tampered)
+    monkeypatch.setattr(gate, "export_drop_predictor", tampered)
     result = promoted(folder, "tampered", STRONG, "p4=true", f"p4_profile={tiny_switch(folder)}")
     assert [check.passed for check in result.checks] == [True, True, False, False]
     assert "is not the file that was proven" in result.checks[2].reason
     assert "too large for the P4 profile" in result.checks[3].reason
-    assert isinstance(result.refusal(), GateRefused)
+    assert isinstance(result.failure(), GateRefused)
     assert alias_holder("tampered", "champion", uri(folder)) is None
 
 
@@ -340,7 +342,7 @@ def test_a_promotion_that_another_one_overtakes_leaves_nothing(
         held(folder, "overtaken", "champion", trained["weak"])
         return Check(target, True, "proven")
 
-    monkeypatch.setattr("foretail.pipelines.promote.check_export", overtaken)
+    monkeypatch.setattr("foretail.pipelines.promotion.promoting.check_export", overtaken)
     with pytest.raises(ForetailError, match=r"overtaken@champion has moved from version none to 1 meanwhile"):
         promoted(folder, "overtaken", STRONG)
     assert list((folder / "promoted" / "overtaken").iterdir()) == []

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from foretail.pipelines import cli
-from foretail.pipelines.model_card import CARD_FILE
-from foretail.pipelines.report import rendered, stacked, varied
-from foretail.pipelines.result import Table, write_result
-from foretail.pipelines.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
+from foretail.pipelines.promotion.model_card import CARD_FILE
+from foretail.pipelines.reporting.page import render_page, stacked, varied
+from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
+from foretail.pipelines.runs.result import Table, write_result
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=\"alert(1)\"> & ]]> {{ 7*7 }}"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -155,7 +155,7 @@ def run_folder(folder: Path, **changes: Any) -> Path:
 
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
-    page = check_page(rendered([RunRecord.open(folder)]))
+    page = check_page(render_page([RunRecord.open(folder)]))
     assert page.text("h1") == "Report: foretail study predictor_study small"
     assert "foretail study experiment=predictor_study size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
@@ -176,17 +176,17 @@ def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
 
 
 def test_tracked_runs_are_links_without_passwords(tmp_path: Path) -> None:
-    text = rendered([RunRecord.open(run_folder(tmp_path / "run"))])
+    text = render_page([RunRecord.open(run_folder(tmp_path / "run"))])
     assert "secret" not in text
     (link,) = check_page(text).of("a")
     assert link["href"] == f"http://tracking.example:5000/#/experiments/3/runs/{'f' * 32}"
     tracked = {"run_id": "e" * 32, "experiment_id": "1", "uri": "sqlite:////home/me/mlflow.db"}
-    page = check_page(rendered([RunRecord.open(run_folder(tmp_path / "file", candidates={"tracked": tracked}))]))
+    page = check_page(render_page([RunRecord.open(run_folder(tmp_path / "file", candidates={"tracked": tracked}))]))
     assert page.of("a") == []
     assert "e" * 32 in page.text("td")
     assert "sqlite:////home/me/mlflow.db" in page.text("td")
     script = tracked | {"uri": "javascript:alert(1)//"}
-    page = check_page(rendered([RunRecord.open(run_folder(tmp_path / "script", candidates={"tracked": script}))]))
+    page = check_page(render_page([RunRecord.open(run_folder(tmp_path / "script", candidates={"tracked": script}))]))
     assert page.of("a") == []
 
 
@@ -209,7 +209,7 @@ def test_names_from_data_stay_text(tmp_path: Path) -> None:
     )
     other = run_folder(tmp_path / "other", config={EVIL: {"seed": "2", EVIL: []}})
     for runs in ([folder], [folder, other]):
-        page = check_page(rendered([RunRecord.open(run) for run in runs], [EVIL]))
+        page = check_page(render_page([RunRecord.open(run) for run in runs], [EVIL]))
         assert page.text("td").count("<script>alert('x')</script>") > 3
         assert "<script>alert('x')</script>" in page.text("code")
         assert "javascript:alert(1)" in page.text("p")
@@ -239,7 +239,7 @@ def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
             if self.open and self.open[-1] == "td":
                 found[-1] += data
 
-    Cells(rendered([record]))
+    Cells(render_page([record]))
     assert found[: len(cells)] == ["-" if cell is None else str(cell) for cell in cells]
 
 
@@ -275,7 +275,7 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
         ),
         ("Same note.",),
     )
-    page = check_page(rendered(runs, missing))
+    page = check_page(render_page(runs, missing))
     captions = page.text("caption", "span")
     assert captions.count("Scores") == 1
     assert all(captions.count(f"Only {number}") == 1 for number in (3, 10))
@@ -285,7 +285,7 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
 def test_runs_of_several_stages_share_a_page(tmp_path: Path) -> None:
     runs = [RunRecord.open(run_folder(tmp_path / "one")), RunRecord.open(run_folder(tmp_path / "two", stage="train"))]
     assert varied(runs) == []
-    page = check_page(rendered(runs))
+    page = check_page(render_page(runs))
     assert page.text("h1") == "Report of 2 runs"
     assert len(page.of("img")) == 2
 
@@ -295,7 +295,7 @@ def test_results_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
     for name in ("command", "finished", "tables"):
         del old[name]
     write_result(tmp_path, old)
-    warnings = check_page(rendered([RunRecord.open(tmp_path)])).text("p")
+    warnings = check_page(render_page([RunRecord.open(tmp_path)])).text("p")
     assert "kept no tables: run it again" in warnings
     assert "did not write its command down" in warnings
     assert "a time that was not written down" in warnings
@@ -446,7 +446,7 @@ def shown_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = '<script>top.document.title = "taken over"</script>'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{script}</svg>'
     (one / "scores_by_seed.svg").write_text(svg)
-    (folder / "page.html").write_text(rendered([RunRecord.open(one), RunRecord.open(two)], ["sweep/3"]))
+    (folder / "page.html").write_text(render_page([RunRecord.open(one), RunRecord.open(two)], ["sweep/3"]))
     return folder
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.pipelines.flow_statistics import PairedDifference
-from foretail.pipelines.result import Table, plain, show, write_result
+from foretail.pipelines.comparison.statistics import PairedDifference
+from foretail.pipelines.runs.result import Table, plain, show, write_result
 
 
 def test_json_has_null_for_what_is_no_number(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from foretail.configs.schema import ScheduleConfig
 from foretail.export.schedule.json_text import read_json
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.schedule import ScheduleResult, schedule
-from foretail.pipelines.validation import typed
-from foretail.sim_bridge.fabric.matrices import permutation, random_hose, ring
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.schedule import ScheduleResult, schedule_demand
+from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
 
@@ -26,7 +26,7 @@ from tests.pipelines.test_configs import composed
 def scheduled(folder: Path, demand: DemandMatrix, *overrides: str) -> ScheduleResult:
     np.save(folder / "demand.npy", demand.demand)
     node = composed("schedule", f"demand={folder / 'demand.npy'}", *overrides)
-    return schedule(typed(node, ScheduleConfig), folder / "run")
+    return schedule_demand(typed(node, ScheduleConfig), folder / "run")
 
 
 def document_of(folder: Path) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.features.demand_files import read_demand
-from foretail.pipelines import cli, schedule_designs
-from foretail.sim_bridge.fabric.evaluation import evaluation_matrix
-from foretail.sim_bridge.fabric.single_hop_optimum import rounding_gap
+from foretail.features.demand.files import read_demand
+from foretail.pipelines import cli
+from foretail.pipelines.experiments.circuits import designs as schedule_designs
+from foretail.sim_bridge.circuits.schedules.single_hop_optimum import rounding_gap
+from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
 
 SHORT = {
     "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],

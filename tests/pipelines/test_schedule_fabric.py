@@ -12,12 +12,12 @@ import pytest
 
 from foretail.configs.schema import FabricDesign
 from foretail.pipelines import cli
-from foretail.pipelines.flow_statistics import mean_interval
-from foretail.pipelines.schedule_fabric import scheduled
-from foretail.sim_bridge.fabric.cell_fabric import CellFabric
-from foretail.sim_bridge.fabric.flow_arrivals import SlotTime, poisson_flows
-from foretail.sim_bridge.fabric.matrices import permutation
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.pipelines.comparison.statistics import mean_interval
+from foretail.pipelines.experiments.circuits.cells import scheduled
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric
+from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
+from foretail.sim_bridge.circuits.demand.matrices import permutation
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 
 COMPLETION, UTILISATION = "vermilion_fig8_5", "vermilion_fig8_6"
 SIZES = ([0, 20_000, 2_000_000], [0, 0.9, 1])

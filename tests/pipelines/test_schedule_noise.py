@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
-from foretail.pipelines.schedule_smoothness import smoothness
-from foretail.sim_bridge.fabric.matrices import chessboard, ring
-from foretail.sim_bridge.fabric.throughput import multi_hop
-from foretail.sim_bridge.fabric.tradeoff import noisy
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.pipelines.experiments.circuits.smoothness import smoothness
+from foretail.sim_bridge.circuits.demand.matrices import chessboard, ring
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.throughput.tradeoff import noisy
 
 EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
 SHORT = ["size=small", "sweep.small.deviations=[10,0]"]

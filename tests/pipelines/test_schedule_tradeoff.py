@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.features.demand_files import read_demand
-from foretail.pipelines import cli, schedule_tradeoff
-from foretail.sim_bridge.fabric.evaluation import evaluation_matrix
-from foretail.sim_bridge.fabric.throughput import multi_hop
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.features.demand.files import read_demand
+from foretail.pipelines import cli
+from foretail.pipelines.experiments.circuits import tradeoff as schedule_tradeoff
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 
 SHORT = ["k=4", "degree=2", *(f"tradeoff.small.{s}" for s in ("nodes=4", "matrices=[ring,skew-0.5]", "tries=6"))]
 

@@ -21,18 +21,19 @@ import pytest
 from foretail.configs.schema import Dimension, Search, SearchConfig, TrainConfig
 from foretail.export.p4.target import export_p4
 from foretail.features.catalog import FEATURES, selection_cost
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import read_rows
-from foretail.features.manifest import Rules
-from foretail.features.splits import Selection
-from foretail.models.metrics import Confusion
-from foretail.pipelines.compose import composed
-from foretail.pipelines.result import plain
-from foretail.pipelines.search import SearchResult, search
-from foretail.pipelines.train import train
-from foretail.pipelines.validation import typed, validate
-from foretail.sim_bridge.replay import replay_scores
+from foretail.features.rows.labelled_rows import read_rows
+from foretail.features.rows.splits import Selection
+from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines.experiments.search.searching import SearchResult
+from foretail.pipelines.runs.result import plain
+from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.validation import typed, validate
+from foretail.pipelines.stages.search import search
+from foretail.pipelines.stages.train import train
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 from tests.traces import make_arrivals, write_trace
 
@@ -183,7 +184,7 @@ def test_tpe_goes_on_as_if_it_had_never_stopped(folder: Path, candidate: list[st
 KILLED = """
 import sys
 from pathlib import Path
-from foretail.pipelines.search import search
+from foretail.pipelines.stages.search import search
 from tests.pipelines.test_search import settings
 search(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "out")
 """

@@ -12,16 +12,16 @@ import pytest
 from foretail.configs import schema
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import ALONE, ASKED, LABEL, read_rows
-from foretail.features.splits import SIDES, Selection
-from foretail.models.metrics import rank
-from foretail.pipelines.predictors import untrained
-from foretail.pipelines.result import plain
-from foretail.pipelines.select import select
-from foretail.pipelines.simulation import Ns3
-from foretail.pipelines.store import Store
-from foretail.pipelines.train import find_split
-from foretail.pipelines.validation import typed
+from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
+from foretail.features.rows.splits import SIDES, Selection
+from foretail.models.scoring.metrics import rank
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.result import plain
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.select import select
+from foretail.pipelines.training.fitting import find_split
+from foretail.pipelines.training.predictors import untrained
 from tests.pipelines.test_configs import composed
 
 CANDIDATES = ["threshold", "threshold_average", "queue"]

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema import STAGES, CollectConfig
-from foretail.export.equivalence import Certificate
-from foretail.features.dataset import Dataset
+from foretail.export.proof.equivalence import Certificate
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.pipelines.collect import CollectedRun, collect
-from foretail.pipelines.export import export
-from foretail.pipelines.imports import refuse_settings_of_others
-from foretail.pipelines.promote import promote
-from foretail.pipelines.train import train
-from foretail.pipelines.validation import typed
-from foretail.sim_bridge.slotted import labelled
-from foretail.sim_bridge.workloads import Incast
+from foretail.pipelines.data.collecting import CollectedRun
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.promotion.promoting import promote_model
+from foretail.pipelines.settings.validation import refuse_settings_of_others, typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.train import train
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.slotted import labelled
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
 
@@ -56,8 +56,10 @@ def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
     )
     model = "model=models:/foretail-drop@candidate"
     with pytest.raises(ForetailError, match="is no held-out run: the model was given it"):
-        promote(config("promote", tmp_path, of(seen[2:]), model, tracked), tmp_path / "seen")
-    result = promote(config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "promote")
+        promote_model(config("promote", tmp_path, of(seen[2:]), model, tracked), tmp_path / "seen")
+    result = promote_model(
+        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "promote"
+    )
     assert result.promoted is not None, [check.reason for check in result.checks]
     assert [run["scenario"] for run in result.gate["held_out"]] == [
         *["incast (background_load=0.6, fan_in=5)"] * 2,
@@ -65,7 +67,9 @@ def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
     ]
     out = tmp_path / "c"
     champion = "model=models:/foretail-drop@champion"
-    export(config("export", tmp_path, champion, "target=c", f"out={out}", tracked, by_boxes), tmp_path / "export")
+    export_drop_predictor(
+        config("export", tmp_path, champion, "target=c", f"out={out}", tracked, by_boxes), tmp_path / "export"
+    )
     certificate = Certificate.load(out / "certificate.json")
     assert certificate.model_sha256 == result.gate["model"]["ensemble_sha256"]
 

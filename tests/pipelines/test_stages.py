@@ -14,19 +14,20 @@ import pandas as pd
 import pytest
 
 from foretail.configs import schema
-from foretail.export.c import export_c
+from foretail.export.c.target import export_c
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.pipelines.collect import collect
-from foretail.pipelines.evaluate_flows import FlowsResult, evaluate_flows, evaluate_policies, traffic_sha256
-from foretail.pipelines.export import export_to_store
-from foretail.pipelines.figures import write_figures
-from foretail.pipelines.simulation import Ns3
-from foretail.pipelines.store import Store
-from foretail.pipelines.train import TrainResult, train
-from foretail.pipelines.validation import typed
-from foretail.sim_bridge.driver import DriverRun
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.comparison.figures import write_figures
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, traffic_sha256
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.ns3.driver import DriverRun
 from tests.forests import paper_forest
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
@@ -168,7 +169,7 @@ def test_policies_with_different_traffic_are_not_compared(
 ) -> None:
     calls = iter(range(100))
     monkeypatch.setattr(
-        "foretail.pipelines.evaluate_flows.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
+        "foretail.pipelines.comparison.flows.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
     )
     with pytest.raises(ForetailError, match="different flows on seed 11"):
         evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")

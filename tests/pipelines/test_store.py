@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder
-from foretail.pipelines.store import Key, Store, canonical_json, code_digest
+from foretail.pipelines.runs.store import Key, Store, canonical_json, code_digest
 
 KEY = Key("dataset", {"seed": 1, "scenario": {"load": 0.8}})
 
@@ -111,7 +111,7 @@ def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_builds_is_not(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
-        "from foretail.pipelines.store import Key, Store\n"
+        "from foretail.pipelines.runs.store import Key, Store\n"
         "def build(folder):\n"
         "    (folder / 'half').write_text('x'); print(folder, flush=True); time.sleep(60)\n"
         "Store(sys.argv[1]).get_or_build(Key('dataset', {'seed': int(sys.argv[2])}), build)\n"

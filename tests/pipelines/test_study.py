@@ -9,15 +9,16 @@ from mlflow.tracking import MlflowClient
 from foretail.configs import schema
 from foretail.configs.schema import TrainConfig
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import read_rows
-from foretail.features.splits import Selection
-from foretail.models.metrics import Confusion
-from foretail.pipelines.compose import composed
-from foretail.pipelines.held_out import ACCEPT
-from foretail.pipelines.leakage import SPLITS
-from foretail.pipelines.study import StudyResult, study
-from foretail.pipelines.validation import typed, validate
-from foretail.sim_bridge.replay import replay_scores
+from foretail.features.rows.labelled_rows import read_rows
+from foretail.features.rows.splits import Selection
+from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines.experiments.studies.held_out import ACCEPT
+from foretail.pipelines.experiments.studies.leakage import SPLITS
+from foretail.pipelines.experiments.studies.studying import StudyResult
+from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.validation import typed, validate
+from foretail.pipelines.stages.study import study
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 
 SMALL = ("experiment=predictor_study", "size=small")

@@ -10,16 +10,17 @@ import pytest
 
 from foretail.configs import schema
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
+from foretail.features.dataset.manifest import Rules
+from foretail.features.dataset.schema import SCHEMA_VERSION
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules
-from foretail.features.schema import SCHEMA_VERSION
-from foretail.models.ensemble import Ensemble
-from foretail.models.network import Network
-from foretail.pipelines.distill import distill
-from foretail.pipelines.export import load_model
-from foretail.pipelines.store import Store
-from foretail.pipelines.train import TrainResult, train
-from foretail.pipelines.validation import typed
+from foretail.models.drop.network import Network
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.distill import distill
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.training.outcome import TrainResult
 from tests.pipelines.test_configs import composed
 from tests.traces import Arrivals, make_arrivals, write_trace
 

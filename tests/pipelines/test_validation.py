@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from foretail.configs import schema
 from foretail.features.errors import ForetailError
-from foretail.pipelines.scenario import driver_config
-from foretail.pipelines.validation import leaf_buffer_bytes, typed, validate
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.settings.validation import leaf_buffer_bytes, typed, validate
 from tests.pipelines.test_configs import composed
 
 REFUSED = [

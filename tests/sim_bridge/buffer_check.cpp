@@ -17,11 +17,11 @@
 #include <string_view>
 #include <vector>
 
-#include "buffer/predictor_library.hpp"
+#include "buffer/predictor/predictor_library.hpp"
 #include "buffer/records.hpp"
-#include "buffer/ring.hpp"
+#include "buffer/queues/ring.hpp"
 #include "buffer/run.hpp"
-#include "buffer/tournament.hpp"
+#include "buffer/queues/tournament.hpp"
 
 static std::size_t allocations = 0;
 

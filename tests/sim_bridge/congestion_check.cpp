@@ -15,8 +15,8 @@
 #include <tuple>
 #include <vector>
 
-#include "ns3/powertcp.h"
-#include "ns3/timely.h"
+#include "ns3/transport/powertcp.h"
+#include "ns3/transport/timely.h"
 
 namespace {
 

@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from foretail.sim_bridge.fabric.cell_fabric import CellFlows, Routing
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellFlows, Routing
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 
 class SlowCells:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge import arrival_files
-from foretail.sim_bridge.arrival_files import ArrivalFile
-from foretail.sim_bridge.arrivals import Slotted
+from foretail.sim_bridge.arrivals import files as arrival_files
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile
 
 GOOD = {"slot": [0, 0, 3, 7, 7, 7], "port": [1, 0, 2, 2, 2, 0]}
 

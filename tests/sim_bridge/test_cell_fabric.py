@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.fabric.cell_fabric import CellFabric, CellFlows, Routing
-from foretail.sim_bridge.fabric.flow_arrivals import SlotTime, mean_size, poisson_flows
-from foretail.sim_bridge.fabric.matrices import permutation, skewed_uniform
-from foretail.sim_bridge.fabric.round_robin import round_robin
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
-from foretail.sim_bridge.fabric.throughput import single_hop
-from foretail.sim_bridge.fabric.valiant import valiant
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric, CellFlows, Routing
+from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, mean_size, poisson_flows
+from foretail.sim_bridge.circuits.demand.matrices import permutation, skewed_uniform
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import single_hop
+from foretail.sim_bridge.circuits.throughput.valiant import valiant
 from tests.sim_bridge.slow_cells import SlowCells
 
 ROUTINGS: tuple[Routing, ...] = ("direct", "two_hop", "valiant")

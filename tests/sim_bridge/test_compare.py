@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.slotted import (
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.open_loop.slotted import (
     ASKING,
     ONE_PRIORITY,
     Comparison,

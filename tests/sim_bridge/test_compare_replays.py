@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
-from foretail.sim_bridge.replay import ASKING, ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import ASKING, ReplayScores, Sent, compare_replays, replay_scores
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace

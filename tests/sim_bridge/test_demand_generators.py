@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.features.demand_sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.matrices import all_to_all, ring
-from foretail.sim_bridge.fabric.sequences import JOBS, Phase, embedding_exchange, hybrid_parallel, mixed, repeated
+from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
+from foretail.sim_bridge.circuits.demand.sequences import (
+    JOBS,
+    Phase,
+    embedding_exchange,
+    hybrid_parallel,
+    mixed,
+    repeated,
+)
 
 NODES, DEGREE = 6, 2
 

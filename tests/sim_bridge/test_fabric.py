@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import perfect_matchings, round_matrix
-from foretail.sim_bridge.fabric.matrices import MATRICES, permutation, random_hose, ring, skewed_ring, skewed_uniform
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.vermilion import (
+from foretail.sim_bridge.circuits.demand.matrices import (
+    MATRICES,
+    permutation,
+    random_hose,
+    ring,
+    skewed_ring,
+    skewed_uniform,
+)
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.vermilion import (
     consistency,
     emulated_edges,
     next_period_factor,
@@ -28,6 +34,7 @@ from foretail.sim_bridge.fabric.vermilion import (
     single_hop_guarantee,
     vermilion,
 )
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
 
 @st.composite

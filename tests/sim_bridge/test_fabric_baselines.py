@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.birkhoff import birkhoff, birkhoff_steps, stuffed, whole
-from foretail.sim_bridge.fabric.mars import (
+from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff, birkhoff_steps, stuffed, whole
+from foretail.sim_bridge.circuits.schedules.mars import (
     best_degree,
     buffer_needed,
     degree_for_buffer,
@@ -23,14 +24,13 @@ from foretail.sim_bridge.fabric.mars import (
     mars,
     throughput_within_buffer,
 )
-from foretail.sim_bridge.fabric.matrices import all_to_all, permutation, random_hose, ring
-from foretail.sim_bridge.fabric.round_robin import round_robin
-from foretail.sim_bridge.fabric.schedule import IDLE, Schedule
-from foretail.sim_bridge.fabric.solstice import solstice
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.valiant import valiant
-from foretail.sim_bridge.fabric.variable_schedule import VariableSchedule
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.solstice import solstice
+from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSchedule
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput.valiant import valiant
 from tests.sim_bridge.test_fabric import demands
 
 _STEPS = Schedule(np.array([[[1, 2, 0]], [[2, 0, 1]]]))

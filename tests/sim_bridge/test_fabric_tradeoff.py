@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.adversary import elsewhere, worst_prediction
-from foretail.sim_bridge.fabric.evaluation import EVALUATION_MATRICES, evaluation_matrix, iteration
-from foretail.sim_bridge.fabric.matrices import all_to_all, chessboard, random_hose, ring
-from foretail.sim_bridge.fabric.throughput import multi_hop
-from foretail.sim_bridge.fabric.tradeoff import Noise, best_distribution, noisy
-from foretail.sim_bridge.fabric.vermilion import (
+from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring
+from foretail.sim_bridge.circuits.schedules.vermilion import (
     consistency,
     randomised_consistency,
     randomised_robustness,
     robustness,
     vermilion,
 )
+from foretail.sim_bridge.circuits.throughput.adversary import elsewhere, worst_prediction
+from foretail.sim_bridge.circuits.throughput.evaluation import EVALUATION_MATRICES, evaluation_matrix, iteration
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.throughput.tradeoff import Noise, best_distribution, noisy
 from tests.sim_bridge.test_fabric import demands
 
 KINDS: tuple[Noise, ...] = ("additive", "multiplicative")

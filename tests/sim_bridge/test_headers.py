@@ -14,8 +14,8 @@ from foretail.features.catalog import FEATURES
 
 assert foretail.sim_bridge.__file__
 ROOM = Path(foretail.sim_bridge.__file__).parent
-HEADERS = sorted(header for room in ("buffer", "fabric") for header in (ROOM / room).glob("*.h*"))
-assert {header.parent.name for header in HEADERS} == {"buffer", "fabric"}
+HEADERS = sorted(header for room in ("buffer", "circuits") for header in (ROOM / room).rglob("*.h*"))
+assert {header.relative_to(ROOM).parts[0] for header in HEADERS} == {"buffer", "circuits"}
 PROGRAM = Path(__file__).with_name("buffer_check.cpp")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
@@ -46,12 +46,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_header_compiles_alone_without_a_warning(header: Path) -> None:
     cxx = compiler("CXX", "c++", "g++", "clang++")
     source = f'#include "{header}"\n'
-    run(cxx, "-std=c++20", *WARNINGS, "-fsyntax-only", "-x", "c++", "-", source=source)
+    run(cxx, "-std=c++20", *WARNINGS, f"-I{ROOM}", "-fsyntax-only", "-x", "c++", "-", source=source)
 
 
 def test_the_predictor_interface_is_c99() -> None:
     cc = compiler("CC", "cc", "gcc", "clang")
-    source = f'#include "{ROOM / "buffer" / "predictor.h"}"\n'
+    source = f'#include "{ROOM / "buffer" / "predictor" / "predictor.h"}"\n'
     run(cc, "-std=c99", *WARNINGS, "-fsyntax-only", "-x", "c", "-", source=source)
 
 

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules, SwitchGeometry
-from foretail.features.splits import split_by_seed, split_by_time
+from foretail.features.rows.splits import split_by_seed, split_by_time
 from foretail.sim_bridge.imports import credence_artifact
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
-from foretail.sim_bridge.replay import replay_scores
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.traces import RUN
 
 BUFFER = 1_000_000

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
-from foretail.sim_bridge import open_loop_dataset
 from foretail.sim_bridge.imports import etalon
 from foretail.sim_bridge.imports.etalon import LAYOUTS, EtalonLog, Reading
 from foretail.sim_bridge.imports.synthetic import (
@@ -27,8 +26,9 @@ from foretail.sim_bridge.imports.synthetic import (
     emulate,
     write_etalon_log,
 )
-from foretail.sim_bridge.open_loop_dataset import longest_stay_ns, write_open_loop
-from foretail.sim_bridge.replay import feed, replay_of
+from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
+from foretail.sim_bridge.open_loop.replay import feed, replay_of
 from tests.traces import RUN
 
 RACKS = 4

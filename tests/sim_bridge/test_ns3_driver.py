@@ -19,7 +19,7 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
-from foretail.sim_bridge.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3
@@ -336,7 +336,7 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
 def test_stopping_the_caller_stops_the_simulation(tmp_path: Path) -> None:
     document = settings(traffic_ns=2_000_000_000)
     code = (
-        "import json, sys; from pathlib import Path; from foretail.sim_bridge.driver import run_driver;"
+        "import json, sys; from pathlib import Path; from foretail.sim_bridge.ns3.driver import run_driver;"
         "run_driver(json.loads(sys.argv[1]), Path(sys.argv[2]), lambda p: print('running', flush=True))"
     )
     command = [sys.executable, "-c", code, json.dumps(document), str(tmp_path)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.offline_optimum import offline_optimum
+from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.sim_bridge.slow_slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.labelled_rows import LABEL
-from foretail.features.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
-from foretail.sim_bridge.prediction_cost import prediction_costs
-from foretail.sim_bridge.replay import ReplayScores, bytes_without, feed, replay_of, replay_scores
+from foretail.features.rows.labelled_rows import LABEL
+from foretail.sim_bridge.open_loop.prediction_cost import prediction_costs
+from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, feed, replay_of, replay_scores
 from tests.traces import make_arrivals, write_trace
 
 FOR_EVER = 10**18

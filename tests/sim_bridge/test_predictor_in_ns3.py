@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from foretail.export.build import compile_library, find_compiler, predictor_abi
-from foretail.export.c import ExportResult, export_c
+from foretail.export.c.build import compile_library, find_compiler, predictor_abi
+from foretail.export.c.target import ExportResult, export_c
 from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble import Ensemble, FeatureInput
-from foretail.models.forest import RandomForest
-from foretail.models.operating_point import choose_operating_point
-from foretail.sim_bridge.collection import collect_dataset
-from foretail.sim_bridge.driver import run_driver
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.sim_bridge.ns3.collection import collect_dataset
+from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Rules, SwitchGeometry, Victim
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import Rules, SwitchGeometry, Victim
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
+from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules as SlowRules
 from tests.strategies import byte_arrivals

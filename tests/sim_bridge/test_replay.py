@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
-from foretail.sim_bridge.replay import replay_scores
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals

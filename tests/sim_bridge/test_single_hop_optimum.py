@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.demand_matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.fabric.matrices import MATRICES, all_to_all, permutation, random_hose
-from foretail.sim_bridge.fabric.single_hop_optimum import rounding_gap, single_hop_optimum
-from foretail.sim_bridge.fabric.throughput import multi_hop, single_hop
-from foretail.sim_bridge.fabric.vermilion import next_period_factor
+from foretail.sim_bridge.circuits.demand.matrices import MATRICES, all_to_all, permutation, random_hose
+from foretail.sim_bridge.circuits.schedules.single_hop_optimum import rounding_gap, single_hop_optimum
+from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from tests.sim_bridge.test_fabric import demands
 
 

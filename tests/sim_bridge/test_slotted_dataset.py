@@ -11,16 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset import Dataset
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
 from foretail.features.errors import ForetailError
-from foretail.features.manifest import SwitchGeometry, traffic_sha256
-from foretail.sim_bridge import open_loop_dataset
-from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.open_loop_dataset import write_open_loop
-from foretail.sim_bridge.replay import feed, replay_of, replay_scores
-from foretail.sim_bridge.slotted import compare, flipped, labelled
-from foretail.sim_bridge.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
-from foretail.sim_bridge.workloads import Incast, Uniform, Workload, workload_of
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
+from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.replay import feed, replay_of, replay_scores
+from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
+from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
 from tests.sim_bridge.test_workloads import any_workload
 from tests.strategies import SlottedArrivals, slotted_arrivals
 

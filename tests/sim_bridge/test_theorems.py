@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.workloads import WORKLOADS
-from foretail.sim_bridge.workloads.workload import joined
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS
+from foretail.sim_bridge.arrivals.workloads.workload import joined
 from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, reduced, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
 from tests.strategies import SlottedArrivals, slotted_arrivals

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from foretail.features.records import Records
-from foretail.sim_bridge.driver import run_driver
+from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
 from tests.sim_bridge.test_headers import ROOM, WARNINGS, compiler, run
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.offline_optimum import offline_optimum
-from foretail.sim_bridge.workloads import (
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import (
     WORKLOADS,
     AllToAll,
     CompleteSharingLowerBound,
@@ -33,9 +32,10 @@ from foretail.sim_bridge.workloads import (
     Uniform,
     Workload,
 )
-from foretail.sim_bridge.workloads.collectives import even_assignment
-from foretail.sim_bridge.workloads.lower_bounds import fill, fill_slots
-from foretail.sim_bridge.workloads.workload import joined, rebatched
+from foretail.sim_bridge.arrivals.workloads.collectives import even_assignment
+from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
+from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
+from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 
 RANDOM = ("poisson_bursts", "on_off", "incast", "permutation", "uniform", "all_to_all", "ring")
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [

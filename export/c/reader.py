@@ -1,0 +1,175 @@
+"""Reading generated C back: what its text says, from nothing but that text.
+
+The numbers of the trees and of the tables are taken from the text. A text is then only accepted when writing these
+numbers gives it again, letter by letter: there is nothing in it that was not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.export.c.shapes import WORD, Bitvectors, Branch, Node, Trees
+from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
+from foretail.export.proof.equivalence import ProofError, ReadBack
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.boxes import Boxes
+from foretail.models.ensemble.ensemble import FeatureInput
+
+__all__ = ["read_c"]
+
+_TREE = re.compile(r"^#define [A-Z0-9_]+_TREE_(\d+)\(NODE, LEAF\) \\\n((?:.*\\\n)*.*)$", re.MULTILINE)
+_TOKEN = re.compile(r"\s*(?:\\\n)?\s*(?:(NODE)\((\d+), (\d+),|(LEAF)\((\d+), (-?\d+)\)|([,)]))")
+_BOUNDS = re.compile(r"\bint(16|32)_t bounds_(\d+)\[\d+\] = \{([-\d,\s]*)\}")
+_MASKS = re.compile(r"\buint64_t masks_(\d+)\[(\d+)\]\[(\d+)\] = \{([^;]*)\};")
+_WORD = re.compile(r"UINT64_C\((0x[0-9a-f]+)\)")
+_VOTES = re.compile(r"\bvotes\[(\d+)\]\[64\] = \{([^;]*)\};")
+_FIELD = re.compile(r"left & UINT64_C\((0x[0-9a-f]+)\)")
+_SPAN = re.compile(r"/\* a tree has (\d+) words \*/")
+
+
+def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str, ReadBack]:
+    """Read back a generated header.
+
+    Parameters
+    ----------
+    header : Header
+        Name, features, tau, hash and forms that the text must have; its trees and tables are not looked at.
+    text : str
+        The header file.
+    library : str, optional
+        The library source around it.
+
+    Returns
+    -------
+    mapping of str to ReadBack
+        By form: ``trees``, ``bitvectors``.
+
+    Raises
+    ------
+    ProofError
+        When the text has anything that the exporter does not write.
+    """
+    try:
+        trees = _read_trees(text) if header.single == "branches" or header.batch == "lanes" else None
+        bitvectors = _read_bitvectors(text) if header.single == "bitvector" else None
+        again = replace(header, trees=trees, bitvectors=bitvectors).text()
+    except (ValueError, IndexError, OverflowError, RecursionError, ForetailError) as error:
+        raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
+    _require_same(again, text, f"{header.name}.h")
+    if library is not None:
+        _require_same(render_library(header.name, header.features), library, f"{header.name}.c")
+    read = {}
+    if any(max(shape.boundaries, default=0) >= len(header.features) for shape in (trees, bitvectors) if shape):
+        raise ProofError(f"the exported C reads more than its {len(header.features)} inputs: report this as a bug")
+    if trees is not None:
+        boxes = trees.boxes(header.features)
+        _require_count(header, len(boxes))
+        read["trees"] = ReadBack(_boundaries(trees.boundaries, header.batch == "lanes"), boxes)
+    if bitvectors is not None:
+        try:
+            boxes = bitvectors.boxes(header.features)
+        except ForetailError as error:
+            raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
+        for spare in boxes[header.tree_count :]:
+            if np.any(spare.votes) or not _everywhere(spare, header.features):
+                raise ProofError("the exported C has votes of no tree: report this as a bug")
+        _require_count(header, len(boxes[: header.tree_count]))
+        read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, True), boxes[: header.tree_count])
+    return read
+
+
+def _read_trees(text: str) -> Trees:
+    roots = []
+    for index, (stated, body) in enumerate(_TREE.findall(text)):
+        if int(stated) != index:
+            raise ValueError(f"tree {stated} where tree {index} is due")
+        tokens = [match.groups() for match in _TOKEN.finditer(body)]
+        root, end = _read_node(tokens, 0)
+        if end != len(tokens):
+            raise ValueError(f"tree {index} does not end")
+        roots.append(root)
+    return Trees(tuple(roots))
+
+
+def _read_node(tokens: list[tuple[str, ...]], at: int) -> tuple[Node, int]:
+    node, feature, cut, _leaf, _number, vote, _mark = tokens[at]
+    if not node:
+        if vote is None:
+            raise ValueError("neither a comparison nor a leaf")
+        return int(vote), at + 1
+    low, at = _read_node(tokens, at + 1)
+    high, at = _read_node(tokens, at + 1)  # behind the comma
+    return Branch(int(feature), int(cut), low, high), at + 1
+
+
+def _read_bitvectors(text: str) -> Bitvectors:
+    found = _VOTES.findall(text)
+    if len(found) != 1:
+        raise ValueError("not one table of votes")
+    words, votes = found[0]
+    features: list[int] = []
+    cuts: list[tuple[int, ...]] = []
+    masks: list[npt.NDArray[np.uint64]] = []
+    for bits, feature, bounds in _BOUNDS.findall(text):
+        values = [int(bound) for bound in bounds.split(",")]
+        top = (1 << (int(bits) - 1)) - 1
+        used = values.index(top)
+        if any(a >= b for a, b in pairwise(values[:used])):
+            raise ValueError(f"bounds of x[{feature}] out of order")
+        features.append(int(feature))
+        cuts.append(tuple(bound - 1 for bound in values[:used]))
+    for feature, intervals, width, table in _MASKS.findall(text):
+        if features[len(masks)] != int(feature) or width != words or int(intervals) != len(cuts[len(masks)]) + 1:
+            raise ValueError(f"masks of x[{feature}] do not fit its bounds")
+        numbers = np.array([int(word, 16) for word in _WORD.findall(table)], np.uint64)
+        masks.append(numbers.reshape(int(intervals), int(words)))
+    if len(masks) != len(features):
+        raise ValueError("a table of masks is missing")
+    span = _SPAN.search(text)
+    fields = tuple(int(field, 16) for field in _FIELD.findall(text)) or ((1 << WORD) - 1,)
+    if sum(fields) > (1 << WORD) - 1 or any(a & b for i, a in enumerate(fields) for b in fields[:i]):
+        raise ValueError("fields of a word that overlap")
+    return Bitvectors(
+        tuple(features),
+        tuple(cuts),
+        tuple(masks),
+        np.array([int(vote) for vote in re.findall(r"-?\d+", votes)], np.int64).reshape(int(words), WORD),
+        fields,
+        int(span[1]) if span else 1,
+    )
+
+
+def _boundaries(cuts: dict[int, set[int]], saturates: bool) -> dict[int, set[int]]:
+    """Add to the cuts of every input the place where it saturates."""
+    if not saturates or comparison_bits(cuts) > 16:
+        return cuts
+    return {feature: {*of_feature, SATURATED - 1} for feature, of_feature in cuts.items()}
+
+
+def _require_same(expected: str, text: str, file: str) -> None:
+    if expected == text:
+        return
+    pairs = zip([*expected.splitlines(), ""], [*text.splitlines(), ""], strict=False)
+    line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), 0)
+    at = text.splitlines()[line - 1 : line] or [""]
+    raise ProofError(
+        f"{file} has at line {line} what the exporter does not write ({at[0].strip()[:60]!r}): report this as a bug"
+    )
+
+
+def _require_count(header: Header, count: int) -> None:
+    if count != header.tree_count:
+        raise ProofError(
+            f"the exported C has {count} trees where the model has {header.tree_count}: report this as a bug"
+        )
+
+
+def _everywhere(boxes: Boxes, features: tuple[FeatureInput, ...]) -> bool:
+    top = [(1 << feature.bits) - 1 for feature in features]
+    return len(boxes.votes) == 1 and boxes.low.tolist() == [[0] * len(top)] and boxes.high.tolist() == [top]

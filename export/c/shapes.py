@@ -1,0 +1,242 @@
+"""The two forms in which the C target writes a tree ensemble: nested comparisons, and bitvectors.
+
+*Trees* are nested comparisons, one macro per tree, from which the generated header makes nested ``if`` statements and
+vector code with a row per lane. *Bitvectors* (the QuickScorer idea: Lucchese et al., SIGIR 2015) have a bit per leaf:
+every input selects, by its interval among the cuts, the leaves that it does not rule out, and the AND over all inputs
+leaves one bit per tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.boxes import Boxes, leaf_boxes
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+
+__all__ = ["WORD", "Bitvectors", "Branch", "Node", "Trees"]
+
+IntArray = npt.NDArray[np.int64]
+
+WORD = 64
+MAX_WORDS = 1 << 20
+"""Words of all mask tables, 8 MiB; above, trees are the better form anyway."""
+
+MAX_LANE_LEAVES = 1 << 15
+"""Leaves of a tree are numbered in signed 16-bit lanes."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """``x[feature] <= cut ? low : high``."""
+
+    feature: int
+    cut: int
+    low: Node
+    high: Node
+
+
+Node = Branch | int
+"""A comparison, or the vote of a leaf."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Nested comparisons, one per tree of the ensemble."""
+
+    roots: tuple[Node, ...]
+
+    @classmethod
+    def of(cls, ensemble: Ensemble) -> Trees:
+        """Return the trees of an ensemble with votes."""
+        return cls(tuple(_nested(tree) for tree in ensemble.trees))
+
+    @property
+    def boundaries(self) -> dict[int, set[int]]:
+        """Input index -> its cuts."""
+        found: dict[int, set[int]] = {}
+        for root in self.roots:
+            for branch in _branches(root):
+                found.setdefault(branch.feature, set()).add(branch.cut)
+        return found
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of the largest tree."""
+        return max(sum(1 for _ in _votes(root)) for root in self.roots)
+
+    @property
+    def votes(self) -> list[int]:
+        """All leaf votes."""
+        return [vote for root in self.roots for vote in _votes(root)]
+
+    @property
+    def largest_sum(self) -> int:
+        """No score is larger, whatever its sign."""
+        return sum(max(abs(vote) for vote in _votes(root)) for root in self.roots)
+
+    def boxes(self, features: Sequence[FeatureInput]) -> tuple[Boxes, ...]:
+        """Return the boxes of every tree's leaves that some input reaches."""
+        return tuple(_boxes(root, features) for root in self.roots)
+
+
+@dataclass(frozen=True)
+class Bitvectors:
+    """Mask tables.
+
+    A word holds one tree per field; with ``span`` > 1 a tree has so many words of its own and one field.
+
+    Attributes
+    ----------
+    features : tuple of int
+        Inputs that have a table.
+    cuts : tuple of tuple of int
+        Per table, increasing; interval i holds the values with i cuts below them.
+    masks : tuple of uint64[intervals, words]
+        Per table, the leaves that an interval leaves possible.
+    votes : int64[words, 64]
+        Of the leaf of every bit.
+    fields : tuple of int
+        Bits of a word that belong to its first, second, ... tree.
+    span : int
+        Words per tree.
+    """
+
+    features: tuple[int, ...]
+    cuts: tuple[tuple[int, ...], ...]
+    masks: tuple[npt.NDArray[np.uint64], ...]
+    votes: IntArray
+    fields: tuple[int, ...]
+    span: int
+
+    @classmethod
+    def of(cls, ensemble: Ensemble) -> Bitvectors:
+        """Return the mask tables of an ensemble with votes; ForetailError above 8 MiB of them."""
+        parts = [leaf_boxes(tree, ensemble.features) for tree in ensemble.trees]
+        sizes = [len(part.votes) for part in parts]
+        if sum(sizes) <= WORD:
+            span, starts, words = 1, np.cumsum([0, *sizes]), 1
+            fields = tuple(_ones(size) << int(start) for size, start in zip(sizes, starts, strict=False))
+            places = [int(start) for start in starts[:-1]]
+        else:
+            span, per_word = -(-max(sizes) // WORD), max(1, WORD // max(sizes))
+            words = len(parts) * span if per_word == 1 else -(-len(parts) // per_word)
+            width = WORD // per_word
+            fields = tuple(_ones(width) << (width * field) for field in range(per_word))
+            places = [
+                WORD * span * tree if per_word == 1 else WORD * (tree // per_word) + width * (tree % per_word)
+                for tree in range(len(parts))
+            ]
+        tested = [
+            sorted({int(c) for tree in ensemble.trees for c in tree.cut[tree.feature == index]})
+            for index in range(len(ensemble.features))
+        ]
+        features = tuple(index for index, cuts in enumerate(tested) if cuts) or (0,)
+        if words * sum(len(tested[index]) + 1 for index in features) > MAX_WORDS:
+            raise ForetailError(
+                f"{len(parts)} trees are too many for mask tables of {8 * MAX_WORDS >> 20} MiB: choose shape=branches"
+            )
+        # The last word may have fields of no tree: their first bit, without a vote, is always set.
+        spare = []
+        if words > 1 and len(fields) > 1:
+            ends = [WORD * (words - 1) + field * (WORD // len(fields)) for field in range(len(fields))]
+            spare = [bit for bit in ends if bit > max(places)]
+        votes = np.zeros(words * WORD, np.int64)
+        for place, part in zip(places, parts, strict=True):
+            votes[place : place + len(part.votes)] = part.votes
+        masks = []
+        for feature in features:
+            bits = np.zeros((len(tested[feature]) + 1, words * WORD), np.bool_)
+            bits[:, spare] = True
+            first = np.array([0, *(cut + 1 for cut in tested[feature])])[:, np.newaxis]
+            for place, part in zip(places, parts, strict=True):
+                inside = (part.low[:, feature] <= first) & (first <= part.high[:, feature])
+                bits[:, place : place + len(part.votes)] = inside
+            masks.append(np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64))
+        cuts = tuple(tuple(tested[index]) for index in features)
+        return cls(features, cuts, tuple(masks), votes.reshape(words, WORD), fields, span)
+
+    @property
+    def boundaries(self) -> dict[int, set[int]]:
+        """Input index -> its cuts."""
+        return {feature: set(cuts) for feature, cuts in zip(self.features, self.cuts, strict=True)}
+
+    def boxes(self, features: Sequence[FeatureInput]) -> tuple[Boxes, ...]:
+        """Return the boxes of every field's bits; ForetailError when a bit's intervals are not neighbours."""
+        bits = self.votes.size
+        low, high = np.zeros((bits, len(features)), np.int64), np.empty((bits, len(features)), np.int64)
+        high[:] = [(1 << feature.bits) - 1 for feature in features]
+        alive = np.ones(bits, np.bool_)
+        for feature, cuts, masks in zip(self.features, self.cuts, self.masks, strict=True):
+            packed = np.ascontiguousarray(masks.astype("<u8")).view(np.uint8)
+            inside = np.unpackbits(packed, axis=1, bitorder="little").astype(np.bool_)
+            first, count = inside.argmax(axis=0), inside.sum(axis=0)
+            last = len(cuts) - inside[::-1].argmax(axis=0)
+            alive &= count > 0
+            if np.any((count > 0) & (last - first + 1 != count)):
+                bit = int(np.argmax((count > 0) & (last - first + 1 != count)))
+                raise ForetailError(f"leaf bit {bit} is set in intervals of x[{feature}] that are not neighbours")
+            lows, highs = np.array([0, *(c + 1 for c in cuts)]), np.array([*cuts, high[0, feature]])
+            low[:, feature] = np.maximum(low[:, feature], lows[first])
+            high[:, feature] = np.minimum(high[:, feature], highs[last])
+        alive &= np.all(low <= high, axis=1)
+        votes, place = self.votes.reshape(-1), np.arange(bits)
+        if np.any(votes[~alive]):
+            raise ForetailError("a bit that is never set has a vote")
+        parts = []
+        for group in range(len(self.votes) // self.span):
+            for field in self.fields:
+                in_field = np.array([bool(field >> bit & 1) for bit in range(WORD)])
+                chosen = alive & (place // (WORD * self.span) == group) & in_field[place % WORD]
+                parts.append(Boxes(low[chosen], high[chosen], votes[chosen]))
+        return tuple(parts)
+
+
+def _nested(tree: Tree, node: int = 0) -> Node:
+    if tree.votes is None:
+        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+    if tree.feature[node] < 0:
+        return int(tree.votes[node])
+    low, high = _nested(tree, int(tree.left[node])), _nested(tree, int(tree.right[node]))
+    return Branch(int(tree.feature[node]), int(tree.cut[node]), low, high)
+
+
+def _branches(node: Node) -> Iterator[Branch]:
+    if isinstance(node, Branch):
+        yield node
+        yield from _branches(node.low)
+        yield from _branches(node.high)
+
+
+def _votes(node: Node) -> Iterator[int]:
+    if isinstance(node, Branch):
+        yield from _votes(node.low)
+        yield from _votes(node.high)
+    else:
+        yield node
+
+
+def _boxes(root: Node, features: Sequence[FeatureInput]) -> Boxes:
+    found: list[tuple[list[int], list[int], int]] = []
+
+    def walk(node: Node, low: list[int], high: list[int]) -> None:
+        if any(a > b for a, b in zip(low, high, strict=True)):
+            return
+        if isinstance(node, Branch):
+            at, cut = node.feature, node.cut
+            walk(node.low, low, [*high[:at], min(high[at], cut), *high[at + 1 :]])
+            walk(node.high, [*low[:at], max(low[at], cut + 1), *low[at + 1 :]], high)
+        else:
+            found.append((low, high, node))
+
+    walk(root, [0] * len(features), [(1 << feature.bits) - 1 for feature in features])
+    lows, highs, votes = zip(*found, strict=True)
+    return Boxes(np.array(lows), np.array(highs), np.array(votes, np.int64))
+
+
+def _ones(count: int) -> int:
+    return (1 << count) - 1

@@ -1,0 +1,254 @@
+"""Writing C: the text of a predictor from its shapes, and of the library and the self-test around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import jinja2
+import numpy as np
+import numpy.typing as npt
+
+from foretail.export.c.build import predictor_abi
+from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Branch, Node, Trees
+from foretail.export.templates import environment
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import FeatureInput, Output
+
+__all__ = ["SATURATED", "Batch", "Header", "Single", "c_string", "comparison_bits", "render_library", "render_selftest"]
+
+IntArray = npt.NDArray[np.int64]
+Single = Literal["branches", "bitvector"]
+Batch = Literal["rows", "lanes"]
+
+_BLOCK = 32
+"""Bounds per step of the search in long tables."""
+
+_TREES_AT_ONCE = 8
+
+SATURATED = (1 << 15) - 2
+"""What inputs become at most before they are compared in 16 bits."""
+
+# What a struct field cannot be called in C or C++.
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        alignas alignof and asm auto bool break case catch char class compl const constexpr continue default
+        delete do double else enum explicit export extern false final float for friend goto if inline int
+        int64_t long mutable namespace new not noexcept nullptr operator or private protected public register
+        requires restrict return short signed sizeof static struct switch template this thread_local throw true
+        try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor concept
+        """,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """All that a generated header says.
+
+    Attributes
+    ----------
+    name : str
+        Prefix of files and C names.
+    features : tuple of FeatureInput
+    default_tau : int
+    ir_sha256 : str
+    single : {'branches', 'bitvector'}
+        Code of one prediction.
+    batch : {'rows', 'lanes'}
+        Code of many: one after the other, or a row per SIMD lane.
+    trees : Trees or None
+        There when `single` or `batch` needs them.
+    bitvectors : Bitvectors or None
+    output : {'mean_probability', 'logit', 'value'}
+        Of the ensemble; there is no decision about a value.
+    """
+
+    name: str
+    features: tuple[FeatureInput, ...]
+    default_tau: int
+    ir_sha256: str
+    single: Single
+    batch: Batch
+    tree_count: int
+    trees: Trees | None
+    bitvectors: Bitvectors | None
+    output: Output = "mean_probability"
+
+    def text(self) -> str:
+        """Return the header file; ForetailError when a tree is too large for lanes."""
+        if self.batch == "lanes" and self.trees is not None and self.trees.leaves > MAX_LANE_LEAVES:
+            raise ForetailError(
+                f"a tree has {self.trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch=lanes: "
+                f"choose batch=rows"
+            )
+        values = {
+            "n": self.name,
+            "N": self.name.upper(),
+            "features": self.features,
+            "default_tau": self.default_tau,
+            "sha256": self.ir_sha256,
+            "output": self.output,
+            "single": self.single,
+            "batch": self.batch,
+            "tree_count": self.tree_count,
+            "trees": None,
+            "macros": list(self._macros()),
+        }
+        if self.trees is not None:
+            lane_bits = comparison_bits(self.trees.boundaries)
+            order = range(len(self.trees.roots))
+            values |= {
+                "trees": ["\n".join(_tree_lines(root)) for root in self.trees.roots],
+                "lane_bits": lane_bits,
+                "lane_top": (1 << (lane_bits - 1)) - 2,
+                "lane_quads": [
+                    {"first": first, "inputs": min(4, len(self.features) - first)}
+                    for first in range(0, len(self.features), 4)
+                ],
+                # Small tables of votes stay in vector registers; their sums then have 32 bits.
+                "in_registers": self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
+                "vote_bits": _bits(self.trees.votes),
+                "groups": [order[at : at + _TREES_AT_ONCE] for at in range(0, len(order), _TREES_AT_ONCE)],
+            }
+        if self.bitvectors is not None:
+            values |= _tables(self.bitvectors, len(self.features))
+        return _environment().get_template("predictor.h.j2").render(values)
+
+    def _macros(self) -> Iterator[str]:
+        yield "X86"
+        if self.trees is not None:
+            yield from (f"TREE_{index}" for index in range(len(self.trees.roots)))
+        if self.single == "branches":
+            yield from ("IF", "RETURN")
+        else:
+            yield "LANE"
+        if self.batch == "lanes":
+            yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512")
+
+
+def comparison_bits(boundaries: Mapping[int, set[int]]) -> int:
+    """Return the width, 16 or 32 bits, in which inputs are compared with these cuts; 16 bits hold at most 2**15 - 2."""
+    return 16 if max((cut for cuts in boundaries.values() for cut in cuts), default=0) < SATURATED else 32
+
+
+def render_library(name: str, features: Sequence[FeatureInput]) -> str:
+    """Return ``<name>.c``: the predictor ABI around ``<name>.h``."""
+    values = {"n": name, "N": name.upper(), "features": features, "abi": predictor_abi()}
+    return _environment().get_template("predictor.c.j2").render(values)
+
+
+def render_selftest(name: str, rows: IntArray, scores: IntArray) -> str:
+    """Return ``<name>_selftest.c``: a program that returns 0 iff ``<name>.h`` gives these scores.
+
+    Parameters
+    ----------
+    rows : int64[count, features]
+    scores : int64[count]
+    """
+    values = {
+        "n": name,
+        "N": name.upper(),
+        "count": len(rows),
+        "rows": _lines(("{" + ", ".join(map(str, row)) + "}" for row in rows.tolist()), 4),
+        "scores": _lines((f"INT64_C({score})" for score in scores.tolist()), 4),
+    }
+    return _environment().get_template("predictor_selftest.c.j2").render(values)
+
+
+def c_string(text: str) -> str:
+    """Return a C string literal; raise ForetailError on anything but letters, digits and ``_=,.+-``."""
+    if not re.fullmatch(r"[A-Za-z0-9_=,.+-]*", text):
+        raise ForetailError(f"{text!r} cannot be written into C: use letters, digits and _=,.+- only")
+    return f'"{text}"'
+
+
+def c_field(name: str) -> str:
+    """Return the struct field of a feature: its name, with an underscore behind a keyword."""
+    return f"{name}_" if name in _KEYWORDS else name
+
+
+def _tree_lines(root: Node) -> Iterator[str]:
+    count = 0
+
+    def lines(node: Node, indent: str, end: str) -> Iterator[str]:
+        nonlocal count
+        if isinstance(node, Branch):
+            yield f"{indent}NODE({node.feature}, {node.cut},"
+            yield from lines(node.low, indent + "  ", ",")
+            yield from lines(node.high, indent + "  ", ")" + end)
+        else:
+            yield f"{indent}LEAF({count}, {node}){end}"
+            count += 1
+
+    every = list(lines(root, "  ", ""))
+    yield from (line + " \\" for line in every[:-1])
+    yield every[-1]
+
+
+def _tables(bitvectors: Bitvectors, inputs: int) -> dict[str, Any]:
+    bits = comparison_bits(bitvectors.boundaries)
+    top = (1 << (bits - 1)) - 1
+    tables = []
+    for feature, cuts, masks in zip(bitvectors.features, bitvectors.cuts, bitvectors.masks, strict=True):
+        bounds = [cut + 1 for cut in cuts]
+        long = len(bounds) >= 2 * _BLOCK
+        # Always one unused place at least: it ends every search.
+        bounds += [top] * (-(len(bounds) + 1) % (_BLOCK if long else WORD // 4) + 1)
+        steps = bounds[_BLOCK - 1 :: _BLOCK] if long else []
+        steps += [top] * (-len(steps) % 16)
+        rows = ("{" + ", ".join(f"UINT64_C({word:#x})" for word in row) + "}" for row in masks.tolist())
+        tables.append(
+            {
+                "feature": feature,
+                "intervals": len(cuts) + 1,
+                "size": len(bounds),
+                "bounds": _lines(map(str, bounds), 16),
+                "steps_size": len(steps),
+                "steps": _lines(map(str, steps), 16),
+                "masks": _lines(rows, 1 if masks.shape[1] > 1 else 4),
+            }
+        )
+    votes = ("{" + ", ".join(map(str, row)) + "}" for row in bitvectors.votes.tolist())
+    return {
+        "tables": tables,
+        "words": len(bitvectors.votes),
+        "votes": _lines(votes, 1),
+        "vote_bits": _bits(bitvectors.votes.reshape(-1).tolist()),
+        "fields": [f"{field:#018x}" for field in bitvectors.fields],
+        "span": bitvectors.span,
+        "bound_bits": bits,
+        "bound_top": top,
+        "quads": [
+            {"index": quad, "low": _pair(4 * quad, inputs), "high": _pair(4 * quad + 2, inputs)}
+            for quad in sorted({feature // 4 for feature in bitvectors.features})
+        ],
+    }
+
+
+def _pair(first: int, inputs: int) -> str:
+    if first >= inputs:
+        return "_mm_setzero_si128()"
+    load = "_mm_loadu_si128" if first + 1 < inputs else "_mm_loadl_epi64"
+    return f"{load}((const __m128i *)(x + {first}))"
+
+
+def _lines(items: Iterable[str], per_line: int) -> str:
+    every = list(items)
+    rows = [", ".join(every[at : at + per_line]) for at in range(0, len(every), per_line)]
+    return ",\n".join(f"    {row}" for row in rows)
+
+
+def _bits(values: Iterable[int]) -> int:
+    largest = max(max(value, -value - 1) for value in values)
+    return next(bits for bits in (16, 32, 64) if largest < 1 << (bits - 1))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return environment("foretail.export.c", c_string=c_string, c_field=c_field)

@@ -1,0 +1,1 @@
+"""The ONNX target: one graph of integers around a tree ensemble."""

@@ -1,0 +1,238 @@
+"""Passes over the ensemble IR, in order: each returns an ensemble that is the same function with fewer nodes.
+
+Trees keep their place, so that every tree can be compared with what became of it; :func:`simplify` does so after each
+pass, with the boxes of the leaves, and refuses to go on when a pass changed anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.export.passes.votes import with_votes
+from foretail.export.proof.equivalence import MAX_CELLS, Lowered, PassReport, ProofError
+from foretail.features.catalog import STUDY_FEATURES
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.boxes import difference, leaf_boxes
+from foretail.models.ensemble.ensemble import Ensemble, Tree
+
+__all__ = [
+    "PASSES",
+    "drop_redundant_thresholds",
+    "lower",
+    "merge_equal_subtrees",
+    "prune_dead_branches",
+    "simplify",
+    "take_votes_as_values",
+]
+
+Leaf = int
+"""Index of the leaf in the tree that a node was made from."""
+
+Node = Leaf | tuple[int, int, "Node", "Node"]
+"""A leaf, or (input, cut, left, right)."""
+
+Box = tuple[tuple[int, int], ...]
+
+
+def prune_dead_branches(ensemble: Ensemble) -> Ensemble:
+    """Drop the branches that no input of the declared ranges can take, given the tests above them."""
+
+    def pruned(node: Node, box: Box, tree: Tree) -> Node:
+        if isinstance(node, int):
+            return node
+        feature, cut, left, right = node
+        low, high = box[feature]
+        if cut >= high:
+            return pruned(left, box, tree)
+        if cut < low:
+            return pruned(right, box, tree)
+        below, above = _halves(box, feature, cut)
+        return feature, cut, pruned(left, below, tree), pruned(right, above, tree)
+
+    return _on_trees(ensemble, pruned)
+
+
+def merge_equal_subtrees(ensemble: Ensemble) -> Ensemble:
+    """Replace every test whose two sides are written alike by one of them."""
+
+    def merged(node: Node, box: Box, tree: Tree) -> Node:
+        if isinstance(node, int):
+            return node
+        feature, cut, *sides = node
+        left, right = (merged(side, box, tree) for side in sides)
+        return left if _alike(left, right, tree) else (feature, cut, left, right)
+
+    return _on_trees(ensemble, merged)
+
+
+def drop_redundant_thresholds(ensemble: Ensemble) -> Ensemble:
+    """Drop every test one side of which also gives the right answer on the inputs of the other side."""
+
+    def reduced(node: Node, box: Box, tree: Tree) -> Node:
+        if isinstance(node, int):
+            return node
+        feature, cut, left, right = node
+        below, above = _halves(box, feature, cut)
+        left, right = reduced(left, below, tree), reduced(right, above, tree)
+        if _agree(left, right, below, tree):
+            return right
+        if _agree(left, right, above, tree):
+            return left
+        return feature, cut, left, right
+
+    return _on_trees(prune_dead_branches(ensemble), reduced)
+
+
+def take_votes_as_values(ensemble: Ensemble) -> Ensemble:
+    """Return the ensemble whose exact sum is its score: leaves with equal votes become equal leaves.
+
+    The scores, tau and decisions stay; the values become the votes, in units of ``2**-vote_bits``, and base and
+    threshold move into tau. Votes beyond 2**53 are no float64 and stay as they are.
+    """
+    assert ensemble.vote_bits is not None
+    assert ensemble.default_tau is not None
+    votes = [tree.votes for tree in ensemble.trees if tree.votes is not None]
+    if max(int(np.abs(v).max()) for v in votes) >= 1 << 53:
+        return ensemble
+    trees = (
+        replace(tree, value=np.ldexp(vote.astype(np.float64), -ensemble.vote_bits))
+        for tree, vote in zip(ensemble.trees, votes, strict=True)
+    )
+    threshold = Fraction(2 * ensemble.default_tau + 1, 1 << (ensemble.vote_bits + 1))
+    return replace(ensemble, trees=tuple(trees), base=0.0, threshold=threshold)
+
+
+PASSES: tuple[Callable[[Ensemble], Ensemble], ...] = (
+    prune_dead_branches,
+    merge_equal_subtrees,
+    drop_redundant_thresholds,
+)
+
+
+def simplify(ensemble: Ensemble) -> tuple[Ensemble, tuple[PassReport, ...]]:
+    """Run all passes in order, compare each tree with what became of it, on every input, and report.
+
+    Raises
+    ------
+    ProofError
+        When a pass changed the function; the message names an input.
+    """
+    reports = []
+    for step in PASSES:
+        after = step(ensemble)
+        _require_same(ensemble, after, step.__name__)
+        reports.append(PassReport(step.__name__, _leaves(ensemble), _leaves(after)))
+        ensemble = after
+    return ensemble, tuple(reports)
+
+
+def lower(model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_CELLS) -> Lowered:
+    """Return what the targets emit: an ensemble with votes that decides as `model` does.
+
+    Parameters
+    ----------
+    model : Ensemble or Lowered
+        As trained; an ensemble that has votes is taken as it is.
+    any_tau, max_cells
+        See :func:`with_votes`.
+
+    Raises
+    ------
+    ForetailError
+        If `model` reads a feature that no switch can know.
+    """
+    for given in (model.model if isinstance(model, Lowered) else model).features:
+        if given.name in {item.name for item in STUDY_FEATURES}:
+            raise ForetailError(
+                f"the model reads feature {given.name!r}, which no switch can know: it is for studies only, so train"
+                " the model that is exported without it"
+            )
+    if isinstance(model, Lowered) or model.vote_bits is not None:
+        return Lowered.of(model)
+    simple, before = simplify(model)
+    ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells)))
+    return Lowered(model, simple, ensemble, before + after)
+
+
+def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) -> Ensemble:
+    box = tuple((0, (1 << feature.bits) - 1) for feature in ensemble.features)
+    return replace(ensemble, trees=tuple(_tree(rewrite(_nested(tree), box, tree), tree) for tree in ensemble.trees))
+
+
+def _nested(tree: Tree, node: int = 0) -> Node:
+    if tree.feature[node] < 0:
+        return node
+    left, right = (_nested(tree, int(side[node])) for side in (tree.left, tree.right))
+    return int(tree.feature[node]), int(tree.cut[node]), left, right
+
+
+def _tree(root: Node, source: Tree) -> Tree:
+    """Return a nested tree as arrays in preorder, with the leaves of the tree that it was made from."""
+    feature, cut, left, right, leaf = [], [], [], [], []  # type: ignore[var-annotated]
+
+    def place(node: Node) -> int:
+        at = len(feature)
+        inner = not isinstance(node, int)
+        feature.append(node[0] if inner else -1)  # type: ignore[index]
+        cut.append(node[1] if inner else 0)  # type: ignore[index]
+        leaf.append(-1 if inner else node)
+        left.append(-1)
+        right.append(-1)
+        if not isinstance(node, int):
+            left[at], right[at] = place(node[2]), place(node[3])
+        return at
+
+    place(root)
+    chosen = np.array(leaf)
+    value: npt.NDArray[np.float64] = np.where(chosen >= 0, source.value[chosen], 0.0)
+    votes = None if source.votes is None else np.where(chosen >= 0, source.votes[chosen], 0)
+    return Tree(np.array(feature), np.array(cut), np.array(left), np.array(right), value, votes)
+
+
+def _halves(box: Box, feature: int, cut: int) -> tuple[Box, Box]:
+    low, high = box[feature]
+    return (
+        (*box[:feature], (low, min(high, cut)), *box[feature + 1 :]),
+        (*box[:feature], (max(low, cut + 1), high), *box[feature + 1 :]),
+    )
+
+
+def _alike(a: Node, b: Node, tree: Tree) -> bool:
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and _content(a, tree) == _content(b, tree)
+    return a[:2] == b[:2] and _alike(a[2], b[2], tree) and _alike(a[3], b[3], tree)
+
+
+def _agree(a: Node, b: Node, box: Box, tree: Tree) -> bool:
+    """Return whether two subtrees are the same function on a box."""
+    if not isinstance(a, int):
+        feature, cut, left, right = a
+        low, high = box[feature]
+        below, above = _halves(box, feature, cut)
+        return (cut < low or _agree(left, b, below, tree)) and (cut >= high or _agree(right, b, above, tree))
+    return _agree(b, a, box, tree) if not isinstance(b, int) else _content(a, tree) == _content(b, tree)
+
+
+def _content(leaf: Leaf, tree: Tree) -> tuple[float, int | None]:
+    return float(tree.value[leaf]), None if tree.votes is None else int(tree.votes[leaf])
+
+
+def _leaves(ensemble: Ensemble) -> int:
+    return sum(len(tree.leaves) for tree in ensemble.trees)
+
+
+def _require_same(before: Ensemble, after: Ensemble, name: str) -> None:
+    for index, (old, new) in enumerate(zip(before.trees, after.trees, strict=True)):
+        contents: dict[tuple[float, int | None], int] = {}
+        codes = [
+            np.array([contents.setdefault(_content(node, tree), len(contents)) for node in range(len(tree.feature))])
+            for tree in (old, new)
+        ]
+        at = difference(leaf_boxes(old, before.features, codes[0]), leaf_boxes(new, after.features, codes[1]))
+        if at is not None:
+            raise ProofError(f"the pass {name} changes tree {index} at the input {at.tolist()}: report this as a bug")

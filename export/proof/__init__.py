@@ -1,0 +1,1 @@
+"""Proofs that an exported text decides as its model does, and the certificate that records them."""

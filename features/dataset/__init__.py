@@ -1,0 +1,1 @@
+"""Datasets on disk: the schema, the manifest, and one folder per run."""

@@ -1,0 +1,580 @@
+"""Datasets on disk: one folder per run, written while it streams by, checked when it is opened.
+
+Layout: ``manifest.json``, ``rows/part-NNNNN.parquet`` (labelled data arrivals), ``control/part-NNNNN.parquet`` (the
+other arrivals, needed for replay), all in arrival order. Imported rows in order of fate have the first table only. Row
+groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the batches they came in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
+from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run
+from foretail.features.dataset.schema import (
+    CONTROL_SCHEMA,
+    DATA_CLASSES,
+    FATE_ORDER_SCHEMA,
+    ROWS_SCHEMA,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    VERSION_KEY,
+    Kind,
+)
+from foretail.features.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, REPLAY_DTYPE, Asked, FlowClass, Outcome, Records
+from foretail.features.staging import staged_folder, writing
+
+ROW_GROUP_ROWS = 1 << 17
+PART_ROWS = 1 << 22
+
+# Values that repeat go through a dictionary; the rest are near their predecessor: half the size, ten times the speed.
+_DICTIONARY = ["switch", "port", "size_bytes", "flow_class"]
+
+
+@contextmanager
+def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
+    """Yield a writer for the arrivals of one run; the dataset folder appears when the ``with`` block completes.
+
+    Memory does not depend on the number of arrivals. On any exception, ``KeyboardInterrupt`` included, nothing
+    remains. Identical arrivals give byte-identical files.
+
+    Parameters
+    ----------
+    path : Path
+        The dataset folder; must not exist.
+    run : Run
+        What the manifest says about the run.
+
+    Raises
+    ------
+    ForetailError
+        If `path` exists, `run` is invalid, or the file system refuses.
+    """
+    with _written(path, run, DatasetWriter) as writer:
+        yield writer
+
+
+@contextmanager
+def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWriter]:
+    """As :func:`write_dataset`, for rows that came without arrival order, time, port and size."""
+    with _written(path, run, FateOrderWriter) as writer:
+        yield writer
+
+
+@contextmanager
+def _written(path: Path, run: Run, kind_of_writer: type[AnyWriter]) -> Iterator[AnyWriter]:
+    kind = kind_of_writer.kind
+    Manifest.from_json(Manifest.of(run, (), 0, kind).to_json(), f"the run to be written to {path}")
+    with staged_folder(path) as folder:
+        writer = kind_of_writer(folder, path, run)
+        try:
+            yield writer
+            with writing(path):
+                manifest = Manifest.of(run, writer.finish(), writer.drops, kind)
+                (folder / MANIFEST_NAME).write_text(manifest.to_json())
+        finally:
+            writer.close()
+
+
+class _Writer:
+    """What the writers of all kinds share: their tables and the number of rows labelled drop."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, folder: Path, path: Path, run: Run) -> None:
+        self.drops = 0
+        self._path = path
+        self._tables = {name: _TableWriter(folder, name, schema) for name, schema in SCHEMAS[self.kind].items()}
+
+    def finish(self) -> list[PartFile]:
+        """Complete the last files and return all of them, rows before control; called once, by `write_dataset`."""
+        return [file for table in self._tables.values() for file in table.finish()]
+
+    def close(self) -> None:
+        """Let go of unfinished files without completing them."""
+        for table in self._tables.values():
+            table.close()
+
+
+AnyWriter = TypeVar("AnyWriter", bound=_Writer)
+
+
+class FateOrderWriter(_Writer):
+    """Appends rows to the dataset that :func:`write_rows_in_order_of_fate` is making."""
+
+    kind = "rows_in_order_of_fate"
+
+    def write(self, features: NDArray[np.int64], lqd_drop: NDArray[np.bool_]) -> None:
+        """Append the next rows.
+
+        Parameters
+        ----------
+        features : (n, 4) int array
+            In the order of ``catalog.PAPER_FEATURES``, in bytes, in ``[0, 2**24)``.
+        lqd_drop : (n,) bool array
+
+        Raises
+        ------
+        ForetailError
+            If a value is out of range, or the file system refuses.
+        """
+        outside = (features < 0) | (features >= 1 << VALUE_BITS)
+        if outside.any():
+            row, k = np.argwhere(outside)[0]
+            raise ForetailError(
+                f"{PAPER_FEATURES[k]} is {features[row, k]} in a row for {self._path}, outside 0 to "
+                f"{(1 << VALUE_BITS) - 1}: these rows are not in bytes of a shared buffer"
+            )
+        columns = {name: features[:, k].astype(np.int32) for k, name in enumerate(PAPER_FEATURES)}
+        with writing(self._path):
+            self._tables["rows"].append(_batch(columns | {"lqd_drop": lqd_drop}, FATE_ORDER_SCHEMA))
+        self.drops += int(np.count_nonzero(lqd_drop))
+
+
+class DatasetWriter(_Writer):
+    """Appends arrivals to the dataset that :func:`write_dataset` is making.
+
+    Attributes
+    ----------
+    arrivals, drops : int
+        Written so far: all arrivals, labelled rows whose label is drop.
+    """
+
+    kind = "trace"
+
+    def __init__(self, folder: Path, path: Path, run: Run) -> None:
+        super().__init__(folder, path, run)
+        self.arrivals = 0
+        self._last_ns = np.iinfo(np.int64).min
+        self._ports = np.array([switch.ports for switch in run.switches])
+
+    def write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
+        """Append the next arrivals of the run.
+
+        Parameters
+        ----------
+        records : (n,) array of ARRIVAL_DTYPE
+            In arrival order, control packets included.
+        shadow : (n, 5) int array
+            The real features on the shadow Credence's queues, in the order of ``catalog.SHADOW_COLUMNS``, in cells;
+            ignored for control packets.
+        shadow_asked : (n,) array of bool or 0/1
+            Whether the shadow Credence asks the predictor; ignored for control packets.
+
+        Raises
+        ------
+        ForetailError
+            If an arrival is impossible (the message names its field), or the file system refuses.
+        """
+        expected = (len(records), len(SHADOW_COLUMNS))
+        if records.dtype != ARRIVAL_DTYPE or shadow.shape != expected or shadow_asked.shape != expected[:1]:
+            raise ForetailError(
+                f"arrivals for {self._path} do not fit together: want n records of ARRIVAL_DTYPE, shadow {expected} and"
+                f" shadow_asked {expected[:1]}, got shadow {shadow.shape} and shadow_asked {shadow_asked.shape}"
+            )
+        for first in range(0, len(records), ROW_GROUP_ROWS):
+            part = slice(first, first + ROW_GROUP_ROWS)
+            self._write(records[part], shadow[part], shadow_asked[part])
+
+    def _write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
+        is_data = records["flow_class"] != FlowClass.CONTROL
+        data = records[is_data]
+        shadow = shadow[is_data]
+        self._check(records, data, shadow)
+        arrival = np.arange(self.arrivals, self.arrivals + len(records))
+        rows = _row_batch(arrival[is_data], data, shadow, shadow_asked[is_data])
+        control = _batch(_place(arrival[~is_data], records[~is_data]), CONTROL_SCHEMA)
+        with writing(self._path):
+            self._tables["rows"].append(rows)
+            self._tables["control"].append(control)
+        self.arrivals += len(records)
+        self.drops += int(np.count_nonzero(data["lqd_drop"]))
+
+    def _check(self, records: Records, data: Records, shadow: NDArray[np.int32]) -> None:
+        """Refuse, naming field and arrival, what no simulator may have written."""
+        switches = len(self._ports)
+
+        def demand(holds: Any, of: Records, field: str, values: NDArray[Any], wanted: str) -> None:
+            if not holds.all():
+                at = int(np.argmin(holds))
+                raise ForetailError(
+                    f"arrival at {of['time_ns'][at]} ns has {field} {values[at]}, which must be {wanted}:"
+                    " the simulator that wrote it is broken or of another version"
+                )
+
+        def demand_range(of: Records, field: str, values: NDArray[Any], low: int, high: int) -> None:
+            demand((values >= low) & (values <= high), of, field, values, f"in {low}..{high}")
+
+        for field, low, high in (
+            ("switch", 0, switches - 1),
+            ("size_bytes", 1, 2**31 - 1),
+            ("flow_class", 0, max(FlowClass)),
+            ("outcome", 0, max(Outcome)),
+            ("asked", 0, max(Asked)),
+            ("lqd_drop", 0, 1),
+            ("exposed", 0, 1),
+            ("first_rtt", 0, 1),
+        ):
+            demand_range(records, field, records[field], low, high)
+        time_ns, port, fate_ns = records["time_ns"], records["port"], data["fate_time_ns"]
+        has_port = (port >= 0) & (port < self._ports[records["switch"]])
+        demand(has_port, records, "port", port, "one of its switch")
+        in_order = time_ns >= np.concatenate([[self._last_ns], time_ns[:-1]])
+        demand(in_order, records, "time_ns", time_ns, "no earlier than the arrival before it")
+        demand(fate_ns >= data["time_ns"], data, "fate_time_ns", fate_ns, "no earlier than time_ns")
+        for k, item in enumerate(FEATURES):
+            demand_range(data, item.name, data["features"][:, k], 0, (1 << item.bits) - 1)
+        for k, name in enumerate(SHADOW_COLUMNS):
+            demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
+        self._last_ns = time_ns[-1]
+
+
+class _TableWriter:
+    """One table as a sequence of Parquet files of bounded size, in row groups of fixed size."""
+
+    def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._name = name
+        self._schema = schema
+        self._delta = {
+            f.name: "DELTA_BINARY_PACKED" for f in schema if pa.types.is_integer(f.type) and f.name not in _DICTIONARY
+        }
+        self._pending = schema.empty_table()
+        self._files: list[PartFile] = []
+        self._part_rows = 0
+        self._sink: pa.NativeFile | None = None
+        self._parquet: pq.ParquetWriter | None = None
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        self._pending = pa.concat_tables([self._pending, pa.Table.from_batches([batch])])
+        while self._pending.num_rows >= ROW_GROUP_ROWS:
+            self._write_group(self._pending.slice(0, ROW_GROUP_ROWS))
+            self._pending = self._pending.slice(ROW_GROUP_ROWS)
+
+    def finish(self) -> list[PartFile]:
+        if self._pending.num_rows:
+            self._write_group(self._pending)
+        self._finish_part()
+        return self._files
+
+    def close(self) -> None:
+        for unfinished in (self._parquet, self._sink):
+            with suppress(Exception):  # the folder is about to be removed: only the descriptors matter
+                if unfinished is not None:
+                    unfinished.close()
+
+    def _part(self) -> str:
+        return f"{self._name}/part-{len(self._files):05d}.parquet"
+
+    def _write_group(self, group: pa.Table) -> None:
+        if self._parquet is None:
+            path = self._folder / self._part()
+            path.parent.mkdir(exist_ok=True)
+            self._sink = pa.OSFile(str(path), "wb")
+            self._parquet = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd",
+                use_dictionary=[name for name in _DICTIONARY if name in self._schema.names],
+                column_encoding=self._delta,
+            )
+        # pages follow the chunks of a column: one chunk, or the bytes would depend on the batches
+        self._parquet.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_ROWS)
+        self._part_rows += group.num_rows
+        if self._part_rows >= PART_ROWS:
+            self._finish_part()
+
+    def _finish_part(self) -> None:
+        if self._parquet is None or self._sink is None:
+            return
+        self._parquet.close()
+        self._sink.close()
+        self._files.append(PartFile(self._part(), self._part_rows, _sha256(self._folder / self._part())))
+        self._parquet, self._sink, self._part_rows = None, None, 0
+
+
+def _place(arrival: NDArray[np.int64], records: Records) -> dict[str, Any]:
+    """Columns that both tables share."""
+    return {
+        "arrival": arrival,
+        **{name: records[name] for name in ("time_ns", "switch", "port", "size_bytes")},
+        "first_rtt": records["first_rtt"] != 0,
+        "lqd_drop": records["lqd_drop"] != 0,
+    }
+
+
+def _row_batch(
+    arrival: NDArray[np.int64], data: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]
+) -> pa.RecordBatch:
+    classes = pa.array((data["flow_class"] - FlowClass.BACKGROUND).astype(np.int8))
+    admitted = (Outcome.ACCEPTED, Outcome.PUSHED_OUT)
+    columns = {
+        **_place(arrival, data),
+        "flow": data["flow"],
+        "flow_class": pa.DictionaryArray.from_arrays(classes, list(DATA_CLASSES)),
+        **{f.name: data["features"][:, k] for k, f in enumerate(FEATURES)},
+        "first_rtt": data["first_rtt"].astype(np.int32),
+        "incast": (data["flow_class"] == FlowClass.INCAST).astype(np.int32),
+        **{name: shadow[:, k].astype(np.int32, copy=False) for k, name in enumerate(SHADOW_COLUMNS)},
+        "exposed": data["exposed"] != 0,
+        "shadow_asked": shadow_asked != 0,
+        "fate_time_ns": data["fate_time_ns"],
+        "accepted": np.isin(data["outcome"], admitted),
+        "asked": pa.array(data["asked"] == Asked.YES, mask=data["asked"] == Asked.NEVER),
+        "score": pa.array(np.ascontiguousarray(data["score"]), mask=data["asked"] != Asked.YES),
+    }
+    return _batch(columns, ROWS_SCHEMA)
+
+
+def _batch(columns: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        pa.array(np.ascontiguousarray(column)) if isinstance(column, np.ndarray) else column
+        for column in (columns[name] for name in schema.names)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_VERIFIED: dict[tuple[Path, int, int], str] = {}
+"""sha256 of files already read by this process, by path, size and modification time."""
+
+
+def _sha256(path: Path) -> str:
+    status = path.stat()
+    key = (path.absolute(), status.st_size, status.st_mtime_ns)
+    if key not in _VERIFIED:
+        with path.open("rb") as file:
+            _VERIFIED[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _VERIFIED[key]
+
+
+class Dataset:
+    """A complete, checked dataset; make one with :meth:`open`.
+
+    Attributes
+    ----------
+    path : Path
+    manifest : Manifest
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: Path, verify: bool = True) -> Self:
+        """Open the dataset in folder `path`.
+
+        Parameters
+        ----------
+        path : Path
+            The dataset folder.
+        verify : bool
+            Compare the sha256 of every file with the manifest; a file unchanged since this process last read it is
+            not read again.
+
+        Raises
+        ------
+        ForetailError
+            If the folder, manifest or a part is missing, truncated, of another schema version, or does not match the
+            manifest.
+        """
+        path = Path(path)
+        source = path / MANIFEST_NAME
+        try:
+            text = source.read_bytes()
+        except OSError as error:
+            raise ForetailError(
+                f"{path} is no dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): collect the trace first"
+            ) from None
+        manifest = Manifest.from_json(text, source)
+        for part in manifest.files:
+            _check_part(path / part.path, part, manifest.kind, verify)
+        return cls(path, manifest)
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
+        return self.manifest.kind == "trace"
+
+    def rows(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, batch_rows: int = 1 << 17
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the labelled rows in arrival order, in batches of at most `batch_rows`, with bounded memory.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns of the dataset's schema to read, in this order; all by default.
+        where : pyarrow.compute.Expression, optional
+            Only rows for which it holds; may use any column.
+        batch_rows : int
+            Largest batch.
+        """
+        return self._batches("rows", columns, where, batch_rows)
+
+    def count(self, where: pc.Expression | None = None) -> int:
+        """Return the number of labelled rows for which `where` holds."""
+        scanned = self._scan("rows")
+        if scanned is None:
+            return 0
+        with self._reading("rows"):
+            return int(scanned.count_rows(filter=where))
+
+    def frame(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pd.DataFrame:
+        """Return labelled rows as a frame; nullable columns get pandas' nullable types, so no integer is rounded.
+
+        Parameters are those of :meth:`rows`.
+        """
+        chosen = self._columns("rows", columns)
+        schema = pa.schema([SCHEMAS[self.manifest.kind]["rows"].field(name) for name in chosen])
+        table = pa.Table.from_batches(self.rows(chosen, where), schema)
+        nullable = {pa.bool_(): pd.BooleanDtype(), pa.int64(): pd.Int64Dtype()}
+        return pd.DataFrame(
+            {
+                name: table[name].to_pandas(types_mapper=nullable.get if schema.field(name).nullable else None)
+                for name in chosen
+            }
+        )
+
+    def arrivals(self, chunk_arrivals: int = 1 << 18) -> Iterator[Records]:
+        """Yield every arrival of the run, control packets included, for a byte replay.
+
+        Yields
+        ------
+        (n,) array of REPLAY_DTYPE
+            In arrival order, `chunk_arrivals` each but the last; memory does not depend on the length of the run.
+        """
+        self.require_trace()
+        total = self.manifest.rows + self.manifest.control_rows
+        tables = [_ReplayCursor(self._batches(name, _replay_columns(name))) for name in SCHEMAS["trace"]]
+        for first in range(0, total, chunk_arrivals):
+            chunk = np.zeros(min(chunk_arrivals, total - first), REPLAY_DTYPE)
+            for table in tables:
+                table.fill(chunk, first)
+            if not chunk["size_bytes"].all():
+                missing = first + int(np.argmin(chunk["size_bytes"]))
+                raise ForetailError(f"{self.path} lacks arrival {missing}: collect the trace again")
+            yield chunk
+
+    def require_trace(self) -> None:
+        """Raise :class:`ForetailError` unless the arrivals can be replayed."""
+        if not self.is_trace:
+            raise ForetailError(f"{self._lacks_order()}, and so cannot be replayed: replay a trace")
+
+    def _lacks_order(self) -> str:
+        return f"{self.path} holds rows in the order of their fates, without arrival order, ports and time"
+
+    def _columns(self, table: str, columns: Sequence[str] | None) -> list[str]:
+        known = SCHEMAS[self.manifest.kind][table].names
+        unknown = [name for name in columns or () if name not in known]
+        if unknown and not self.is_trace and unknown[0] in ROWS_SCHEMA.names:
+            raise ForetailError(
+                f"{self._lacks_order()}, and so no column {unknown[0]!r}: use only {', '.join(known)}"
+                + (", with features.own_queues=true" if unknown[0] in SHADOW_COLUMNS else "")
+            )
+        if unknown:
+            raise ForetailError(f"{self.path} has no column {unknown[0]!r}: choose from {', '.join(known)}")
+        return list(known if columns is None else columns)
+
+    def _scan(self, table: str) -> pads.Dataset | None:
+        parts = [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
+        with self._reading(table):
+            return pads.dataset(parts, SCHEMAS[self.manifest.kind][table], format="parquet") if parts else None
+
+    def _batches(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        batch_rows: int = 1 << 17,
+    ) -> Iterator[pa.RecordBatch]:
+        chosen = self._columns(table, columns)
+        scanned = self._scan(table)
+        if scanned is None:
+            return
+        # one row group at a time: the scanner of the whole dataset reads ahead of a slow consumer without bound
+        with self._reading(table):
+            for part in scanned.get_fragments(where):
+                for group in part.split_by_row_group(where):
+                    yield from group.to_table(columns=chosen, filter=where).to_batches(batch_rows)
+
+    @contextmanager
+    def _reading(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
+
+
+def _check_part(path: Path, part: PartFile, kind: Kind, verify: bool) -> None:
+    again = "remove the dataset and collect the trace again"
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except FileNotFoundError:
+        raise ForetailError(f"{path} is missing though the manifest lists it: {again}") from None
+    except (OSError, pa.ArrowException):
+        raise ForetailError(f"{path} is truncated or no Parquet file: {again}") from None
+    version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
+        raise ForetailError(
+            f"{path} has schema version {version} but this Foretail reads version {SCHEMA_VERSION}: {again}"
+        )
+    wanted = SCHEMAS[kind].get(part.path.split("/")[0])
+    if wanted is None or not schema.equals(wanted):
+        raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {again}")
+    if metadata.num_rows != part.rows:
+        raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {again}")
+    if verify and _sha256(path) != part.sha256:
+        raise ForetailError(f"{path} does not match its sha256 in the manifest, so it was altered or damaged: {again}")
+
+
+def _replay_columns(table: str) -> list[str]:
+    assert REPLAY_DTYPE.names is not None
+    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS["trace"][table].names]
+
+
+class _ReplayCursor:
+    """Pours batches of one table, in arrival order, into chunks of the merged order."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest = np.empty(0, REPLAY_DTYPE)
+
+    def fill(self, chunk: Records, first: int) -> None:
+        """Place every row with arrival in ``[first, first + len(chunk))``."""
+        while True:
+            upto = int(np.searchsorted(self._rest["arrival"], first + len(chunk)))
+            chunk[self._rest["arrival"][:upto] - first] = self._rest[:upto]
+            self._rest = self._rest[upto:]
+            if len(self._rest):
+                return
+            batch = next(self._batches, None)
+            if batch is None:
+                return
+            self._rest = _replay_records(batch)
+
+
+def _replay_records(batch: pa.RecordBatch) -> Records:
+    records = np.zeros(batch.num_rows, REPLAY_DTYPE)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "flow_class":
+            codes = np.array([FlowClass[value.upper()] for value in column.dictionary.to_pylist()], np.uint8)
+            records[name] = codes[column.indices.to_numpy()]
+        else:
+            records[name] = column.to_numpy(zero_copy_only=False)
+    return records

@@ -1,0 +1,223 @@
+"""The manifest of a dataset: everything needed to know what its rows mean and to make them again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, VALUE_BITS, State, Unit, feature
+from foretail.features.dataset.schema import SCHEMA_VERSION, Kind
+from foretail.features.errors import ForetailError
+
+MANIFEST_NAME = "manifest.json"
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+_NO_TRAFFIC = ("name", "rules", "features")
+"""Parts of a scenario that its packets do not depend on."""
+
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class SwitchGeometry:
+    """One switch: ports, shared buffer in bytes, rate of every port in bit/s."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    ports: Annotated[int, Field(gt=0, lt=1 << 15)]
+    buffer_bytes: Positive
+    port_rates_bps: tuple[Positive, ...]
+
+
+Victim = Literal["tail", "tail_kept", "head", "random"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The three rules of LQD that labels depend on (Credence section 2, fixed by the design)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    counting: Literal["counted", "uncounted"]
+    tie: Literal["lowest_port", "highest_port"]
+    victim: Victim
+
+
+@dataclass(frozen=True)
+class FeatureDefinition:
+    """A feature as this run computed it; `params` as the predictor ABI carries it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    state: State
+    unit: Unit | Literal["bytes"]
+    bits: Positive
+    params: str
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """One Parquet file: path relative to the dataset folder, rows, sha256 of its bytes."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    path: Annotated[str, Field(pattern=r"^(rows|control)/part-\d{5}\.parquet$")]
+    rows: Positive
+    sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known about a run before its first row.
+
+    Attributes
+    ----------
+    scenario : dict
+        The resolved scenario, JSON values only.
+    policy : dict
+        The resolved buffer policy of the run, JSON values only.
+    seed : int
+    switches : tuple of SwitchGeometry
+        Indexed by the ``switch`` column.
+    rules : Rules
+    cell_bytes : int
+        Bytes per buffer cell, a power of two.
+    average_shift : int
+        Averages run over ``2**average_shift`` ns, 0 to 62.
+    versions : dict of str to str
+        Of everything that made the rows.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    scenario: dict[str, Any]
+    policy: dict[str, Any]
+    seed: Count
+    switches: Annotated[tuple[SwitchGeometry, ...], Field(min_length=1)]
+    rules: Rules
+    cell_bytes: Positive
+    average_shift: Annotated[int, Field(ge=0, le=62)]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Manifest(Run):
+    """A run and what is on disk of it; `rows`, `drops` and `control_rows` are counts of arrivals."""
+
+    schema_version: int
+    kind: Kind
+    features: tuple[FeatureDefinition, ...]
+    rows: Count
+    drops: Count
+    control_rows: Count
+    files: tuple[PartFile, ...]
+    content_sha256: Sha256
+
+    @classmethod
+    def of(cls, run: Run, files: Iterable[PartFile], drops: int, kind: Kind = "trace") -> Self:
+        """Describe the finished parts of `run`, of which `drops` rows are labelled drop."""
+        files = tuple(files)
+        return cls(
+            **{f.name: getattr(run, f.name) for f in fields(Run)},
+            schema_version=SCHEMA_VERSION,
+            kind=kind,
+            features=definitions(run.cell_bytes, run.average_shift, kind),
+            rows=_rows(files, "rows"),
+            drops=drops,
+            control_rows=_rows(files, "control"),
+            files=files,
+            content_sha256=content_sha256(files),
+        )
+
+    def to_json(self) -> str:
+        """Return the manifest as indented JSON; raise :class:`ForetailError` if the run holds anything JSON cannot."""
+        try:
+            return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
+        except (TypeError, ValueError) as error:
+            raise ForetailError(f"the run cannot be described in a manifest: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str | bytes, source: Path | str) -> Self:
+        """Read and check a manifest; `source` is the name that errors use.
+
+        Raises
+        ------
+        ForetailError
+            Naming `source` and the key that is missing, unknown, of the wrong type or inconsistent with the others.
+        """
+        try:
+            plain = json.loads(text)
+        except ValueError as error:
+            raise ForetailError(f"{source} is no valid JSON ({error}): collect the trace again") from None
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if version is not None and version != SCHEMA_VERSION:
+            raise ForetailError(
+                f"{source} has schema_version {version} but this Foretail reads version {SCHEMA_VERSION}:"
+                " collect the trace again or use the Foretail that wrote it"
+            )
+        try:
+            manifest = TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            key = ".".join(map(str, first["loc"])) or "the top level"
+            raise ForetailError(f"{source} is no valid manifest at {key}: {first['msg']}") from None
+        wrong = manifest._inconsistency()
+        if wrong:
+            raise ForetailError(f"{source} contradicts itself at {wrong}: collect the trace again")
+        return manifest
+
+    def _inconsistency(self) -> str | None:
+        """Return the first key that contradicts another one, or None."""
+        checks = {
+            "switches.port_rates_bps": all(len(s.port_rates_bps) == s.ports for s in self.switches),
+            "cell_bytes": self.cell_bytes & (self.cell_bytes - 1) == 0,
+            "features": self.features == definitions(self.cell_bytes, self.average_shift, self.kind),
+            "rows": self.rows == _rows(self.files, "rows"),
+            "control_rows": self.control_rows == _rows(self.files, "control"),
+            "drops": self.drops <= self.rows,
+            "content_sha256": self.content_sha256 == content_sha256(self.files),
+        }
+        return next((key for key, holds in checks.items() if not holds), None)
+
+
+def definitions(cell_bytes: int, average_shift: int, kind: Kind = "trace") -> tuple[FeatureDefinition, ...]:
+    """Return the catalog as a run with these two constants computes it.
+
+    Rows in order of fate have the paper's features in the arithmetic of the simulator that wrote them: bytes, averages
+    that move with departures. Their `params` say so, so that no switch takes a model of them for one of its own.
+    """
+    if kind == "rows_in_order_of_fate":
+        return tuple(
+            FeatureDefinition(
+                name,
+                feature(name).state,
+                "bytes",
+                VALUE_BITS,
+                f"unit=bytes,{'average=credence_artifact,' if feature(name).averaged else ''}cell_bytes={cell_bytes}",
+            )
+            for name in PAPER_FEATURES
+        )
+    return tuple(
+        FeatureDefinition(f.name, f.state, f.unit, f.bits, f.params(cell_bytes, average_shift))
+        for f in (*FEATURES, *STUDY_FEATURES)
+    )
+
+
+def content_sha256(files: Iterable[PartFile]) -> str:
+    """Return the content hash: sha256 over the hexadecimal sha256 of the files, in order."""
+    return hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
+
+
+def traffic_sha256(run: Run) -> str:
+    """Return the identity of the traffic that was offered: of scenario and seed, whatever was done with the packets."""
+    scenario = {key: value for key, value in run.scenario.items() if key not in _NO_TRAFFIC}
+    return hashlib.sha256(json.dumps([scenario, run.seed], sort_keys=True).encode()).hexdigest()
+
+
+def _rows(files: Iterable[PartFile], table: str) -> int:
+    return sum(f.rows for f in files if f.path.startswith(f"{table}/"))

@@ -1,0 +1,1 @@
+"""Demand matrices: one, a sequence of them, and the files that hold them."""

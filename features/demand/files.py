@@ -1,0 +1,150 @@
+"""Files of demand matrices: CSV, NPY and Parquet, checked at the door.
+
+Row i holds the demand from node i, column j that to node j, in capacities of one uplink. CSV has no header; in Parquet
+every column is a node, in order, whatever its name.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
+from foretail.features.errors import ForetailError
+
+__all__ = ["open_npy", "read_by_kind", "read_demand", "refuse_extremes"]
+
+FloatArray = npt.NDArray[np.float64]
+Read = TypeVar("Read")
+
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Sums and quotients of such entries stay finite."""
+
+
+def read_demand(path: Path) -> DemandMatrix:
+    """Read a demand matrix.
+
+    Parameters
+    ----------
+    path : Path
+        Ends in ``.csv``, ``.npy`` or ``.parquet``.
+
+    Raises
+    ------
+    ForetailError
+        When the file is missing, damaged or of another kind, or holds anything but a demand matrix that is not zero.
+    """
+    values = read_by_kind(path, {".csv": _from_csv, ".npy": _from_npy, ".parquet": _from_parquet}, "a demand matrix")
+    try:
+        demand = DemandMatrix(values)
+    except ForetailError as error:
+        raise ForetailError(f"in {path}, {error}") from None
+    if not demand.demand.any():
+        raise ForetailError(f"the demand matrix in {path} is zero: there is nothing to schedule for")
+    refuse_extremes(str(path), demand.demand)
+    return demand
+
+
+def refuse_extremes(source: str, demand: FloatArray) -> None:
+    """Refuse demand whose sums and quotients could be no finite numbers; zeros are fine."""
+    positive = demand[demand > 0]
+    if len(positive) and (positive.min() < _SMALLEST or positive.max() > _LARGEST):
+        raise ForetailError(
+            f"{source} has demand from {positive.min():g} to {positive.max():g}: give it in capacities of one uplink"
+        )
+
+
+def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what: str) -> Read:
+    """Read a file with the reader of its suffix, in lower case with the point.
+
+    Raises
+    ------
+    ForetailError
+        When the suffix has no reader, the file is missing, or it cannot be read as what its suffix says.
+    """
+    kind = path.suffix.lower()
+    if kind not in readers:
+        *others, last = readers
+        raise ForetailError(f"{path} is neither {', '.join(others)} nor {last}: write {what} as one of them")
+    if not path.is_file():
+        raise ForetailError(f"there is no file {path}: give the path of {what}")
+    try:
+        return readers[kind](path)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ForetailError(f"{path} cannot be read ({reason}): write it again") from None
+
+
+def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:
+    """Return the array of an NPY file, which is not in memory yet; ForetailError when it has no real numbers."""
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:  # another format, Python objects, fewer bytes than the header says
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ForetailError(f"{path} is no NPY file of numbers ({reason}): write it with numpy.save") from None
+    if not isinstance(stored, np.memmap):
+        stored.close()
+        raise ForetailError(f"{path} is an archive of arrays: write one with numpy.save")
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize > 8:
+        raise ForetailError(f"{path} holds elements of type {stored.dtype}: write integers or floats of up to 64 bits")
+    return stored
+
+
+def _from_csv(path: Path) -> FloatArray:
+    rows: list[list[float]] = []
+    with path.open(encoding="utf-8-sig", newline="") as source:
+        for fields in csv.reader(source):
+            if not any(field.strip() for field in fields):
+                continue
+            _refuse_large(path, len(rows) + 1, len(fields))
+            if rows and len(fields) != len(rows[0]):
+                raise ForetailError(
+                    f"row {len(rows)} of {path} (counted from 0) has {len(fields)} numbers and the first "
+                    f"{len(rows[0])}: write one number per node"
+                )
+            rows.append([_number(path, len(rows), column, text) for column, text in enumerate(fields)])
+    return np.array(rows, np.float64)
+
+
+def _number(path: Path, row: int, column: int, text: str) -> float:
+    try:
+        return float("-" if "_" in text else text)
+    except ValueError:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise ForetailError(
+            f"row {row}, column {column} of {path} (counted from 0) holds {shown!r}, which is no number: write "
+            "comma-separated numbers without a header"
+        ) from None
+
+
+def _from_npy(path: Path) -> FloatArray:
+    stored = open_npy(path)
+    _refuse_large(path, *stored.shape)
+    return np.array(stored, np.float64)
+
+
+def _from_parquet(path: Path) -> FloatArray:
+    with pq.ParquetFile(path) as file:
+        _refuse_large(path, file.metadata.num_rows, len(file.schema_arrow.names))
+        for field in file.schema_arrow:
+            if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
+                raise ForetailError(f"column {field.name} of {path} has the type {field.type}: store numbers")
+        columns = file.read().columns
+    values = [column.to_numpy().astype(np.float64) for column in columns]  # NaN where one is missing
+    return np.stack(values, axis=1) if values else np.empty((0, 0))
+
+
+def _refuse_large(path: Path, *shape: int) -> None:
+    """Before anything of that size is held in memory."""
+    if max(shape, default=0) > MAX_NODES or math.prod(shape) > MAX_NODES**2:
+        raise ForetailError(
+            f"{path} holds more than {MAX_NODES} rows or columns: give a matrix of at most that many nodes"
+        )

@@ -1,0 +1,258 @@
+"""A user's own logs of demand as sequences, checked at the door.
+
+* NPY: numbers [steps, n, n], row = source, in bytes when the rate of an uplink is given, else in uplinks.
+* CSV with a header and Parquet: one row per entry, columns by name: ``step`` from 0 or ``time_ns``; ``source`` and
+  ``destination``, nodes from 0; ``bytes``, or ``demand`` in uplinks; ``run``, where a file holds several. Rows of the
+  same step and pair add up, pairs without a row have no demand, and times count from the first of the run.
+* TXT: what ``traffic_matrix.getTraffic`` of the Etalon emulator answers, one answer per line and step: n x n whole
+  numbers of bytes, row = source, separated by spaces; bytes in the VOQs, or those that hosts announced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from foretail.features.demand.files import open_npy, read_by_kind, refuse_extremes
+from foretail.features.demand.matrix import MAX_NODES
+from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
+from foretail.features.errors import ForetailError
+
+__all__ = ["MAX_ROWS", "Steps", "read_demand_logs"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+MAX_ROWS = 1 << 24
+"""Of a file with one row per entry."""
+
+MAX_LINE_BYTES = 1 << 24
+"""Of the emulator's answers: beyond 900 racks."""
+
+_ENDS = ("source", "destination")
+_TYPES: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(("step", "time_ns", *_ENDS), pa.int64()),
+    **dict.fromkeys(("bytes", "demand"), pa.float64()),
+    "run": pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How logs are cut into steps, and what their bytes are worth.
+
+    Attributes
+    ----------
+    interval_ns : int, optional
+        Time of a step, positive; needed for times and for bytes.
+    uplink_bps : int, optional
+        Rate of an uplink, positive; needed for bytes, and refused without them.
+    most : int, optional
+        The first steps of every run that count; None: all.
+    """
+
+    interval_ns: int | None = None
+    uplink_bps: int | None = None
+    most: int | None = None
+
+
+def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequence, ...]:
+    """Read every run of every file, in order; runs are named by their file.
+
+    Nodes are counted over all files: one that no row of a file names has no demand in it.
+
+    Raises
+    ------
+    ForetailError
+        When a file is missing, damaged, too large or of another kind, lacks what its unit needs, or holds anything but
+        demand matrices; when a run is given twice; or when the files have matrices of different nodes.
+    """
+    runs: dict[str, FloatArray] = {}
+    digests: dict[bytes, str] = {}
+    fixed: dict[int, Path] = {}
+    for path in paths:
+        readers = {
+            ".npy": partial(_from_npy, steps=steps),
+            ".csv": partial(_from_rows, steps=steps),
+            ".parquet": partial(_from_rows, steps=steps),
+            ".txt": partial(_from_answers, steps=steps),
+        }
+        found = read_by_kind(path, readers, "a log of demand matrices")
+        for name, demand in found.items():
+            other = digests.setdefault(hashlib.sha256(demand.tobytes()).digest(), name)
+            if name in runs or other != name:
+                raise ForetailError(f"{name} and {other} hold the same demand: give every run once")
+        runs |= found
+        if path.suffix.lower() in (".npy", ".txt"):
+            fixed.setdefault(next(iter(found.values())).shape[1], path)
+    nodes = max((run.shape[1] for run in runs.values()), default=0)
+    for size, path in fixed.items():
+        if size != nodes:
+            raise ForetailError(f"{path} has {size} nodes and another log {nodes}: give logs of the same nodes")
+    return tuple(_sequence(name, demand, nodes, steps) for name, demand in runs.items())
+
+
+def _sequence(name: str, demand: FloatArray, nodes: int, steps: Steps) -> DemandSequence:
+    missing = nodes - demand.shape[1]
+    refuse_large(name, len(demand), nodes)
+    sequence = DemandSequence(np.pad(demand, ((0, 0), (0, missing), (0, missing))), steps.interval_ns or 1, name)
+    refuse_extremes(name, sequence.demand)
+    return sequence
+
+
+def _from_npy(path: Path, steps: Steps) -> dict[str, FloatArray]:
+    stored = open_npy(path)
+    if stored.ndim != 3 or stored.shape[1] != stored.shape[2]:
+        raise ForetailError(f"{path} has shape {stored.shape}: give one n x n matrix for each step")
+    refuse_large(str(path), min(len(stored), steps.most or len(stored)), stored.shape[1])
+    demand = np.array(stored[: steps.most], np.float64)
+    return {str(path): demand if steps.uplink_bps is None else _from_bytes(path, demand, steps)}
+
+
+def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
+    rows: list[IntArray] = []
+    with path.open("rb") as source:
+        while (line := source.readline(MAX_LINE_BYTES)) and len(rows) != steps.most:
+            words = line.split()
+            if not words:
+                continue
+            nodes = round(len(words) ** 0.5)
+            if (
+                nodes**2 != len(words)
+                or len(line) == MAX_LINE_BYTES
+                or not all(word.isdigit() and len(word) <= 18 for word in words)
+            ):
+                raise ForetailError(
+                    f"line {len(rows)} of {path} (counted from 0) does not hold n x n whole numbers of bytes: give the "
+                    "answers of traffic_matrix.getTraffic; a packet log goes through foretail collect source=etalon"
+                )
+            if rows and len(words) != len(rows[0]):
+                raise ForetailError(
+                    f"line {len(rows)} of {path} (counted from 0) has {len(words)} numbers and the first "
+                    f"{len(rows[0])}: give the answers of one network"
+                )
+            refuse_large(str(path), len(rows) + 1, nodes)
+            rows.append(np.array(words, np.int64))
+    if not rows:
+        raise ForetailError(f"{path} has no steps: give a log with demand")
+    demand = np.stack(rows).astype(np.float64).reshape(len(rows), nodes, nodes)
+    return {str(path): _from_bytes(path, demand, steps)}
+
+
+def _from_bytes(path: Path, size_bytes: FloatArray, steps: Steps) -> FloatArray:
+    if steps.interval_ns is None or steps.uplink_bps is None:
+        raise ForetailError(f"{path} is in bytes: give interval_ns=... and uplink_bps=..., which an uplink carries")
+    return uplinks(size_bytes, steps.uplink_bps, steps.interval_ns)
+
+
+def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
+    """Runs of a file with one row per entry, in the order in which they first appear."""
+    table, when, what = _TABLES[path.suffix.lower()](path)
+    if when == "time_ns" and steps.interval_ns is None:
+        raise ForetailError(f"{path} has times: give interval_ns=..., the time of a step")
+    if what == "demand" and steps.uplink_bps is not None:
+        raise ForetailError(f"{path} has demand in uplinks: leave uplink_bps out")
+    if not table.num_rows:
+        raise ForetailError(f"{path} has no rows: give a log with demand")
+    time, source, destination = (_column(path, table, name).astype(np.int64) for name in (when, *_ENDS))
+    value = _column(path, table, what)
+    names, run = [str(path)], np.zeros(table.num_rows, np.int64)
+    if "run" in table.column_names:
+        column = table["run"].cast(pa.string()).combine_chunks()
+        _refuse_missing(path, "run", column)
+        encoded = column.dictionary_encode()
+        names = [f"{path}, run {name}" for name in encoded.dictionary.to_pylist()]
+        run = encoded.indices.to_numpy().astype(np.int64)
+    nodes = int(max(source.max(), destination.max())) + 1
+    order = np.argsort(run, kind="stable")
+    found = {}
+    for name, rows in zip(names, np.split(order, np.cumsum(np.bincount(run))[:-1]), strict=True):
+        step = time[rows]
+        if when == "time_ns" and steps.interval_ns is not None:
+            step = (step - step.min()) // steps.interval_ns
+        if steps.most is not None:
+            rows, step = rows[step < steps.most], step[step < steps.most]
+        count = int(step.max(initial=0)) + 1
+        demand = no_demand(name, count, nodes)
+        np.add.at(demand, (step, source[rows], destination[rows]), value[rows])
+        found[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
+    return found
+
+
+def _from_csv(path: Path) -> tuple[pa.Table, str, str]:
+    columns, when, what = _chosen(path, pa.csv.open_csv(path).schema.names)
+    reader = pa.csv.open_csv(path, convert_options=pa.csv.ConvertOptions(column_types=_TYPES, include_columns=columns))
+    batches, rows = [], 0
+    for batch in reader:
+        rows += batch.num_rows
+        _refuse_long(path, rows)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema), when, what
+
+
+def _from_parquet(path: Path) -> tuple[pa.Table, str, str]:
+    with pq.ParquetFile(path) as file:
+        columns, when, what = _chosen(path, file.schema_arrow.names)
+        _refuse_long(path, file.metadata.num_rows)
+        for name in columns:
+            found = file.schema_arrow.field(name).type
+            is_whole = pa.types.is_integer(found)
+            is_other = {"bytes": pa.types.is_floating, "demand": pa.types.is_floating, "run": pa.types.is_string}
+            if not is_whole and not is_other.get(name, pa.types.is_integer)(found):
+                raise ForetailError(f"column {name} of {path} has the type {found}: store {_TYPES[name]}")
+        return file.read(columns), when, what
+
+
+_TABLES: Mapping[str, Callable[[Path], tuple[pa.Table, str, str]]] = {".csv": _from_csv, ".parquet": _from_parquet}
+
+
+def _chosen(path: Path, names: Sequence[str]) -> tuple[list[str], str, str]:
+    """The columns that are read, and those among them that tell the time and the demand."""
+
+    def one_of(*choice: str) -> str:
+        present = [name for name in names if name in choice]
+        if len(present) != 1:
+            has = ", ".join(names)[:100]
+            raise ForetailError(f"{path} has the columns {has}: name one of them {' or '.join(choice)}")
+        return present[0]
+
+    when, source, destination, what = one_of("step", "time_ns"), *map(one_of, _ENDS), one_of("bytes", "demand")
+    return [when, source, destination, what] + ([one_of("run")] if "run" in names else []), when, what
+
+
+def _column(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Numbers that are all there and in range."""
+    column = table[name].combine_chunks()
+    _refuse_missing(path, name, column)
+    values: npt.NDArray[Any] = column.cast(_TYPES[name]).to_numpy(zero_copy_only=False)
+    most = MAX_NODES - 1 if name in _ENDS else np.inf
+    wrong = ~((values >= 0) & (values <= most) & np.isfinite(values))
+    if wrong.any():
+        row = int(wrong.argmax())
+        upwards = f" to {most}" if name in _ENDS else " on"
+        raise ForetailError(
+            f"row {row} of {path} (counted from 0) has {name} = {values[row]}: give finite numbers from 0{upwards}"
+        )
+    return values
+
+
+def _refuse_missing(path: Path, name: str, column: pa.Array) -> None:
+    if column.null_count:
+        row = column.is_null().to_numpy(zero_copy_only=False).argmax()
+        raise ForetailError(f"row {row} of {path} (counted from 0) has no {name}: fill it in")
+
+
+def _refuse_long(path: Path, rows: int) -> None:
+    """Before a table of that length is held in memory."""
+    if rows > MAX_ROWS:
+        raise ForetailError(f"{path} has more than {MAX_ROWS} rows: cut it into several logs")

@@ -1,0 +1,221 @@
+"""Labelled rows as arrays: read whole, batch by batch, or sampled so that many runs fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from foretail.features.errors import ForetailError
+from foretail.features.rows.history import PLACE_COLUMNS, Window, WindowRows, windows
+from foretail.features.rows.splits import Selection, Side
+
+__all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "joined", "read_rows", "row_batches", "stacked"]
+
+LABEL, ASKED = "lqd_drop", "shadow_asked"
+Region = Literal["whole", "asked"]
+"""Every row, or those where a Credence that is told the true labels asks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as a predictor sees them.
+
+    Attributes
+    ----------
+    x : int32[rows, features]
+    lqd_drop : bool[rows]
+        The label.
+    asked : bool[rows] or None
+        Where a Credence that is told the true labels asks; None where nobody knows.
+    weight : float64[rows] or None
+        How many rows each stands for; None when every row is there.
+    """
+
+    x: NDArray[np.int32]
+    lqd_drop: NDArray[np.bool_]
+    asked: NDArray[np.bool_] | None
+    weight: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.lqd_drop)
+
+    def __getitem__(self, chosen: NDArray[np.bool_] | slice) -> Rows:
+        """Return the rows of a mask or slice."""
+        return Rows(
+            self.x[chosen],
+            self.lqd_drop[chosen],
+            None if self.asked is None else self.asked[chosen],
+            None if self.weight is None else self.weight[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Keeps every drop and every row of the asked region, and a share of the others, each weighing as all that it
+    stands for, so that weighted counts are those of all rows in expectation.
+
+    Attributes
+    ----------
+    others : float
+        Share of the other rows, in (0, 1]; 1 keeps all.
+    seed : int
+        Of the draw; it does not depend on the batches.
+    """
+
+    others: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.others <= 1:
+            raise ForetailError(f"sampling.others is {self.others}: give a share above 0 and at most 1")
+
+    def of(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """Return the sample of the next rows of a selection."""
+        if self.others == 1:
+            return rows
+        wanted = rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
+        kept = wanted | (random.random(len(rows)) < self.others)
+        chosen = rows[kept]
+        stands_for = np.where(wanted[kept], 1.0, 1 / self.others)
+        return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
+
+
+EVERY_ROW, ALONE = Sampling(), Window()
+
+
+def row_batches(
+    side: Side,
+    columns: Sequence[str],
+    sampling: Sampling = EVERY_ROW,
+    region: Region = "whole",
+    window: Window = ALONE,
+    importance: Sequence[NDArray[np.float64]] | None = None,
+    labels: Sequence[NDArray[np.bool_]] | None = None,
+) -> Iterator[Rows]:
+    """Yield the rows of a side in order; memory does not depend on their number.
+
+    Parameters
+    ----------
+    side : sequence of Selection
+    columns : sequence of str
+        The columns of ``x``, in order.
+    sampling : Sampling
+        Of every selection alike.
+    region : {'whole', 'asked'}
+        Which rows.
+    window : Window
+        Other arrivals of the same switch in the same selection that ``x`` also shows, see
+        :func:`foretail.features.rows.history.windows`.
+    importance : sequence of float64[rows], optional
+        For every selection what each of its rows weighs, before the sampling.
+    labels : sequence of bool[rows], optional
+        For every selection other labels than those of the dataset.
+
+    Raises
+    ------
+    ForetailError
+        When the asked region is wanted and nobody knows it, or a window of rows that are no trace.
+    """
+    is_trace = all(selection.dataset.is_trace for selection in side)
+    if region == "asked" and not is_trace:
+        raise ForetailError(
+            "the asked region needs to know where Credence asks, which rows in order of their fates do not tell: set "
+            "operating_point.region=whole, for foretail select region=whole"
+        )
+    for place, selection in enumerate(side):
+        random, first = np.random.default_rng([sampling.seed, place]), 0
+        if window.arrivals > 1:
+            selection.dataset.require_trace()
+            batches = _window_batches(selection, columns, window)
+        else:
+            batches = _batches(selection, columns, is_trace)
+        for rows in batches:
+            if importance is not None:
+                rows = replace(rows, weight=importance[place][first : first + len(rows)])
+            if labels is not None:
+                rows = replace(rows, lqd_drop=labels[place][first : first + len(rows)])
+            first += len(rows)
+            sample = sampling.of(rows, random)
+            yield sample[sample.asked] if region == "asked" and sample.asked is not None else sample
+
+
+def read_rows(
+    side: Side,
+    columns: Sequence[str],
+    sampling: Sampling = EVERY_ROW,
+    region: Region = "whole",
+    window: Window = ALONE,
+    importance: Sequence[NDArray[np.float64]] | None = None,
+    labels: Sequence[NDArray[np.bool_]] | None = None,
+) -> Rows:
+    """Return the rows of a side in order, held once; parameters and errors as :func:`row_batches`'s."""
+    at_most = sum(selection.count() for selection in side)
+    return joined(row_batches(side, columns, sampling, region, window, importance, labels), at_most)
+
+
+def joined(batches: Iterable[Rows], at_most: int) -> Rows:
+    """Return all rows of `batches`, which are at most so many; ForetailError when there are none."""
+    return Rows(*stacked(((rows.x, rows.lqd_drop, rows.asked, rows.weight) for rows in batches), at_most))
+
+
+def stacked(batches: Iterable[Sequence[NDArray[Any] | None]], at_most: int) -> list[Any]:
+    """Return the arrays of all batches joined along their first axis, where None is none.
+
+    Nothing is held twice: batches go into arrays of `at_most` rows, and what is never filled of these takes no memory.
+
+    Raises
+    ------
+    ForetailError
+        When there is no row.
+    """
+    arrays: list[NDArray[Any] | None] = []
+    end = 0
+    for batch in batches:
+        if not arrays:
+            arrays = [None if part is None else np.empty((at_most, *part.shape[1:]), part.dtype) for part in batch]
+        start = end
+        for array, part in zip(arrays, batch, strict=True):
+            if array is not None and part is not None:
+                end = start + len(part)
+                array[start:end] = part
+    if not end:
+        raise ForetailError("a side of the split has no rows: give it more runs or a longer time")
+    return [None if array is None else array[:end] for array in arrays]
+
+
+def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> Iterator[Rows]:
+    labels = [LABEL, ASKED] if is_trace else [LABEL]
+    for batch in selection.rows([*columns, *labels]):
+        lqd_drop, *asked = (_values(batch, place) for place in range(len(columns), batch.num_columns))
+        yield Rows(_features(batch, len(columns)), lqd_drop, asked[0] if asked else None)
+
+
+def _window_batches(selection: Selection, columns: Sequence[str], window: Window) -> Iterator[Rows]:
+    def arrivals() -> Iterator[WindowRows]:
+        for batch in selection.rows([*columns, *PLACE_COLUMNS, LABEL, ASKED]):
+            switch, port, time_ns, size_bytes, *labels = (
+                _values(batch, place) for place in range(len(columns), batch.num_columns)
+            )
+            x = _features(batch, len(columns))
+            yield WindowRows(x, switch, port, time_ns, size_bytes, np.stack(labels, axis=1))
+
+    for x, labels in windows(arrivals(), window):
+        yield Rows(x, labels[:, 0], labels[:, 1])
+
+
+def _features(batch: pa.RecordBatch, count: int) -> NDArray[np.int32]:
+    x = np.empty((batch.num_rows, count), np.int32)
+    for place in range(count):
+        x[:, place] = _values(batch, place)
+    return x
+
+
+def _values(batch: pa.RecordBatch, place: int) -> NDArray[Any]:
+    values: NDArray[Any] = batch.column(place).to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,1 @@
+"""Drop predictors: the interface, those that there are, and how they are trained."""

@@ -1,0 +1,211 @@
+"""XGBoost behind the drop predictor interface: boosted trees, and its own kind of forest."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from foretail.features.errors import ForetailError
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.predictor import DEVICES, Parameter, TreePredictor, checked_rows
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
+
+__all__ = ["BoostedTrees"]
+
+
+class BoostedTrees(TreePredictor):
+    """XGBoost's trees with a logistic link.
+
+    The first tree starts from even odds. From those of drops as rare as in a trace, which XGBoost would take, its
+    Newton steps overshoot by hundreds, and a few trees tell nothing.
+
+    Parameters
+    ----------
+    mode : {'boosted', 'forest'}
+        Trees one after the other, each on what the others leave; or all at once, each on its own draw of rows.
+    trees : int
+        Number of trees, in either mode.
+    depth : int
+        Largest depth of a tree: the number of comparisons a packet costs per tree.
+    learning_rate : float
+        What of a tree counts; 1 for a forest.
+    min_child_weight : float
+        Fewest p (1 - p), summed over the weighted rows of a leaf.
+    l2 : float
+        Penalty on the squares of leaf values.
+    subsample : float
+        Share of the rows that a tree sees; a forest needs less than 1, or its trees are alike.
+    feature_share : float
+        Share of the features that are tried at each split.
+    bins : int
+        Values of a feature among which cuts are sought, its weighted quantiles. XGBoost's own 256 are too few: drops
+        lie in the uppermost thousandths of an occupancy, which one bin would hold.
+    seed : int
+        Same seed, rows, jobs and device, same trees.
+    jobs : int
+        Threads that train; sums of gradients depend on it, in their last bits.
+    device : {'cpu', 'cuda'}
+        Where it trains; predictions are made on the CPU.
+
+    Attributes
+    ----------
+    booster_ : xgboost.Booster
+        The trained trees.
+    """
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
+        "mode": Parameter(str, choices=("boosted", "forest")),
+        "trees": Parameter(int, low=1, high=4096),
+        "depth": Parameter(int, low=1, high=32),
+        "learning_rate": Parameter(float, low=1e-6, high=1),
+        "min_child_weight": Parameter(float, low=0),
+        "l2": Parameter(float, low=0),
+        "subsample": Parameter(float, low=1e-6, high=1),
+        "feature_share": Parameter(float, low=1e-6, high=1),
+        "bins": Parameter(int, low=2, high=2**16),
+        "seed": Parameter(int, low=0, high=2**31 - 1),
+        "jobs": Parameter(int, low=1),
+        "device": Parameter(str, choices=DEVICES),
+    }
+
+    def __init__(
+        self,
+        mode: Literal["boosted", "forest"] = "boosted",
+        trees: int = 4,
+        depth: int = 4,
+        learning_rate: float = 0.3,
+        min_child_weight: float = 1.0,
+        l2: float = 1.0,
+        subsample: float = 1.0,
+        feature_share: float = 1.0,
+        bins: int = 4096,
+        seed: int = 1,
+        jobs: int = 1,
+        device: Literal["cpu", "cuda"] = "cpu",
+    ) -> None:
+        self.mode = mode
+        self.trees = trees
+        self.depth = depth
+        self.learning_rate = learning_rate
+        self.min_child_weight = min_child_weight
+        self.l2 = l2
+        self.subsample = subsample
+        self.feature_share = feature_share
+        self.bins = bins
+        self.seed = seed
+        self.jobs = jobs
+        self.device = device
+
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        self._boost(lambda matrix: matrix(x, label=y, weight=weight))
+
+    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
+        """As :meth:`DropPredictor.fit_batches`; memory holds what XGBoost makes of the rows, not the rows.
+
+        XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin.
+        """
+        self.check_parameters()
+        self._boost(lambda matrix: matrix(_passes(import_xgboost(), batches, self)))
+        return self
+
+    def _boost(self, matrix: Callable[[Callable[..., Any]], Any]) -> None:
+        xgboost = import_xgboost()
+        if self.device == "cuda":
+            _require_cuda(xgboost)
+        try:
+            rows = matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs))
+        except _Stopped as stopped:
+            raise stopped.__cause__ or stopped from None
+        rounds, at_once = (self.trees, 1) if self.mode == "boosted" else (1, self.trees)
+        self.booster_ = xgboost.train(
+            {
+                "objective": "binary:logistic",
+                "base_score": 0.5,
+                "tree_method": "hist",
+                "num_parallel_tree": at_once,
+                "max_depth": self.depth,
+                "learning_rate": self.learning_rate,
+                "min_child_weight": self.min_child_weight,
+                "lambda": self.l2,
+                "subsample": self.subsample,
+                "colsample_bynode": self.feature_share,
+                "max_bin": self.bins,
+                "seed": self.seed,
+                "nthread": self.jobs,
+                "device": self.device,
+            },
+            rows,
+            rounds,
+            callbacks=[_reporter(xgboost, self, rounds)],
+        )
+        self.booster_.set_param({"device": "cpu", "nthread": 1})
+
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1), output_margin=True)
+        probability: npt.NDArray[np.float64] = expit(margin.astype(np.float64))
+        return probability
+
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        return from_xgboost(self.booster_, features, self.origin())
+
+
+class _Stopped(Exception):
+    """Carries Ctrl-C through XGBoost."""
+
+
+def _require_cuda(xgboost: Any) -> None:
+    """Refuse where XGBoost would only warn and train on the CPU."""
+    if xgboost.build_info()["USE_CUDA"]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about the very thing that is asked here
+            booster = xgboost.train({"device": "cuda"}, xgboost.DMatrix(np.zeros((2, 1)), label=[0.0, 1.0]), 1)
+        if json.loads(booster.save_config())["learner"]["generic_param"]["device"].startswith("cuda"):
+            return
+    raise ForetailError(
+        "trainer.device=cuda finds no GPU for XGBoost: install the package xgboost instead of xgboost-cpu on a machine "
+        "with one, or set trainer.device=cpu"
+    )
+
+
+def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:
+    """Return what gives XGBoost the batches; the predictor keeps the counts of their rows."""
+
+    class Passes(xgboost.DataIter):  # type: ignore[misc]
+        number = 0
+
+        def reset(self) -> None:
+            self.coming, self.number = iter(batches()), self.number + 1
+            self.rows = self.drops = self.features = 0
+
+        def next(self, input_data: Callable[..., None]) -> bool:
+            try:
+                batch = next((rows for rows in self.coming if len(rows)), None)
+            except KeyboardInterrupt as stop:  # XGBoost hands on no more than an Exception
+                raise _Stopped from stop
+            if batch is None:
+                predictor._keep_counts(self.rows, self.drops, self.features)
+                return False
+            x, y, weight = checked_rows(batch.x, batch.lqd_drop, batch.weight)
+            self.rows, self.drops, self.features = self.rows + len(y), self.drops + int(y.sum()), x.shape[1]
+            input_data(data=x, label=y, weight=weight)
+            predictor.report(0.0, f"pass {self.number} through the rows: {self.rows:,}")
+            return True
+
+    return Passes()
+
+
+def _reporter(xgboost: Any, predictor: BoostedTrees, rounds: int) -> Any:
+    class Reporter(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            predictor.report((epoch + 1) / rounds, f"tree {epoch + 1} of {rounds}")
+            return False
+
+    return Reporter()

@@ -1,0 +1,142 @@
+"""The executable contract of drop predictors, in the manner of scikit-learn's ``check_estimator``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from foretail.features.errors import ForetailError
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.predictor import DropPredictor, TreePredictor
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.rounding import framework_sum, rounding_bound
+
+__all__ = ["check_predictor", "synthetic_arrivals"]
+
+
+def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Return made-up arrivals shaped like Credence's training rows, for tests and benchmarks only.
+
+    Bursts fill a shared buffer of 4096 cells; a queue is empty most of the time; drops sit where the buffer is almost
+    full and the queue is long, about 1 % of the rows.
+
+    Parameters
+    ----------
+    rows : int
+        Number of arrivals.
+    seed : int
+        Same seed, same arrivals.
+
+    Returns
+    -------
+    x : int32[rows, 4]
+        queue, queue_average, occupancy, occupancy_average in cells, ``[0, 4096]``.
+    y : bool[rows]
+        Whether LQD drops the packet.
+    """
+    random = np.random.default_rng(seed)
+    fill = np.clip(np.cumsum(random.normal(0, 0.02, rows)) % 2.0, 0, 2)
+    occupancy = np.abs(1.0 - fill)  # a walk between an empty and a full buffer
+    share = random.beta(0.3, 1.2, rows)
+    queue = occupancy * share
+    columns = [queue, queue * random.uniform(0.4, 1.2, rows), occupancy, occupancy * random.uniform(0.6, 1.1, rows)]
+    x = np.clip(np.stack(columns, axis=1) * 4096, 0, 4096).astype(np.int32)
+    y = (occupancy > 0.93) & (share + random.normal(0, 0.08, rows) > 0.55)
+    return x, y
+
+
+def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
+    """Run the contract of :class:`DropPredictor` on a class (built with its defaults) or an untrained instance.
+
+    Raises
+    ------
+    AssertionError
+        With the clause that does not hold.
+    """
+    fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    x, y = synthetic_arrivals(rows=4000, seed=7)
+    unseen = np.concatenate([synthetic_arrivals(rows=2000, seed=8)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
+    features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
+
+    parameters = fresh.parameters()
+    assert set(parameters) == set(fresh.parameter_constraints), "every constructor parameter must be declared"
+    for name, constraint in fresh.parameter_constraints.items():
+        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
+        broken = copy.deepcopy(fresh)
+        setattr(broken, name, object())
+        _refuses(partial(broken.fit, x, y), f"fit must refuse a malformed {name}")
+    learned = [name for name in vars(fresh) if name.endswith("_")]
+    assert not learned, f"the constructor must only store parameters, not learn {learned}"
+    _refuses(lambda: fresh.probability(x), "probability must refuse before fit")
+    if isinstance(fresh, TreePredictor):
+        _refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
+    _refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
+    _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
+    _refuses(
+        lambda: fresh.fit_batches(lambda: [Rows(x, np.zeros_like(y), None)], len(y)), "fit_batches must refuse no drop"
+    )
+    _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
+    _refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        weight = np.ones(len(y))
+        weight[len(y) // 2] = wrong
+        _refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
+    _refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
+    assert not hasattr(fresh, "features_in_"), "a refused fit must leave the predictor untrained"
+
+    x_before, y_before = x.copy(), y.copy()
+    trained = copy.deepcopy(fresh)
+    assert trained.fit(x, y) is trained, "fit must return self"
+    assert np.array_equal(x, x_before), "fit must not change the features"
+    assert np.array_equal(y, y_before), "fit must not change the labels"
+    assert trained.parameters() == parameters, "fit must not change parameters"
+    _refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
+
+    probability = trained.probability(unseen)
+    assert probability.shape == (len(unseen),), "probability must give one number per row"
+    assert probability.dtype == np.float64, "probability must be float64"
+    assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1]"
+    again = copy.deepcopy(fresh).fit(x, y)
+    assert np.array_equal(again.probability(unseen), probability), "same seed and rows must give the same model"
+    parts = [slice(first, first + 900) for first in range(0, len(y), 900)]
+    batches = [Rows(x[part], y[part], None, np.ones(len(y))[part]) for part in parts]
+    streamed = copy.deepcopy(fresh).fit_batches(lambda: batches, len(y))
+    assert np.array_equal(streamed.probability(unseen), probability), "rows in batches must give the same model"
+    alike = copy.deepcopy(fresh).fit(x, y, np.ones(len(y)))
+    assert np.array_equal(alike.probability(unseen), probability), "weights of 1 must change nothing"
+    heavy = copy.deepcopy(fresh).fit(x, y, np.where(y, 50.0, 1.0))
+    assert heavy.probability(x).mean() > trained.probability(x).mean(), "heavier drops must be predicted more"
+    if isinstance(trained, TreePredictor):
+        assert isinstance(again, TreePredictor)
+        ensemble = trained.to_ensemble(features)
+        assert ensemble == again.to_ensemble(features), "same seed and rows must give the same ensemble"
+        _check_ensemble(trained, ensemble, features, unseen)
+
+
+def _check_ensemble(
+    trained: TreePredictor, ensemble: Ensemble, features: tuple[FeatureInput, ...], unseen: npt.NDArray[np.int32]
+) -> None:
+    probability = trained.probability(unseen)
+    _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
+    assert ensemble.features == features, "to_ensemble must keep the features in order"
+    assert ensemble == Ensemble.from_json(ensemble.to_json()), "the ensemble must survive its file"
+    total = framework_sum(ensemble, unseen)
+    meant = total / len(ensemble.trees) if ensemble.output == "mean_probability" else expit(total)
+    np.testing.assert_allclose(meant, probability, rtol=1e-12, atol=1e-12)
+    clear = np.abs(total - float(ensemble.threshold)) > rounding_bound(ensemble)
+    assert np.array_equal(ensemble.exceeds(unseen)[clear], probability[clear] > 0.5), (
+        "the ensemble must decide as the model does"
+    )
+
+
+def _refuses(action: Callable[[], object], clause: str) -> None:
+    try:
+        action()
+    except ForetailError:
+        return
+    raise AssertionError(clause)

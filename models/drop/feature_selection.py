@@ -1,0 +1,199 @@
+"""Which features a predictor needs: permutation importance, and forward selection within what a switch can afford."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import inspection
+
+from foretail.features.catalog import SelectionCost, selection_cost
+from foretail.features.errors import ForetailError
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.predictor import DropPredictor
+from foretail.models.scoring.metrics import rank
+from foretail.models.scoring.operating_point import require_drops
+
+__all__ = ["FeatureBudget", "Importance", "SelectedFeatures", "permutation_importance", "select_features"]
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much average precision falls when the values of a feature are shuffled among the rows.
+
+    Attributes
+    ----------
+    mean, deviation : float
+        Over the shuffles; the deviation is that of the population. 0 for a feature that the predictor ignores.
+    """
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class FeatureBudget:
+    """Most that a selection may take beyond Credence on one switch; None is no limit.
+
+    Attributes
+    ----------
+    features : int or None
+        Number of features.
+    register_bits, operations : int or None
+        As :class:`foretail.features.catalog.SelectionCost`'s.
+    """
+
+    features: int | None = None
+    register_bits: int | None = None
+    operations: int | None = None
+
+    def allows(self, features: int, cost: SelectionCost) -> bool:
+        """Return whether a selection of so many features at this cost is within every limit."""
+        taken = {"features": features, **asdict(cost)}
+        return all(most is None or taken[name] <= most for name, most in asdict(self).items())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} <= {most}" for name, most in asdict(self).items() if most is not None) or "no limit"
+
+
+@dataclass(frozen=True)
+class SelectedFeatures:
+    """A step of the selection.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Features, in the order in which they were added.
+    cost : SelectionCost
+        Theirs together.
+    average_precision : float
+        On the validation rows, in [0, 1].
+    """
+
+    names: tuple[str, ...]
+    cost: SelectionCost
+    average_precision: float
+
+
+def permutation_importance(
+    predictor: DropPredictor, x: npt.NDArray[np.int32], lqd_drop: npt.NDArray[np.bool_], repeats: int, seed: int
+) -> list[Importance]:
+    """Return the importance of every feature to a trained predictor (Breiman, Machine Learning 45, 2001).
+
+    Features that tell the same share what they tell: each alone may look worthless. No model is trained again.
+
+    Parameters
+    ----------
+    predictor : DropPredictor
+        Trained on these columns.
+    x : int32[rows, features]
+    lqd_drop : bool[rows]
+        Labels of rows that did not train it.
+    repeats : int
+        Shuffles of every feature, at least 1.
+    seed : int
+        Of the shuffles.
+
+    Raises
+    ------
+    ForetailError
+        When no row is a drop, or the predictor is not trained on so many features.
+    """
+    require_drops(lqd_drop)
+    found = inspection.permutation_importance(
+        predictor, x, lqd_drop, scoring=_average_precision, n_repeats=repeats, random_state=seed
+    )
+    return [
+        Importance(float(mean), float(deviation))
+        for mean, deviation in zip(found.importances_mean, found.importances_std, strict=True)
+    ]
+
+
+def select_features(
+    make: Callable[[], DropPredictor],
+    candidates: Sequence[str],
+    train: Rows,
+    validation: Rows,
+    *,
+    ports: int,
+    budget: FeatureBudget,
+    margin: float,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> tuple[SelectedFeatures, ...]:
+    """Add the feature that lifts average precision most and fits the budget, until none lifts it by more than `margin`.
+
+    Greedy: every step trains one predictor for each feature that still fits, and takes nothing back. Of equal scores
+    the cheaper selection counts, by register bits, then operations, then the order of the candidates.
+
+    Parameters
+    ----------
+    make : callable
+        A predictor that is not trained yet.
+    candidates : sequence of str
+        Names of the catalog, in the order of the columns of both sides.
+    train, validation : Rows
+        Rows that train, with weights where they are sampled, and all rows that score.
+    ports : int
+        Queues of the switch, at least 1.
+    budget : FeatureBudget
+        Limits of the selection.
+    margin : float
+        Average precision that a feature must add, at least 0; the first one to that of a constant, the share of drops.
+    report : callable, optional
+        Called before every training with the share of the longest path that is done, and the features on trial.
+
+    Returns
+    -------
+    tuple of SelectedFeatures
+        Every step, cheapest first: the front of score against cost that was walked.
+
+    Raises
+    ------
+    ForetailError
+        On an unknown, repeated or study-only feature, sides without drops, a budget that allows no feature, or when no
+        feature adds more than `margin`.
+    """
+    require_drops(validation.lqd_drop)
+    costs = {name: selection_cost([name], ports) for name in candidates}
+    selection_cost(candidates, ports)  # refuses what is named twice
+    if not any(budget.allows(1, cost) for cost in costs.values()):
+        name, cheapest = min(costs.items(), key=lambda one: (one[1].register_bits, one[1].operations))
+        raise ForetailError(
+            f"no feature fits the budget ({budget}), {name} alone takes {cheapest.register_bits} register bits and "
+            f"{cheapest.operations} operations: raise the budget"
+        )
+    path: list[SelectedFeatures] = []
+    names: tuple[str, ...] = ()
+    score = float(np.mean(validation.lqd_drop))
+    most, done = len(candidates) * (len(candidates) + 1) // 2, 0
+    while True:
+        tried: list[SelectedFeatures] = []
+        for name in candidates:
+            with_it = (*names, name)
+            if name in names or not budget.allows(len(with_it), cost := selection_cost(with_it, ports)):
+                continue
+            report(done / most, ", ".join(with_it))
+            done += 1
+            places = [candidates.index(one) for one in with_it]
+            predictor = make().fit(train.x[:, places], train.lqd_drop, train.weight)
+            found = _average_precision(predictor, validation.x[:, places], validation.lqd_drop)
+            tried.append(SelectedFeatures(with_it, cost, found))
+        best = min(
+            tried, key=lambda one: (-one.average_precision, one.cost.register_bits, one.cost.operations), default=None
+        )
+        if best is None or best.average_precision <= score + margin:
+            break
+        path.append(best)
+        names, score = best.names, best.average_precision
+    if not path:
+        raise ForetailError(
+            f"no feature within the budget ({budget}) adds more than {margin:g} to {score:.4g}, the average precision "
+            "of a constant: lower the margin, raise the budget, or give more runs"
+        )
+    return tuple(path)
+
+
+def _average_precision(predictor: DropPredictor, x: npt.NDArray[np.int32], lqd_drop: npt.NDArray[np.bool_]) -> float:
+    return rank(lqd_drop, predictor.probability(x)).average_precision or 0.0  # None only without drops

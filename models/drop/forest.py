@@ -1,0 +1,132 @@
+"""Forests of scikit-learn behind the drop predictor interface; a random forest is the paper's predictor (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+from foretail.features.errors import ForetailError
+from foretail.models.drop.predictor import Parameter, TreePredictor
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_sklearn
+
+__all__ = ["ExtraTrees", "RandomForest"]
+
+
+class _Forest(TreePredictor):
+    """Drop probability is the mean over trees of the share of drops in a leaf (a soft vote)."""
+
+    classifier: ClassVar[type[RandomForestClassifier | ExtraTreesClassifier]]
+    threads_change_the_model = False
+    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
+        "trees": Parameter(int, low=1, high=4096),
+        "depth": Parameter(int, low=1, high=32),
+        "min_leaf_rows": Parameter(int, low=1),
+        "features_per_split": Parameter(int, low=1, optional=True),
+        "bootstrap": Parameter(bool),
+        "seed": Parameter(int, low=0, high=2**32 - 1),
+        "jobs": Parameter(int, low=1),
+    }
+
+    def __init__(
+        self,
+        trees: int = 4,
+        depth: int = 4,
+        min_leaf_rows: int = 1,
+        features_per_split: int | None = None,
+        bootstrap: bool = True,
+        seed: int = 1,
+        jobs: int = 1,
+    ) -> None:
+        self.trees = trees
+        self.depth = depth
+        self.min_leaf_rows = min_leaf_rows
+        self.features_per_split = features_per_split
+        self.bootstrap = bootstrap
+        self.seed = seed
+        self.jobs = jobs
+
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        if self.features_per_split is not None and self.features_per_split > x.shape[1]:
+            raise ForetailError(
+                f"predictor.features_per_split is {self.features_per_split}: set it to at most the "
+                f"{x.shape[1]} features of the model"
+            )
+        self.forest_ = self.classifier(
+            n_estimators=self.trees,
+            max_depth=self.depth,
+            min_samples_leaf=self.min_leaf_rows,
+            max_features=self.features_per_split or "sqrt",
+            bootstrap=self.bootstrap,
+            random_state=self.seed,
+            n_jobs=self.jobs,
+        ).fit(x, y, sample_weight=weight)
+        self.forest_.n_jobs = 1  # threads would sum the trees in an order of their own
+
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        probability: npt.NDArray[np.float64] = self.forest_.predict_proba(x)[:, 1]
+        return probability
+
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        return from_sklearn(self.forest_, features, self.origin())
+
+
+class RandomForest(_Forest):
+    """scikit-learn's random forest classifier.
+
+    Parameters
+    ----------
+    trees : int
+        Number of trees.
+    depth : int
+        Largest depth of a tree: the number of comparisons a packet costs per tree.
+    min_leaf_rows : int
+        Fewest training rows in a leaf.
+    features_per_split : int or None
+        Features tried at each split; None tries the rounded-down square root of their number.
+    bootstrap : bool
+        Whether every tree sees its own draw of the rows. Without it a row of weight n counts as n such rows exactly.
+    seed : int
+        Same seed and rows, same forest.
+    jobs : int
+        Threads that train; they do not change the result.
+
+    Attributes
+    ----------
+    forest_ : sklearn.ensemble.RandomForestClassifier
+        The trained forest.
+
+    Examples
+    --------
+    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> x, y = synthetic_arrivals(rows=2000, seed=1)
+    >>> RandomForest(trees=2, depth=3, seed=1).fit(x, y).probability(x).shape
+    (2000,)
+    """
+
+    classifier = RandomForestClassifier
+
+
+class ExtraTrees(_Forest):
+    """scikit-learn's extremely randomised trees: each split tries one random cut per feature (Geurts et al., 2006).
+
+    Parameters and attributes are those of :class:`RandomForest`; every tree sees all rows by default.
+    """
+
+    classifier = ExtraTreesClassifier
+
+    def __init__(
+        self,
+        trees: int = 4,
+        depth: int = 4,
+        min_leaf_rows: int = 1,
+        features_per_split: int | None = None,
+        bootstrap: bool = False,
+        seed: int = 1,
+        jobs: int = 1,
+    ) -> None:
+        super().__init__(trees, depth, min_leaf_rows, features_per_split, bootstrap, seed, jobs)

@@ -1,0 +1,263 @@
+"""A trained neural network as an ONNX graph: the form in which one is saved, scored and distilled.
+
+Input ``x``, int64[rows, features]; output ``probability``, float32[rows]. The metadata hold the features and the
+threshold. Nothing here needs the framework that trained it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.models.drop.predictor import DropPredictor, checked_features
+from foretail.models.ensemble.ensemble import FeatureInput
+
+try:
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError:
+    raise ForetailError(
+        "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
+    ) from None
+
+__all__ = ["Layer", "Network", "NetworkPredictor", "network_columns"]
+
+OPSET, IR_VERSION = 17, 8
+BATCH_ROWS = 1 << 16
+
+_FEATURES, _THRESHOLD = "foretail.features", "foretail.threshold"
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A dense layer, ``weight @ z + bias``, with a rectifier behind it unless it is the last.
+
+    Attributes
+    ----------
+    weight : float32[outputs, inputs]
+    bias : float32[outputs]
+    """
+
+    weight: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``.
+
+    Attributes
+    ----------
+    content : bytes
+        The file.
+    features : tuple of FeatureInput
+        Inputs in column order.
+    threshold : float
+        In [0, 1].
+    """
+
+    content: bytes
+    features: tuple[FeatureInput, ...]
+    threshold: float
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str = "the network") -> Network:
+        """Read a file; `source` names it in errors. Raise ForetailError when it is no such graph."""
+        try:
+            model = onnx.load_from_string(content)
+            metadata = {entry.key: entry.value for entry in model.metadata_props}
+            features = tuple(FeatureInput(**item) for item in json.loads(metadata[_FEATURES]))
+            threshold = float.fromhex(metadata[_THRESHOLD])
+            signature = {
+                value.name: (value.type.tensor_type.elem_type, len(value.type.tensor_type.shape.dim))
+                for value in (*model.graph.input, *model.graph.output)
+            }
+            if signature != {"x": (TensorProto.INT64, 2), "probability": (TensorProto.FLOAT, 1)}:
+                raise ValueError("it has other inputs or outputs")
+            if not features or not 0 <= threshold <= 1:
+                raise ValueError("its features or its threshold make no sense")
+        except Exception as error:  # protobuf, JSON and the checks above have a type each
+            raise ForetailError(
+                f"{source} is no network of Foretail ({_first_words(error)}): "
+                f"pass the model.onnx that foretail train predictor=mlp wrote"
+            ) from None
+        return cls(content, features, threshold)
+
+    @classmethod
+    def load(cls, path: Path) -> Network:
+        """Read the file at `path`; ForetailError as :meth:`from_bytes`, and when it cannot be read."""
+        try:
+            content = path.read_bytes()
+        except OSError:
+            raise ForetailError(
+                f"{path} cannot be read: pass the model.onnx that foretail train predictor=mlp wrote"
+            ) from None
+        return cls.from_bytes(content, str(path))
+
+    def save(self, path: Path) -> None:
+        """Write the file, under a temporary name first."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_bytes(self.content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex SHA-256 of the file."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @classmethod
+    def of_layers(
+        cls,
+        features: Sequence[FeatureInput],
+        mean: npt.NDArray[np.float32],
+        deviation: npt.NDArray[np.float32],
+        layers: Sequence[Layer],
+        threshold: float = 0.5,
+    ) -> Network:
+        """Return dense layers over standardised inputs and their logarithms.
+
+        The features are those of one arrival, or of several one after the other, which the first layer sees one at a
+        time. A layer with m times the inputs that the layer before has outputs joins m neighbours.
+
+        Parameters
+        ----------
+        features : sequence of FeatureInput
+        mean, deviation : float32[2 features of an arrival]
+            Of x, then of log(1 + x).
+        layers : sequence of Layer
+            The last has one output, the logit.
+        threshold : float
+        """
+        constants = {"one": np.array(1, np.float32), "mean": mean, "deviation": deviation, "columns": np.array([1])}
+        constants |= {"arrival": np.array([-1, len(mean) // 2])}
+        constants |= {f"inputs_{index}": np.array([-1, layer.weight.shape[1]]) for index, layer in enumerate(layers)}
+        nodes = [
+            helper.make_node("Reshape", ["x", "arrival"], ["arrivals"]),
+            helper.make_node("Cast", ["arrivals"], ["values"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["values", "one"], ["positive"]),
+            helper.make_node("Log", ["positive"], ["logarithms"]),
+            helper.make_node("Concat", ["values", "logarithms"], ["raw"], axis=1),
+            helper.make_node("Sub", ["raw", "mean"], ["centred"]),
+            helper.make_node("Div", ["centred", "deviation"], ["out_0"]),
+        ]
+        for index, layer in enumerate(layers):
+            constants |= {f"weight_{index}": layer.weight, f"bias_{index}": layer.bias}
+            last = index == len(layers) - 1
+            dense = "logit" if last else f"dense_{index}"
+            nodes.append(helper.make_node("Reshape", [f"out_{index}", f"inputs_{index}"], [f"z_{index}"]))
+            nodes.append(
+                helper.make_node("Gemm", [f"z_{index}", f"weight_{index}", f"bias_{index}"], [dense], transB=1)
+            )
+            if not last:
+                nodes.append(helper.make_node("Relu", [dense], [f"out_{index + 1}"]))
+        nodes += [
+            helper.make_node("Sigmoid", ["logit"], ["column"]),
+            helper.make_node("Squeeze", ["column", "columns"], ["probability"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "drop_predictor",
+            [helper.make_tensor_value_info("x", TensorProto.INT64, ["rows", len(features)])],
+            [helper.make_tensor_value_info("probability", TensorProto.FLOAT, ["rows"])],
+            [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        )
+        model = helper.make_model(
+            graph, producer_name="foretail", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
+        )
+        metadata = {_FEATURES: json.dumps([asdict(feature) for feature in features]), _THRESHOLD: threshold.hex()}
+        helper.set_model_props(model, metadata)
+        onnx.checker.check_model(model, full_check=True)
+        return cls.from_bytes(bytes(model.SerializeToString(deterministic=True)))
+
+    def with_threshold(self, threshold: float) -> Network:
+        """Return the network with another threshold."""
+        model = onnx.load_from_string(self.content)
+        (entry,) = (entry for entry in model.metadata_props if entry.key == _THRESHOLD)
+        entry.value = threshold.hex()
+        return Network.from_bytes(bytes(model.SerializeToString(deterministic=True)))
+
+    # -- meaning -------------------------------------------------------------------------------------------------
+
+    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the probability that LQD drops each row of integers [rows, features]: float64[rows] in [0, 1].
+
+        Raises
+        ------
+        ForetailError
+            On another shape, type or range, or when onnxruntime refuses the graph.
+        """
+        features = checked_features(x)
+        if features.shape[1] != len(self.features):
+            raise ForetailError(
+                f"the network needs {len(self.features)} feature columns, but got {features.shape[1]}: "
+                f"pass {', '.join(feature.name for feature in self.features)}"
+            )
+        found = [
+            self._session.run(["probability"], {"x": features[start : start + BATCH_ROWS].astype(np.int64)})[0]
+            for start in range(0, len(features), BATCH_ROWS)
+        ]
+        return np.concatenate(found).astype(np.float64)
+
+    def exceeds(self, x: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Return whether each row is predicted to drop: bool[rows]."""
+        return self.probability(x) > self.threshold
+
+    @cached_property
+    def _session(self) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads would add in an order of their own
+        options.log_severity_level = 4  # what goes wrong is raised as well
+        try:
+            return onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a dozen types without a base of their own
+            raise ForetailError(f"onnxruntime refuses the network ({_first_words(error)}): train it again") from None
+
+
+def network_columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+    """Return features and their logarithms, log(1 + x), before they are standardised: float32[rows, 2 features]."""
+    values = x.astype(np.float32)
+    return np.concatenate([values, np.log(values + np.float32(1))], axis=1)
+
+
+class NetworkPredictor(DropPredictor):
+    """A drop predictor that is a network; subclasses also implement `_network`."""
+
+    def to_network(self, features: Sequence[FeatureInput]) -> Network:
+        """Return the trained network with probability threshold 0.5; ForetailError before `fit`.
+
+        Parameters
+        ----------
+        features : sequence of FeatureInput
+            The training columns in order.
+        """
+        self._require_fit()
+        if len(features) != self.features_in_:
+            raise ForetailError(
+                f"the predictor was trained on {self.features_in_} features, but {len(features)} are declared: "
+                f"declare the training columns in order"
+            )
+        return self._network(features)
+
+    @abstractmethod
+    def _network(self, features: Sequence[FeatureInput]) -> Network: ...
+
+
+def _first_words(error: Exception) -> str:
+    return " ".join(str(error).split())[:120]

@@ -1,0 +1,260 @@
+"""The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
+
+A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is no sum of trees, declares its
+parameters, and passes ``foretail.models.drop.contract.check_predictor``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.features.rows.labelled_rows import Rows, joined
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
+
+__all__ = [
+    "DEVICES",
+    "MACHINE_PARAMETERS",
+    "DropPredictor",
+    "Parameter",
+    "Parameterised",
+    "TreePredictor",
+    "checked_features",
+    "checked_rows",
+    "checked_weights",
+]
+
+DEVICES = ("cpu", "cuda")
+"""Where a predictor can train that has a parameter `device`."""
+
+MACHINE_PARAMETERS = frozenset({"device", "jobs"})
+"""Parameters that tell where and with how many threads to train, which no search varies."""
+
+RAISE_CONGESTION = (
+    "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a constructor parameter may be: a value of `kind` in [`low`, `high`], one of `choices`, or None.
+
+    Attributes
+    ----------
+    kind : type
+        int, float (an int will do) or bool; str goes with `choices`.
+    low, high : float or None
+        Inclusive bounds of a number.
+    choices : tuple of str
+        Allowed strings.
+    optional : bool
+        Whether None is allowed.
+    """
+
+    kind: type
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def describe(self) -> str:
+        """Return the allowed values in words."""
+        if self.kind is str:
+            allowed = "one of " + ", ".join(self.choices)
+        elif self.kind is bool:
+            allowed = "true or false"
+        else:
+            limits = ((">=", self.low), ("<=", self.high))
+            bounds = [f"{sign} {limit:.12g}" for sign, limit in limits if limit is not None]
+            allowed = " ".join(["an integer" if self.kind is int else "a number", " and ".join(bounds)]).strip()
+        return allowed + (" or null" if self.optional else "")
+
+    def allows(self, value: object) -> bool:
+        """Return whether `value` is allowed."""
+        if value is None:
+            return self.optional
+        if self.kind in (str, bool):
+            return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
+        if isinstance(value, bool) or not isinstance(value, (int, float) if self.kind is float else int):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+class Parameterised(ABC):
+    """Something with declared parameters, which its constructor only stores."""
+
+    parameter_constraints: ClassVar[Mapping[str, Parameter]]
+    """One entry per constructor parameter."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor parameters by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def check_parameters(self) -> None:
+        """Raise ForetailError on a parameter outside its constraint."""
+        for name, constraint in self.parameter_constraints.items():
+            value = getattr(self, name)
+            if not constraint.allows(value):
+                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+class DropPredictor(Parameterised):
+    """Predicts, from the features of an arrival, whether LQD would drop the packet.
+
+    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
+
+    Attributes
+    ----------
+    report : callable
+        Called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default.
+    threads_change_the_model : bool
+        Whether another number of `jobs` may give another model.
+    """
+
+    report: Callable[[float, str], None] = staticmethod(lambda share, words: None)
+    threads_change_the_model: ClassVar[bool] = True
+
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
+        """Learn from labelled arrivals.
+
+        Parameters
+        ----------
+        x : integer array [rows, features]
+            Feature values in ``[0, 2**24)``.
+        y : bool array [rows]
+            Whether LQD drops the packet.
+        weight : float array [rows], optional
+            How much each row counts, finite and positive; 1 without it. Probabilities are those of the weighted rows.
+
+        Raises
+        ------
+        ForetailError
+            On a parameter outside its constraint, malformed rows or weights, or labels of one class only.
+        """
+        self.check_parameters()
+        features, labels, weights = checked_rows(x, y, weight)
+        self._keep_counts(len(labels), int(labels.sum()), features.shape[1])
+        self._fit(features, labels, weights)
+        return self
+
+    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
+        """Learn the model of :meth:`fit` from rows that come batch by batch.
+
+        They are held all together, once, unless a subclass learns without that.
+
+        Parameters
+        ----------
+        batches : callable
+            Returns the rows from the first on, the same whenever it is called; errors as :meth:`fit`'s.
+        at_most : int
+            So many rows at most.
+        """
+        rows = joined(batches(), at_most)
+        return self.fit(rows.x, rows.lqd_drop, rows.weight)
+
+    def _keep_counts(self, rows: int, drops: int, features: int) -> None:
+        """Keep the counts of the training rows; raise ForetailError when they are of one class."""
+        if drops == 0:
+            raise ForetailError(f"the {rows} training rows hold no drop: {RAISE_CONGESTION}")
+        if drops == rows:
+            raise ForetailError(f"all {drops} training rows are drops: lower background.load or incast.burst_fraction")
+        self.features_in_, self.rows_, self.drops_ = features, rows, drops
+
+    def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the probability that LQD drops each row: float64[rows] in [0, 1]; ForetailError before `fit`."""
+        self._require_fit()
+        features = checked_features(x)
+        if features.shape[1] != self.features_in_:
+            raise ForetailError(
+                f"the predictor was trained on {self.features_in_} features, but got {features.shape[1]}: "
+                f"pass the training columns in order"
+            )
+        return self._probability(features)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "features_in_"):
+            raise ForetailError(f"the {type(self).__name__} is not trained: call fit first")
+
+    @abstractmethod
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None: ...
+
+    @abstractmethod
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]: ...
+
+
+class TreePredictor(DropPredictor):
+    """A drop predictor that is a sum of trees, which every target can export; subclasses also implement `_ensemble`."""
+
+    def to_ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        """Return the trained model as a tree ensemble with probability threshold 0.5; ForetailError before `fit`.
+
+        Parameters
+        ----------
+        features : sequence of FeatureInput
+            The training columns in order.
+        """
+        self._require_fit()
+        return self._ensemble(features)
+
+    def origin(self) -> dict[str, OriginValue]:
+        """Return what the ensemble's ``origin`` says of the training."""
+        kept = {name: value for name, value in self.parameters().items() if name not in MACHINE_PARAMETERS}
+        return {
+            "predictor": type(self).__name__,
+            "rows": self.rows_,
+            "drops": self.drops_,
+            **{f"parameter.{n}": repr(value) if isinstance(value, float) else value for n, value in kept.items()},
+        }
+
+    @abstractmethod
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble: ...
+
+
+def checked_rows(
+    x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Return features, labels and weights as predictors get them; errors as :meth:`DropPredictor.fit`'s."""
+    features = checked_features(x)
+    labels = np.asarray(y)
+    if labels.shape != features.shape[:1] or labels.dtype != np.bool_:
+        raise ForetailError(f"the labels have shape {labels.shape} and type {labels.dtype}: pass {len(features)} bools")
+    return features, labels, np.ones(len(labels)) if weight is None else checked_weights(weight, len(labels))
+
+
+def checked_features(x: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Return `x` as int32[rows, features]; raise ForetailError on another shape, type or range, or without rows."""
+    array = np.asarray(x)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "iu":
+        raise ForetailError(
+            f"the features have shape {array.shape} and type {array.dtype}: pass at least one row of integers"
+        )
+    if array.min() < 0 or array.max() >= 1 << 24:
+        raise ForetailError("the features have values outside [0, 2**24): saturate them as their definition says")
+    return array.astype(np.int32, copy=False)
+
+
+def checked_weights(weight: npt.ArrayLike, rows: int) -> npt.NDArray[np.float64]:
+    """Return `weight` as float64[rows]; raise ForetailError on another shape, or a weight not finite and positive."""
+    array = np.asarray(weight)
+    if array.shape != (rows,) or array.dtype.kind not in "iuf":
+        raise ForetailError(
+            f"the row weights have shape {array.shape} and type {array.dtype}: pass {rows} numbers, one for each row"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array > 0)))
+    if len(wrong):
+        raise ForetailError(
+            f"row {wrong[0]} weighs {array[wrong[0]]:g}: weights are finite and positive, leave out rows that do not "
+            f"count"
+        )
+    return array.astype(np.float64, copy=False)

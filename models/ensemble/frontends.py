@@ -1,0 +1,368 @@
+"""The compiler's front ends: trained classifiers of other frameworks become ensembles, all of them through treelite.
+
+Every framework compares exactly on integers below 2**24, which float32 and float64 both hold: scikit-learn goes left
+iff ``x <= t`` with a float64 threshold (all but histogram boosting cast x to float32 first), XGBoost iff ``x < t`` in
+float32. On integers these are ``x <= floor(t)`` and ``x <= ceil(t) - 1``. Where a missing value would go is irrelevant:
+integers are never missing.
+
+A packet is dropped iff its drop probability, the second class's, exceeds one half; a tie accepts. That is ``predict``
+of every framework here, except that ``GradientBoostingClassifier.predict`` drops at a logit of exactly 0, where its own
+``predict_proba`` says one half.
+
+How each framework adds up, and so where its rounding can decide otherwise than the exact sum, stands in
+``foretail.models.ensemble.rounding``; front ends put the type it adds in, ``float64`` or ``float32``, into ``origin``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sklearn
+import treelite
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.tree import DecisionTreeClassifier
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
+
+__all__ = ["from_sklearn", "from_treelite", "from_xgboost", "regressor_from_xgboost"]
+
+Origin = Mapping[str, OriginValue]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
+_BINARY = 0  # treelite's TaskType kBinaryClf
+_FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
+_BOOSTED = (GradientBoostingClassifier, HistGradientBoostingClassifier)
+
+
+def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+    """Read a fitted scikit-learn classifier of two classes.
+
+    Forests and trees give ``mean_probability`` with the estimators' own leaf probabilities; gradient boosting gives
+    ``logit``: the prior of ``init`` is the base, and leaf values carry the learning rate, rounded as scikit-learn does.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        RandomForest, ExtraTrees, DecisionTree, GradientBoosting or HistGradientBoosting, fitted on labels 0 (accept)
+        and 1 (drop).
+    features : sequence of FeatureInput
+        The training columns in order, with the names the estimator was fitted with, if any.
+    origin : mapping, optional
+        Added to the ensemble's ``origin``.
+
+    Raises
+    ------
+    ForetailError
+        On any other or unfitted estimator, other labels, categorical features, or features that do not fit.
+    """
+    kind = type(estimator).__name__
+    if not isinstance(estimator, (*_FORESTS, *_BOOSTED, DecisionTreeClassifier)):
+        raise ForetailError(
+            f"{kind} is no classifier that Foretail reads: use RandomForestClassifier, ExtraTreesClassifier, "
+            f"DecisionTreeClassifier, GradientBoostingClassifier or HistGradientBoostingClassifier"
+        )
+    model: Any = estimator
+    if not hasattr(model, "classes_"):
+        raise ForetailError(f"the {kind} is not trained: call fit first")
+    if np.ndim(model.classes_[0]) > 0:
+        raise ForetailError(f"the {kind} has several outputs: train it on one column of labels")
+    classes = np.asarray(model.classes_).tolist()
+    if classes != [0, 1]:
+        shown = ", ".join(map(repr, classes[:4])) + (", ..." if len(classes) > 4 else "")
+        raise ForetailError(
+            f"the {kind} tells {len(classes)} classes apart ({shown}): train it on labels 0 (accept) and 1 (drop)"
+        )
+    _check_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
+    if isinstance(model, _BOOSTED) and model.loss != "log_loss":
+        raise ForetailError(f"the {kind} was trained with loss {model.loss!r}: train it with loss='log_loss'")
+    if isinstance(model, HistGradientBoostingClassifier) and np.any(model.is_categorical_):
+        raise ForetailError(f"the {kind} has categorical features: train it on integer features only")
+    if isinstance(model, DecisionTreeClassifier):
+        model = _forest_of_one(model)
+    elif hasattr(model, "estimators_"):
+        model = copy.copy(model)
+        model.n_estimators = len(model.estimators_)  # treelite would read beyond those that early stopping left
+    try:
+        read = treelite.sklearn.import_model(model)
+    except (treelite.TreeliteError, NotImplementedError) as error:
+        raise ForetailError(
+            f"treelite cannot read the {kind} ({_first_line(error)}): train it with scikit-learn's own init"
+        ) from None
+    if isinstance(model, _FORESTS):
+        for index, tree in enumerate(e.tree_ for e in model.estimators_):
+            # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
+            read.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
+    return from_treelite(read, features, {"framework": f"scikit-learn {sklearn.__version__}", **(origin or {})})
+
+
+def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+    """Read a trained XGBoost model with objective ``binary:logistic``: trees, random forests or DART.
+
+    Leaf values are the float32 numbers that XGBoost adds, DART's weights included, and the base is the margin that
+    XGBoost itself makes of ``base_score``; in float32 and tree order they sum to the ``output_margin`` of
+    ``Booster.predict`` to the last bit (``XGBClassifier.predict`` rounds DART once more per tree).
+
+    Parameters
+    ----------
+    booster : xgboost.Booster or xgboost.XGBClassifier
+        An early-stopped classifier is read up to its best iteration, as it predicts.
+    features : sequence of FeatureInput
+        The training columns in order, with the booster's ``feature_names``, if any.
+    origin : mapping, optional
+        Added to the ensemble's ``origin``.
+
+    Raises
+    ------
+    ForetailError
+        Without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, or features that
+        do not fit.
+    """
+    xgboost = import_xgboost()
+    if isinstance(booster, xgboost.XGBClassifier):
+        if not booster.__sklearn_is_fitted__():
+            raise ForetailError(f"the {type(booster).__name__} is not trained: call fit first")
+        model = booster.get_booster()
+        best = model.attr("best_iteration")
+        if best is not None:
+            model = model[: int(best) + 1]
+            model.set_attr(best_iteration=None)
+    elif isinstance(booster, xgboost.Booster):
+        model = booster
+    else:
+        raise ForetailError(
+            f"{type(booster).__name__} is no classifier that Foretail reads: use xgboost.XGBClassifier or a Booster"
+        )
+    learner = json.loads(model.save_config())["learner"]
+    objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
+    if objective != "binary:logistic" or kind not in ("gbtree", "dart"):
+        raise ForetailError(
+            f"the XGBoost model ({kind}, {objective}) is no binary classifier of trees: train it with booster=gbtree "
+            f"and objective=binary:logistic"
+        )
+    rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
+    if rounds == 0:
+        raise ForetailError("the XGBoost model is not trained: it has no trees")
+    if best is not None and int(best) + 1 < rounds:
+        raise ForetailError(
+            f"the XGBoost model has {rounds} rounds but stopped early at round {best}: keep the rounds that count with "
+            f"booster[:{int(best) + 1}], or clear its attribute best_iteration to keep all"
+        )
+    _check_features(features, model.feature_names, model.num_features())
+    try:
+        read = treelite.frontend.from_xgboost(model)
+    except treelite.TreeliteError as error:
+        raise ForetailError(
+            f"treelite cannot read the XGBoost model ({_first_line(error)}): it is damaged, train or save it again"
+        ) from None
+    # treelite takes the logit of base_score in float64; a model without trees gives the float32 that XGBoost adds
+    base_score = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
+    row = xgboost.DMatrix(np.zeros((1, len(features))), label=[0.0])
+    empty = xgboost.train({"objective": objective, "base_score": base_score[0], "nthread": 1}, row, 0)
+    base = empty.predict(row, output_margin=True).astype(np.float64)
+    read.get_header_accessor().set_field("base_scores", base)
+    return from_treelite(read, features, {"framework": f"xgboost {xgboost.__version__}", **(origin or {})})
+
+
+def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> Ensemble:
+    """Read boosted trees of objective ``reg:squarederror`` that this process has trained on all of `features`.
+
+    In float32 and tree order the leaf values and the base sum to ``Booster.predict`` to the last bit.
+    """
+    learner = json.loads(booster.save_config())["learner"]
+    (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
+    read = treelite.frontend.from_xgboost(booster)
+    trees = tuple(_read_tree(read.get_tree_accessor(index), 1, features) for index in range(read.num_tree))
+    origin = {"framework": f"xgboost {import_xgboost().__version__}"}
+    return Ensemble(tuple(features), trees, Fraction(0), float(np.float32(base)), "value", origin=origin)
+
+
+def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+    """Read a binary classifier: a forest of class probabilities, or boosted trees with a logistic link.
+
+    A split whose outcome is the same for every value of a feature's range, such as ``x <= t`` with
+    ``t >= 2**bits - 1``, is replaced by the branch that is always taken.
+
+    Parameters
+    ----------
+    model : treelite.Model
+        From any treelite front end; class 1 is "drop". treelite itself rounds a scikit-learn forest's leaf
+        probabilities anew: :func:`from_sklearn` keeps scikit-learn's.
+    features : sequence of FeatureInput
+        The model's columns in training order; a treelite model has no names to compare.
+    origin : mapping, optional
+        Added to the ensemble's ``origin``.
+
+    Raises
+    ------
+    ForetailError
+        When the model is of another kind, has categorical splits or numbers that are not finite, or does not fit
+        `features`.
+    """
+    header = model.get_header_accessor()
+    _check_features(features, None, model.num_feature)
+    shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
+    averages = bool(header.get_field("average_tree_output")[0])
+    link = header.get_field("postprocessor")
+    bases = np.asarray(header.get_field("base_scores"), np.float64)
+    task, targets = int(header.get_field("task_type")[0]), int(header.get_field("num_target")[0])
+    output: Output
+    if targets == 1 and shape == [1, 2] and averages and link == "identity_multiclass" and not bases.any():
+        output, classes, base, threshold = "mean_probability", 2, 0.0, Fraction(model.num_tree, 2)
+    elif (
+        (targets, task, shape, len(bases)) == (1, _BINARY, [1, 1], 1)
+        and not averages
+        and link == "sigmoid"
+        and header.get_field("sigmoid_alpha")[0] == 1
+    ):
+        output, classes, base, threshold = "logit", 1, float(bases[0]), Fraction(0)
+    else:
+        raise ForetailError(
+            f"the model (leaf shape {shape}, link {link!r}) is not a binary classifier that Foretail reads: "
+            f"use a random forest or boosted trees with binary:logistic"
+        )
+    if not np.isfinite(base):
+        raise ForetailError("the model has a base score that is not finite: train it again")
+    trees = tuple(_read_tree(model.get_tree_accessor(i), classes, features) for i in range(model.num_tree))
+    known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
+    return Ensemble(tuple(features), trees, threshold, base, output, origin=known)
+
+
+def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | None, count: int) -> None:
+    """Refuse features that are malformed or not the model's `count` columns, called `names` where it knows them."""
+    for feature in features:
+        if not _NAME.fullmatch(str(feature.name)):
+            raise ForetailError(
+                f"feature name {str(feature.name)[:80]!r} is no identifier: use a letter, then at most 62 letters, "
+                f"digits and underscores"
+            )
+        if type(feature.bits) is not int or not 1 <= feature.bits <= MAX_BITS:
+            raise ForetailError(
+                f"feature {feature.name!r} has no range, its bits are {feature.bits!r}: declare 1 to {MAX_BITS} bits"
+            )
+    if count != len(features):
+        raise ForetailError(
+            f"the model was trained on {count} features, but {len(features)} are declared: "
+            f"declare the training columns in order"
+        )
+    trained, declared = list(names if names is not None else []), [f.name for f in features]
+    if names is not None and trained != declared:
+        missing = [name for name in trained if name not in declared]
+        fault = f"{missing[0]!r} is not declared" if missing else f"the declared order is {', '.join(declared)}"
+        raise ForetailError(
+            f"the model was trained on {', '.join(map(str, trained))}, but {fault}: "
+            f"declare the training columns in order"
+        )
+
+
+def _forest_of_one(tree: Any) -> RandomForestClassifier:
+    """Wrap a fitted tree as a forest, which treelite reads; it predicts alike."""
+    forest = RandomForestClassifier(n_estimators=1)
+    forest.estimators_ = [tree]
+    for name in ("n_features_in_", "n_outputs_", "n_classes_", "classes_"):
+        setattr(forest, name, getattr(tree, name))
+    return forest
+
+
+def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput]) -> Tree:
+    if np.any(accessor.get_field("has_categorical_split")):
+        raise ForetailError("the model has categorical splits: train it on integer features only")
+    left, right = (accessor.get_field(name).astype(np.int64) for name in ("cleft", "cright"))
+    feature = accessor.get_field("split_index").astype(np.int64)
+    threshold = accessor.get_field("threshold").astype(np.float64)
+    operator = accessor.get_field("cmp")
+    arrays = [left, right, feature, threshold, operator]
+    if not len(left) or any(len(array) != len(left) for array in arrays) or np.any((left < 0) != (right < 0)):
+        raise _malformed()
+    inner = np.flatnonzero(left >= 0)
+    if np.any(feature[inner] < 0) or np.any(feature[inner] >= len(features)):
+        raise _malformed()
+    if not np.all(np.isin(operator[inner], (_LE, _LT))):
+        raise ForetailError("the model has splits other than x < t and x <= t: use a random forest or boosted trees")
+    if not np.all(np.isfinite(threshold[inner])):
+        raise ForetailError("the model has a split at a threshold that is not finite: train it without missing values")
+    value = _leaf_values(accessor, classes, left < 0)
+    if not np.all(np.isfinite(value)):
+        raise ForetailError("the model has a leaf that is not finite: lower its learning rate or train it again")
+    # On integers x <= t is x <= floor(t), and x < t is x <= ceil(t) - 1; clipped to where a cut changes something.
+    cut = np.where(operator == _LE, np.floor(threshold), np.ceil(threshold) - 1)
+    cut = np.where(left >= 0, np.clip(cut, -1, 1 << MAX_BITS), 0).astype(np.int64)
+    return _in_preorder(feature, cut, left, right, value, [(1 << f.bits) - 1 for f in features])
+
+
+def _leaf_values(accessor: Any, classes: int, leaf: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    value = np.zeros(len(leaf))
+    if classes == 1:
+        given = accessor.get_field("leaf_value").astype(np.float64)
+        if len(given) != len(leaf):
+            raise _malformed()
+        value[leaf] = given[leaf]
+        return value
+    vector, begin = (accessor.get_field(name) for name in ("leaf_vector", "leaf_vector_begin"))
+    if len(begin) != len(leaf) or np.any(begin[leaf] + 1 >= len(vector)):
+        raise _malformed()
+    value[leaf] = vector[begin[leaf].astype(np.int64) + 1]
+    return value
+
+
+def _in_preorder(
+    feature: npt.NDArray[np.int64],
+    cut: npt.NDArray[np.int64],
+    left: npt.NDArray[np.int64],
+    right: npt.NDArray[np.int64],
+    value: npt.NDArray[np.float64],
+    largest: Sequence[int],
+) -> Tree:
+    """Number the nodes that inputs in [0, largest] reach in preorder, the canonical order: equal trees, equal files."""
+    order: list[int] = []
+    children: list[list[int]] = []
+    stack, seen = [(0, -1, 0)], np.zeros(len(left), np.bool_)
+    while stack:
+        node, parent, side = stack.pop()
+        while True:
+            if node >= len(left) or seen[node]:  # no child, or one of two parents
+                raise _malformed()
+            seen[node] = True
+            if left[node] < 0 or 0 <= cut[node] < largest[feature[node]]:
+                break
+            node = int(right[node] if cut[node] < 0 else left[node])
+        if parent >= 0:
+            children[parent][side] = len(order)
+        if left[node] >= 0:
+            stack += [(int(right[node]), len(order), 1), (int(left[node]), len(order), 0)]
+        order.append(node)
+        children.append([-1, -1])
+    kept = np.array(order)
+    pairs = np.array(children)
+    tested = np.where(left[kept] >= 0, feature[kept], -1).astype(np.int32)
+    return Tree(tested, cut[kept], pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), value[kept])
+
+
+def _malformed() -> ForetailError:
+    return ForetailError("the model has a malformed tree: its file is damaged, save the model again")
+
+
+def import_xgboost() -> Any:
+    try:
+        import xgboost
+    except ModuleNotFoundError:
+        raise ForetailError("XGBoost models need XGBoost: install foretail[xgboost]") from None
+    return xgboost
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[0-9:]+\] \S+: ", "", line)  # treelite starts with the time and a line of its source

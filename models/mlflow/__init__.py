@@ -1,0 +1,1 @@
+"""MLflow: tracked runs, and models in its registry."""

@@ -1,0 +1,352 @@
+"""The model registry: which models have versions and aliases, what they were trained on, and who holds an alias.
+
+An address names a model, its content (``Ensemble.sha256``) is its identity: what a model was trained on is what every
+tracked run that made this very ensemble was given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.model_files import load_model_file
+from foretail.models.mlflow.tracking import (
+    ENSEMBLE_FILE,
+    ENSEMBLE_TAG,
+    MODEL_NAME,
+    NETWORK_TAG,
+    TEACHER_TAG,
+    RegisteredModel,
+    connected,
+    create_version,
+    first_line,
+    locked,
+    tracking_uri,
+)
+
+__all__ = ["Lineage", "UsedDataset", "alias_holder", "lineage", "load_ensemble", "move_alias", "run_document"]
+
+MODEL_ADDRESS = re.compile(
+    r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))"
+    r"|models:/(?P<model>m-\w+)"
+    r"|runs:/(?P<run>\w+)(?:/(?P<path>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class UsedDataset:
+    """A dataset that a run was given.
+
+    Attributes
+    ----------
+    name, context : str
+        As the run shows it, and what it served for: ``train``, ``validation``, ``test``.
+    content_sha256, traffic_sha256 : str
+        Identities of its rows and of the traffic behind them.
+    """
+
+    name: str
+    context: str
+    content_sha256: str
+    traffic_sha256: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What an ensemble came from.
+
+    Attributes
+    ----------
+    runs : tuple of str
+        Tracked runs that made it, the newest first.
+    datasets : tuple of UsedDataset
+        What these were given, and what the network was given that it imitates.
+    """
+
+    runs: tuple[str, ...]
+    datasets: tuple[UsedDataset, ...]
+
+
+def load_ensemble(
+    address: str,
+    uri: str | None = None,
+    features: Sequence[FeatureInput] | None = None,
+    allow_pickle: bool = False,
+) -> Ensemble:
+    """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
+
+    Parameters
+    ----------
+    address : str
+        ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/MODEL_ID``, ``runs:/RUN_ID`` or
+        ``runs:/RUN_ID/PATH``. A model that Foretail saved stands for the ensemble of its run.
+    uri : str, optional
+        See :func:`tracking_uri`.
+    features : sequence of FeatureInput, optional
+        See :func:`foretail.models.ensemble.model_files.load_model_file`.
+    allow_pickle : bool
+        Whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds.
+
+    Raises
+    ------
+    ForetailError
+        On another form of address, when there is no such model, or when it cannot be read.
+    """
+    match = MODEL_ADDRESS.fullmatch(address)
+    if match is None:
+        raise ForetailError(
+            f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
+        )
+    store = tracking_uri(uri)
+    with tempfile.TemporaryDirectory() as folder, connected(store) as mlflow:
+        try:
+            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, store, match), dst_path=folder))
+        except Exception as error:  # every store brings exception types of its own
+            raise ForetailError(
+                f"{address} has no model in {store} ({first_line(error)}): train and register the model first"
+            ) from error
+        if path.is_dir():
+            path = _model_file(path, address)
+        try:
+            return load_model_file(path, features, allow_pickle)
+        except ForetailError as error:
+            raise ForetailError(str(error).replace(str(path), address)) from None
+
+
+def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> str:
+    """Return where the model of an address lies: the ensemble of its run if Foretail logged one there."""
+    client = mlflow.MlflowClient(store)
+    run: str | None = match["run"]
+    own = run is None or match["path"] in (None, MODEL_NAME)  # any other path means what it says
+    if match["alias"]:
+        run = client.get_model_version_by_alias(match["name"], match["alias"]).run_id
+    elif match["version"]:
+        run = client.get_model_version(match["name"], match["version"]).run_id
+    elif match["model"]:
+        run = client.get_logged_model(match["model"]).source_run_id
+    if run and own and any(item.path == ENSEMBLE_FILE for item in client.list_artifacts(run)):
+        return f"runs:/{run}/{ENSEMBLE_FILE}"
+    return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}"
+
+
+def _model_file(folder: Path, address: str) -> Path:
+    """Return the model's own file in a downloaded MLflow model."""
+    from mlflow.models import Model
+
+    try:
+        flavors = Model.load(str(folder)).flavors
+    except Exception as error:  # MLflow raises whatever parsing its YAML raises
+        raise ForetailError(
+            f"{address} is no MLflow model ({first_line(error)}): give the address of a logged model or of one file"
+        ) from error
+    for flavor, key in (("xgboost", "data"), ("sklearn", "pickled_model")):
+        name = flavors.get(flavor, {}).get(key)
+        if name is not None:
+            path = (folder / str(name)).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise ForetailError(f"{address} points outside its own folder ({name}): log the model again")
+            return path
+    raise ForetailError(
+        f"{address} has flavors {', '.join(sorted(flavors))}, but Foretail reads xgboost and sklearn: log the model "
+        f"with one of these"
+    )
+
+
+def lineage(ensemble_sha256: str, uri: str) -> Lineage:
+    """Return what an ensemble came from.
+
+    Parameters
+    ----------
+    ensemble_sha256 : str
+        ``Ensemble.sha256``.
+    uri : str
+        The tracking store.
+
+    Raises
+    ------
+    ForetailError
+        When no tracked run made it, or one does not say what it was given.
+    """
+    with _asked(uri) as mlflow:
+        runs = _runs_with(mlflow, ENSEMBLE_TAG, ensemble_sha256)
+        if not runs:
+            raise ForetailError(
+                f"no run in {uri} made the ensemble {ensemble_sha256[:12]}, so that nobody knows what it was trained "
+                f"on: train it with tracking, and give the model as the run wrote it"
+            )
+        makers = list(runs)
+        for teacher in sorted({run.data.tags[TEACHER_TAG] for run in runs if TEACHER_TAG in run.data.tags}):
+            taught = _runs_with(mlflow, NETWORK_TAG, teacher)
+            if not taught:
+                raise ForetailError(
+                    f"no run in {uri} made the network {teacher[:12]} that the ensemble imitates, so that nobody knows "
+                    f"what it was trained on: train the network with tracking"
+                )
+            makers += taught
+        datasets = [dataset for run in makers for dataset in _used(run)]
+    return Lineage(tuple(run.info.run_id for run in runs), tuple(dict.fromkeys(datasets)))
+
+
+def run_document(run_id: str, name: str, uri: str) -> Any:
+    """Return a JSON artifact of a run; ForetailError when it has none of that name."""
+    with _asked(uri) as mlflow:
+        try:
+            return json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
+        except (mlflow.exceptions.MlflowException, OSError, ValueError) as error:
+            raise ForetailError(
+                f"the run {run_id} has no {name} ({first_line(error)}): train the model again"
+            ) from error
+
+
+def alias_holder(name: str, alias: str, uri: str) -> str | None:
+    """Return the version that an alias of a registered model points at; None when there is no such model or alias.
+
+    Raises
+    ------
+    ForetailError
+        When the version is deleted, or the registry cannot be used.
+    """
+    with _asked(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        try:
+            version = client.get_registered_model(name).aliases.get(alias)
+        except mlflow.exceptions.MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        if version is None:
+            return None
+        try:
+            client.get_model_version(name, version)
+        except mlflow.exceptions.MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            raise ForetailError(
+                f"models:/{name}@{alias} points at version {version}, which is deleted: delete the alias in MLflow, "
+                f"or point it at another version"
+            ) from error
+        return str(version)
+
+
+def move_alias(
+    name: str,
+    alias: str,
+    ensemble: Ensemble,
+    runs: Sequence[str],
+    holder: str | None,
+    tags: Mapping[str, str],
+    uri: str,
+) -> RegisteredModel:
+    """Point an alias at a version that holds `ensemble`, and ``previous_<alias>`` at the version that held it.
+
+    The version is the newest that one of `runs` has, else it is registered now. The alias itself moves last: whatever
+    stops this before, its holder stays.
+
+    Parameters
+    ----------
+    name, alias : str
+        Of the registered model, which is created when missing.
+    ensemble : Ensemble
+    runs : sequence of str
+        ``Lineage.runs``.
+    holder : str or None
+        The version that :func:`alias_holder` named when the decision was made.
+    tags : mapping of str to str
+        Tags of the version.
+    uri : str
+        The tracking store. Of an SQLite file the lock is held meanwhile; a server has no lock, so that two that move
+        an alias there in the same instant are told apart by their tags only.
+
+    Raises
+    ------
+    ForetailError
+        When another version holds the alias by now, no version can be made, or the registry refuses.
+    """
+    with _asked(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        now = alias_holder(name, alias, uri)
+        if now != holder:
+            raise ForetailError(
+                f"models:/{name}@{alias} has moved from version {holder or 'none'} to {now or 'none'} meanwhile: "
+                f"promote against that one"
+            )
+        version = _version_of(client, name, runs) or _new_version(client, name, runs, uri)
+        if load_ensemble(f"models:/{name}/{version}", uri).sha256 != ensemble.sha256:
+            raise ForetailError(
+                f"models:/{name}/{version} no longer holds the ensemble {ensemble.sha256[:12]} that its run made: "
+                f"train the model again"
+            )
+        for key, value in tags.items():
+            client.set_model_version_tag(name, version, key, value)
+        if holder is not None:
+            client.set_registered_model_alias(name, f"previous_{alias}", holder)
+        client.set_registered_model_alias(name, alias, version)
+    return RegisteredModel(name, version, alias)
+
+
+def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
+    found = [
+        int(version.version)
+        for run in runs
+        for version in client.search_model_versions(f"run_id = '{run}'")
+        if version.name == name
+    ]
+    return str(max(found)) if found else None
+
+
+def _new_version(client: Any, name: str, runs: Sequence[str], uri: str) -> str:
+    for run in runs:
+        outputs = client.get_run(run).outputs
+        if outputs is not None and outputs.model_outputs:
+            return create_version(client, name, run, outputs.model_outputs[0].model_id)
+    raise ForetailError(f"none of the runs {', '.join(runs)} in {uri} saved its model: train it again")
+
+
+def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
+    """Return the runs of all experiments with a tag, the newest first."""
+    found: list[Any] = mlflow.search_runs(
+        search_all_experiments=True,
+        filter_string=f"tags.{tag} = '{value}'",
+        order_by=["attributes.start_time DESC"],
+        output_format="list",
+    )
+    return found
+
+
+def _used(run: Any) -> Iterator[UsedDataset]:
+    if not run.inputs.dataset_inputs:
+        raise ForetailError(f"the run {run.info.run_id} names no dataset that it was given: train the model again")
+    for item in run.inputs.dataset_inputs:
+        context = next((tag.value for tag in item.tags if tag.key == "mlflow.data.context"), "")
+        try:
+            source = json.loads(item.dataset.source)
+            yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForetailError(
+                f"the run {run.info.run_id} does not say by hashes what its dataset {item.dataset.name} holds: "
+                f"train the model again"
+            ) from error
+
+
+@contextmanager
+def _asked(uri: str) -> Iterator[ModuleType]:
+    """Yield MLflow, pointed at a store, and turn whatever the store raises into one sentence."""
+    with connected(uri) as mlflow:
+        try:
+            yield mlflow
+        except ForetailError:
+            raise
+        except Exception as error:  # every store brings exception types of its own
+            raise ForetailError(
+                f"MLflow cannot use the registry at {uri} ({first_line(error)}): set MLFLOW_TRACKING_URI or "
+                f"tracking.uri to a store that works"
+            ) from error

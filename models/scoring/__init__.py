@@ -1,0 +1,1 @@
+"""Scores of predictions, the operating point, and calibrated probabilities."""

@@ -1,0 +1,192 @@
+"""Choosing the probability threshold, on validation data only.
+
+The threshold lies on the ensemble's exact sum, strictly between two consecutive attainable sums, so that no rounding,
+neither the framework's nor ours, decides a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.features.errors import ForetailError
+from foretail.models.drop.predictor import RAISE_CONGESTION
+from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import Confusion, rank
+
+__all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point", "require_drops"]
+
+MAX_CELLS = 1 << 20
+"""Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
+
+TRIED_THRESHOLDS = 64
+"""Each costs a replay of the validation runs where the worth is the recovered loss."""
+
+Worth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
+"""Given the level of every row that counts and increasing levels: what predicting drop from each level on is worth."""
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold and what it scored on the rows it was chosen on.
+
+    Attributes
+    ----------
+    threshold : Fraction
+        On the exact sum, for ``Ensemble.with_threshold``: drop iff the sum exceeds it.
+    probability : float
+        The same threshold as a drop probability, rounded.
+    confusion : Confusion
+        On the validation rows of the region.
+    attainable : {'cells', 'rows'}
+        Between which sums the threshold lies: those of every input, or those of the validation rows.
+    """
+
+    threshold: Fraction
+    probability: float
+    confusion: Confusion
+    attainable: Literal["cells", "rows"]
+
+
+def choose_operating_point(
+    ensemble: Ensemble,
+    x: npt.ArrayLike,
+    lqd_drop: npt.ArrayLike,
+    region: npt.ArrayLike | None = None,
+    worth: Worth | None = None,
+) -> OperatingPoint:
+    """Return the best threshold on validation rows, by default that with the highest F1; of equals the lowest.
+
+    The lowest because it misses the fewest drops, and a false negative weighs up to N - 1 times a false positive.
+    Among the thresholds that part the validation rows alike, the middle of the widest gap between consecutive
+    attainable sums is taken (the lowest of several).
+
+    Parameters
+    ----------
+    x : integer array [rows, features]
+        Validation rows, never test rows.
+    lqd_drop : bool array [rows]
+        Their labels.
+    region : bool array [rows], optional
+        Rows that count, such as the asked region; all without it.
+    worth : callable, optional
+        What to maximise instead of F1; the best of up to 64 thresholds, never to drop among them.
+
+    Raises
+    ------
+    ForetailError
+        When the region holds no drop, so that F1 is 0 at every threshold.
+    """
+    labels = np.asarray(lqd_drop)
+    keys = ensemble.exact_key(x)
+    if region is not None:
+        keys, labels = keys[np.asarray(region)], labels[np.asarray(region)]
+    require_drops(labels)
+    first, level = distinct_rows(keys)
+    sums = _integers(keys[first])
+    chosen, confusion = _best(labels, level, worth)
+
+    cells = Cells.of(ensemble)
+    over_cells = cells.count <= MAX_CELLS
+    attainable = _integers(distinct_sums(ensemble, cells)[0]) if over_cells else sums
+    unit = 1 << ensemble.scale_bits
+    if chosen < len(sums):
+        high = int(sums[chosen])
+        low = int(sums[chosen - 1]) if chosen else max((int(s) for s in attainable if s < high), default=high - unit)
+    else:
+        low = int(sums[-1])
+        high = max(int(attainable[-1]), low) + unit
+    threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / unit
+    return OperatingPoint(threshold, _probability(ensemble, threshold), confusion, "cells" if over_cells else "rows")
+
+
+def choose_network_threshold(
+    probability: npt.NDArray[np.float64],
+    lqd_drop: npt.ArrayLike,
+    region: npt.ArrayLike | None = None,
+    worth: Worth | None = None,
+) -> OperatingPoint:
+    """Return the best threshold on a network's probabilities; of equals the lowest.
+
+    It is the middle between two consecutive probabilities of the rows.
+
+    Parameters
+    ----------
+    probability : float64[rows]
+        Of the validation rows.
+    lqd_drop, region, worth
+        As for :func:`choose_operating_point`, which also says what is raised.
+    """
+    labels = np.asarray(lqd_drop)
+    if region is not None:
+        probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
+    require_drops(labels)
+    distinct, level = np.unique(probability, return_inverse=True)
+    chosen, confusion = _best(labels, level, worth)
+    bounds = [0.0, *distinct.tolist(), 1.0]
+    threshold = (bounds[chosen] + bounds[chosen + 1]) / 2
+    return OperatingPoint(Fraction(threshold), threshold, confusion, "rows")
+
+
+def require_drops(labels: npt.NDArray[np.bool_]) -> None:
+    """Raise ForetailError when the labels of the validation rows, bool[rows], hold no drop."""
+    if not labels.any():
+        raise ForetailError(
+            f"the {len(labels)} validation rows of the region hold no drop to choose by: {RAISE_CONGESTION}"
+        )
+
+
+def _best(labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: Worth | None) -> tuple[int, Confusion]:
+    """Return the least level that is best predicted to drop, one more than any if none is, and what it counts."""
+    ranking = rank(labels, level)  # all levels, from the highest down
+    tp, fp = (np.append(counts[::-1], 0) for counts in (ranking.tp, ranking.fp))
+    if worth is None:
+        chosen = int(np.argmax(2 * tp / np.maximum(tp + fp + tp[0], 1)))
+    else:
+        chosen = _highest(level, tp + fp, worth)
+    positives, negatives = int(tp[0]), int(fp[0])
+    found = int(tp[chosen]), int(fp[chosen])
+    return chosen, Confusion(*found, negatives - found[1], positives - found[0])
+
+
+def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: Worth) -> int:
+    """Return the best of levels at even steps of the logarithm of what they claim, then of those around it."""
+    last = len(claimed) - 1
+    steps = np.geomspace(1, max(int(claimed[0]), 2), TRIED_THRESHOLDS // 2)
+    first = {last, *(int(np.argmin(np.abs(claimed - step))) for step in steps)}
+    values = _valued(level, first, worth)
+    best = max(values, key=lambda c: (values[c], -c))
+    below, above = max((c for c in first if c < best), default=0), min((c for c in first if c > best), default=last)
+    values |= _valued(level, set(np.linspace(below, above, TRIED_THRESHOLDS // 2).astype(int).tolist()) - first, worth)
+    return max(values, key=lambda c: (values[c], -c))
+
+
+def _valued(level: npt.NDArray[np.int64], candidates: set[int], worth: Worth) -> dict[int, float]:
+    ordered = sorted(candidates)
+    return dict(zip(ordered, worth(level, ordered), strict=True)) if ordered else {}
+
+
+def _integers(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Join limbs to Python ints: object[rows]."""
+    total = keys[:, 0].astype(object)
+    for limb in range(1, keys.shape[1]):
+        total = total * (1 << 48) + keys[:, limb]
+    return total
+
+
+def _middle_of_widest_gap(low: int, high: int, attainable: Iterable[int]) -> Fraction:
+    between = [low, *(s for s in attainable if low < s < high), high]
+    width, start = max(((b - a, -a) for a, b in pairwise(between)))
+    return Fraction(-2 * start + width, 2)
+
+
+def _probability(ensemble: Ensemble, threshold: Fraction) -> float:
+    total = float(threshold)
+    return total / len(ensemble.trees) if ensemble.output == "mean_probability" else float(1 / (1 + np.exp(-total)))

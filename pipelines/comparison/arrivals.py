@@ -1,0 +1,146 @@
+"""Policies and predictions on a file of slotted arrivals, open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import BUFFER_POLICIES, EvaluateConfig
+from foretail.features.dataset.manifest import Rules
+from foretail.pipelines.comparison.predictions import (
+    Source,
+    Worth,
+    asked_model,
+    check_inputs,
+    described,
+    model_predictions,
+    region_scores,
+    source_of,
+)
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.open_loop.slotted import (
+    Comparison,
+    Parameters,
+    Predictions,
+    accept,
+    compare,
+    flipped,
+    in_file,
+    perfect,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrivalsResult:
+    """Policies and predictions on one file.
+
+    Attributes
+    ----------
+    path : the file
+    source : where the predictions come from
+    comparison : what the policies did
+    """
+
+    path: Path
+    source: Source
+    comparison: Comparison
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        found = self.comparison
+        return {
+            "file": self.path,
+            "ports": found.ports,
+            "buffer": found.buffer,
+            "arrivals": found.arrivals,
+            "optimum": found.optimum,
+            "policies": {
+                policy: {
+                    "transmitted": transmitted,
+                    "dropped": found.arrivals - transmitted,
+                    "throughput_ratio_to_lqd": found.ratio_to_lqd(policy),
+                    "throughput_ratio_to_optimum": self._ratio_to_optimum(policy),
+                }
+                for policy, transmitted in found.transmitted.items()
+            },
+            "predictions": self.worth().document(),
+        }
+
+    def worth(self) -> Worth:
+        """What the predictions are worth."""
+        found = self.comparison
+        scores = {name: region_scores(getattr(found, name), found.ports) for name in ("whole", "asked")}
+        return Worth(
+            self.source, "packets", found.lqd, found.followlqd, found.accept, found.eta, found.recovered_loss, scores
+        )
+
+    def tables(self) -> list[Table]:
+        """Policies, and the scores of the predictions."""
+        found = self.comparison
+        columns = ["policy", "transmitted", "dropped", "ratio to LQD"]
+        rows: list[tuple[Cell, ...]] = [
+            (policy, transmitted, found.arrivals - transmitted, found.ratio_to_lqd(policy))
+            for policy, transmitted in found.transmitted.items()
+        ]
+        if found.optimum is not None:
+            columns.append("ratio to optimum")
+            rows = [(*row, self._ratio_to_optimum(str(row[0]))) for row in rows]
+            rows.append(("optimum", found.optimum, found.arrivals - found.optimum, found.optimum / found.lqd, 1.0))
+        note = f"{found.arrivals:,} packets to {found.ports} ports that share {found.buffer:,} packets of buffer"
+        return [Table("Policies", tuple(columns), tuple(rows), (note,)), self.worth().table()]
+
+    def _ratio_to_optimum(self, policy: str) -> float | None:
+        optimum = self.comparison.optimum
+        return self.comparison.transmitted[policy] / optimum if optimum else None
+
+
+def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
+    """Run ``config.policies`` over the file ``config.arrivals``."""
+    assert config.arrivals is not None and config.ports is not None and config.buffer is not None  # noqa: PT018
+    file = ArrivalFile(Path(config.arrivals), config.prediction_column)
+    source = source_of(config, file.has_predictions)
+    model = None
+    predictions: Predictions
+    if source == "model":
+        model = asked_model(config)
+        check_inputs(model, 1, config.parameters.average_shift, "slotted arrivals give")
+        predictions = model_predictions(model)
+    elif source == "flipped":
+        predictions = flipped(config.flip_probability, config.prediction_seed)
+    else:
+        predictions = {"perfect": perfect, "accept": accept, "column": in_file}[source]
+    parameters = config.parameters
+    batches = file.batches(
+        config.ports,
+        priorities=len(parameters.alpha),
+        predictions=source == "column",
+        allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
+    )
+    with StageProgress() as progress:
+        comparison = compare(
+            _reported(batches, file, progress),
+            config.ports,
+            config.buffer,
+            config.policies or BUFFER_POLICIES,
+            predictions,
+            rules=Rules(**vars(config.rules)),
+            parameters=Parameters(**(vars(parameters) | {"alpha": tuple(parameters.alpha)})),
+            seed=config.rules_seed,
+            features=source == "model",
+            optimum=config.optimum,
+            threads=config.jobs,
+        )
+    return ArrivalsResult(file.path, described(config, source, model), comparison)
+
+
+def _reported(batches: Iterator[Slotted], file: ArrivalFile, progress: StageProgress) -> Iterator[Slotted]:
+    rows = 0
+    for batch in batches:
+        rows += len(batch)
+        progress.update(file.path.name, file.fraction, f"{rows:,} packets")
+        yield batch

@@ -1,0 +1,204 @@
+"""Policies and predictions on recorded datasets, by replaying their arrivals in bytes and nanoseconds, open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema import BUFFER_POLICIES, EvaluateConfig
+from foretail.features.catalog import training_columns
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import scores
+from foretail.pipelines.comparison.predictions import Worth, asked_model, check_inputs, described, source_of
+from foretail.pipelines.data.inputs import open_datasets
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
+
+
+@dataclass(frozen=True)
+class DatasetsResult:
+    """Policies and predictions on datasets, all of them together.
+
+    Attributes
+    ----------
+    datasets : path, content hash, seed, rows and drops of each
+    offered : data that arrived
+    transmitted : data that every policy sent
+    worth : what the predictions are worth
+    """
+
+    datasets: tuple[Mapping[str, Any], ...]
+    offered: Sent
+    transmitted: Mapping[str, Sent]
+    worth: Worth
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "datasets": self.datasets,
+            "arrivals": self.offered.packets,
+            "arrived_bytes": self.offered.bytes,
+            "policies": {
+                policy: {
+                    "transmitted": sent.packets,
+                    "dropped": self.offered.packets - sent.packets,
+                    "transmitted_bytes": sent.bytes,
+                    "dropped_bytes": self.offered.bytes - sent.bytes,
+                    "throughput_ratio_to_lqd": self._ratio_to_lqd(policy),
+                }
+                for policy, sent in self.transmitted.items()
+            },
+            "predictions": self.worth.document(),
+        }
+
+    def tables(self) -> list[Table]:
+        """Policies, and the scores of the predictions."""
+        policies = Table(
+            "Policies",
+            ("policy", "packets sent", "dropped", "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
+            tuple(
+                (
+                    policy,
+                    sent.packets,
+                    self.offered.packets - sent.packets,
+                    sent.bytes,
+                    self.offered.bytes - sent.bytes,
+                    self._ratio_to_lqd(policy),
+                )
+                for policy, sent in self.transmitted.items()
+            ),
+            (f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets",),
+        )
+        return [policies, self.worth.table()]
+
+    def _ratio_to_lqd(self, policy: str) -> float | None:
+        lqd = self.transmitted["lqd"].bytes
+        return self.transmitted[policy].bytes / lqd if lqd else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Labelled rows with their predictions: bool[rows] each, and the model's float64[rows] score, if there is one."""
+
+    lqd_drop: NDArray[np.bool_]
+    asked: NDArray[np.bool_]
+    predicted: NDArray[np.bool_]
+    score: NDArray[np.float64] | None
+
+
+def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
+    """Replay ``config.datasets`` under ``config.policies``."""
+    for position, path in enumerate(config.datasets):
+        if path in config.datasets[:position]:
+            raise ForetailError(f"datasets names {path} twice: name every dataset once")
+    datasets = open_datasets(config.datasets)
+    for dataset in datasets:
+        dataset.require_trace()
+    for dataset in datasets:
+        if not dataset.is_trace:
+            raise ForetailError(
+                f"{dataset.path} holds rows without times and sizes, which cannot be replayed: name datasets of "
+                "arrivals"
+            )
+    source = source_of(config)
+    model = asked_model(config) if source == "model" else None
+    if model is not None:
+        for dataset in datasets:
+            check_inputs(
+                model, dataset.manifest.cell_bytes, dataset.manifest.average_shift, f"the dataset {dataset.path} gives"
+            )
+    flips = np.random.default_rng(config.prediction_seed)
+    rows: list[_Rows] = []
+    compared: list[ReplayComparison] = []
+    with StageProgress() as progress:
+        for dataset in datasets:
+            rows.append(_rows(config, source, dataset, model, flips))
+            compared.append(
+                compare_replays(
+                    dataset,
+                    config.policies or BUFFER_POLICIES,
+                    rows[-1].predicted,
+                    alpha=config.parameters.alpha[0],
+                    first_rtt_alpha=config.parameters.first_rtt_alpha,
+                    threads=config.jobs,
+                    report=partial(progress.update, dataset.path.name),
+                )
+            )
+    total = ReplayScores.together([found.scores for found in compared])
+    return DatasetsResult(
+        datasets=tuple(_described(dataset) for dataset in datasets),
+        offered=Sent.together([found.offered for found in compared]),
+        transmitted={
+            policy: Sent.together([found.transmitted[policy] for found in compared])
+            for policy in compared[0].transmitted
+        },
+        worth=Worth(
+            described(config, source, model),
+            "bytes",
+            total.lqd_bytes,
+            total.followlqd_bytes,
+            total.accept_bytes,
+            total.eta,
+            total.recovered_loss,
+            scores(
+                np.concatenate([part.lqd_drop for part in rows]),
+                np.concatenate([part.predicted for part in rows]),
+                ports=max(switch.ports for dataset in datasets for switch in dataset.manifest.switches),
+                score=None
+                if model is None
+                else np.concatenate([part.score for part in rows if part.score is not None]),
+                asked=np.concatenate([part.asked for part in rows]),
+            ),
+        ),
+    )
+
+
+def _rows(
+    config: EvaluateConfig, source: str, dataset: Dataset, model: Ensemble | None, flips: np.random.Generator
+) -> _Rows:
+    columns: tuple[str, ...] = ()
+    if model is not None:
+        columns = training_columns([item.name for item in model.features], config.own_queues)
+    labels, asked, predicted, score = [], [], [], []
+    for batch in dataset.rows([*columns, "lqd_drop", "shadow_asked"]):
+        values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+        labels.append(values["lqd_drop"])
+        asked.append(values["shadow_asked"])
+        if model is not None:
+            x = np.stack([values[name] for name in columns], axis=1)
+            predicted.append(model.exceeds(x))
+            score.append(model.probability(x))
+        elif source == "flipped":
+            predicted.append(values["lqd_drop"] ^ (flips.random(batch.num_rows) < config.flip_probability))
+        else:
+            predicted.append(values["lqd_drop"] & (source == "perfect"))
+    return _Rows(
+        lqd_drop=_joined(labels),
+        asked=_joined(asked),
+        predicted=_joined(predicted),
+        score=np.concatenate([*score, np.empty(0)]) if model is not None else None,
+    )
+
+
+def _joined(parts: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    return np.concatenate([*parts, np.empty(0, np.bool_)])
+
+
+def _described(dataset: Dataset) -> dict[str, Any]:
+    manifest = dataset.manifest
+    return {
+        "path": dataset.path,
+        "content_sha256": manifest.content_sha256,
+        "scenario": manifest.scenario.get("name"),
+        "seed": manifest.seed,
+        "rows": manifest.rows,
+        "drops": manifest.drops,
+    }

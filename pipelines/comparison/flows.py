@@ -1,0 +1,334 @@
+"""The same traffic under several policies in ns-3, paired by seed.
+
+The driver's generators have their own random streams, so a seed gives the same flows under every policy; that they
+really were the same is checked, and only then are differences taken per seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema import EvaluateConfig, Policy, Scenario
+from foretail.features.errors import ForetailError
+from foretail.pipelines.comparison.statistics import (
+    FLOW_GROUPS,
+    FlowSummary,
+    PairedDifference,
+    interval_text,
+    mean_interval,
+    occupancy_percentiles,
+    paired_difference,
+    summarise_flows,
+)
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import (
+    Ns3,
+    counters,
+    leaf_buffers,
+    packets_per_cpu_second,
+    settings_that_matter,
+    simulate_flows,
+)
+from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table, export_to_store
+from foretail.pipelines.runs.jobs import Report, run_jobs
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.pipelines.settings.validation import asks_exported_model
+from foretail.pipelines.tracking.loading import load_model
+from foretail.sim_bridge.ns3.driver import DriverRun
+
+FLOWS = "flows"
+TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
+
+HEADLINES = (
+    ("short p95", "slowdown.short.p95"),
+    ("incast p50", "slowdown.incast.p50"),
+    ("incast p95", "slowdown.incast.p95"),
+    ("long p95", "slowdown.long.p95"),
+    ("timed out %", "timed_out_percent"),
+    ("occupancy p99 %", "occupancy_percent.p99"),
+    ("drops", "drops"),
+    ("timeouts", "timeouts"),
+    ("unfinished", "unfinished"),
+)
+"""Columns of the table, and the metrics behind them."""
+
+
+@dataclass(frozen=True)
+class PolicyRun:
+    """One policy on one seed.
+
+    Attributes
+    ----------
+    policy : its name in the table
+    seed : of the traffic
+    path : folder of the store with flows, occupancy and counters
+    traffic_sha256 : hash of what was offered: start, size, ends and class of every flow
+    flows : summary per class
+    occupancy : percentiles of the leaves' occupancy as fractions of their buffers
+    counters : drops by reason and other counters, over all switches
+    reused : it was in the store
+    seconds, cpu_seconds : wall and CPU time of the simulation, now or earlier
+    packets_per_cpu_second : data packets that arrived at leaves, per CPU second
+    """
+
+    policy: str
+    seed: int
+    path: Path
+    traffic_sha256: str
+    flows: Mapping[str, FlowSummary]
+    occupancy: Mapping[str, float | None]
+    counters: Mapping[str, int]
+    reused: bool
+    seconds: float
+    cpu_seconds: float
+    packets_per_cpu_second: float | None
+
+    def metrics(self) -> dict[str, float | None]:
+        """The run's figures by dotted name; lower is better for all of them."""
+        found: dict[str, float | None] = {}
+        for group in FLOW_GROUPS:
+            summary = self.flows[group]
+            for percentile in ("p50", "p95", "p99"):
+                found[f"slowdown.{group}.{percentile}"] = getattr(summary, percentile)
+            found[f"timed_out_percent.{group}"] = _percent(summary.timeout_share)
+        found["timed_out_percent"] = _percent(self.flows["all"].timeout_share)
+        found |= {f"occupancy_percent.{name}": _percent(value) for name, value in self.occupancy.items()}
+        found["drops"] = float(sum(value for name, value in self.counters.items() if name.startswith("data_drops.")))
+        found["timeouts"] = float(self.flows["all"].timeouts)
+        found["retransmissions"] = float(self.flows["all"].retransmissions)
+        found["unfinished"] = float(self.flows["all"].unfinished)
+        return found
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One policy on one seed, to be simulated.
+
+    Attributes
+    ----------
+    policy : its name in the table
+    seed : of the traffic
+    document : the driver's settings
+    key : of the store
+    """
+
+    policy: str
+    seed: int
+    document: Mapping[str, Any]
+    key: Key
+
+    @classmethod
+    def of(
+        cls, name: str, scenario: Scenario, policy: Policy, seed: int, predictor: ExportedPredictor | None, ns3: Ns3
+    ) -> Simulation:
+        """`policy` on `scenario`, asking `predictor` if it asks any."""
+        library = predictor.library if predictor is not None else None
+        document = driver_config(scenario, policy, seed, trace=False, library=library)
+        depends_on = {"driver": settings_that_matter(document), "ns3": ns3.version, "code": ns3.driver_sha256}
+        return cls(name, seed, document, Key(FLOWS, depends_on))
+
+    def opened(self, entry: Entry) -> PolicyRun:
+        """The finished run in its entry."""
+        return _policy_run(self.policy, self.seed, entry)
+
+
+@dataclass(frozen=True)
+class FlowsResult:
+    """All runs, in the order of the policies and seeds given.
+
+    Attributes
+    ----------
+    runs : every policy on every seed
+    baselines : policies to which differences are taken
+    predictor : the exported model that Credence asked, if any did
+    """
+
+    runs: tuple[PolicyRun, ...]
+    baselines: tuple[str, ...]
+    predictor: ExportedPredictor | None
+
+    @property
+    def policies(self) -> list[str]:
+        """Names in order."""
+        return list(dict.fromkeys(run.policy for run in self.runs))
+
+    def by_seed(self, policy: str, metric: str) -> dict[int, float | None]:
+        """A metric of a policy, per seed."""
+        return {run.seed: run.metrics()[metric] for run in self.runs if run.policy == policy}
+
+    def means(self, metric: str) -> dict[str, PairedDifference]:
+        """Mean and interval of a metric over seeds, per policy."""
+        return {policy: mean_interval(list(self.by_seed(policy, metric).values())) for policy in self.policies}
+
+    def differences(self, metric: str, baseline: str) -> dict[str, PairedDifference]:
+        """Paired difference of a metric to a baseline, per other policy."""
+        return {
+            policy: paired_difference(self.by_seed(policy, metric), self.by_seed(baseline, metric))
+            for policy in self.policies
+            if policy != baseline
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        metrics = list(self.runs[0].metrics())
+        return {
+            "seeds": sorted({run.seed for run in self.runs}),
+            "runs": [asdict(run) | {"metrics": run.metrics()} for run in self.runs],
+            "means": {metric: self.means(metric) for metric in metrics},
+            "differences": {
+                baseline: {metric: self.differences(metric, baseline) for metric in metrics}
+                for baseline in self.baselines
+            },
+            "predictor": self.predictor,
+        }
+
+    def tables(self) -> list[Table]:
+        """Means per policy, paired differences per baseline, speed."""
+        seeds = len({run.seed for run in self.runs})
+        unfinished = sum(run.flows["all"].unfinished for run in self.runs)
+        notes = [f"FCT slowdown; means over {seeds} seed{'s' if seeds > 1 else ''}, the same flows under every policy"]
+        if unfinished:
+            notes.append(
+                f"{unfinished} flows were unfinished at the end of their runs and count with their age: "
+                "percentiles of their classes are lower bounds"
+            )
+        tables = [
+            Table(
+                "Policies",
+                ("policy", *(title for title, _ in HEADLINES), "packets per CPU s"),
+                tuple(
+                    (policy, *(self.means(metric)[policy].mean for _, metric in HEADLINES), self._speed(policy))
+                    for policy in self.policies
+                ),
+                tuple(notes),
+            )
+        ]
+        for baseline in self.baselines:
+            tables.append(
+                Table(
+                    f"Difference to {baseline}, paired by seed, 95 % t intervals",
+                    ("policy", *(title for title, _ in HEADLINES[:6])),
+                    tuple(
+                        (
+                            policy,
+                            *(interval_text(self.differences(metric, baseline)[policy]) for _, metric in HEADLINES[:6]),
+                        )
+                        for policy in self.policies
+                        if policy != baseline
+                    ),
+                )
+            )
+        if self.predictor is not None:
+            tables.append(export_table(self.predictor))
+        return tables
+
+    def _speed(self, policy: str) -> float | None:
+        return mean_interval([run.packets_per_cpu_second for run in self.runs if run.policy == policy]).mean
+
+
+def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
+    """Every policy on every seed, from the store or simulated now."""
+    store = Store(config.store_dir)
+    predictor = None
+    if config.model is not None and any(map(asks_exported_model, config.policy.values())):
+        predictor = export_to_store(load_model(config.model, config.tracking, store), store)
+    return evaluate_policies(
+        config.scenario,
+        config.policy,
+        config.seeds,
+        predictor,
+        tuple(config.baselines),
+        store,
+        Ns3(config.ns3_prefix),
+        config.jobs,
+    )
+
+
+def evaluate_policies(
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    seeds: Sequence[int],
+    predictor: ExportedPredictor | None,
+    baselines: tuple[str, ...],
+    store: Store,
+    ns3: Ns3,
+    jobs: int,
+) -> FlowsResult:
+    """As ``evaluate_flows``, with the predictor already exported."""
+    for policy in policies.values():
+        if predictor is not None and policy.tau is not None and asks_exported_model(policy):
+            predictor.certificate.check_tau(policy.tau)
+    simulations = [
+        Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
+        for seed, name in itertools.product(seeds, policies)
+    ]
+    tasks = {
+        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, ns3)
+        for simulation in simulations
+    }
+    runs = tuple(run_jobs(tasks, jobs).values())
+    check_same_flows(runs)
+    order = {name: position for position, name in enumerate(policies)}
+    runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
+    return FlowsResult(runs, baselines, predictor)
+
+
+def traffic_sha256(flows: NDArray[np.void]) -> str:
+    """Hash of the offered flows, whatever became of them."""
+    digest = hashlib.sha256()
+    for field in TRAFFIC_FIELDS:
+        digest.update(np.ascontiguousarray(flows[field]).tobytes())
+    return digest.hexdigest()
+
+
+def simulate(simulation: Simulation, store: Store, ns3: Ns3, report: Report) -> PolicyRun:
+    """The run, from the store or simulated now."""
+
+    def build(folder: Path) -> None:
+        simulate_flows(simulation.document, folder, ns3, report)
+
+    return simulation.opened(store.get_or_build(simulation.key, build))
+
+
+def check_same_flows(runs: Sequence[PolicyRun]) -> None:
+    """Raise ``ForetailError`` unless all policies were offered the same flows on a seed, in runs of one scenario."""
+    first: dict[int, PolicyRun] = {}
+    for run in runs:
+        other = first.setdefault(run.seed, run)
+        if run.traffic_sha256 != other.traffic_sha256:
+            raise ForetailError(
+                f"policies {other.policy} and {run.policy} were offered different flows on seed {run.seed}: "
+                "the driver is broken, nothing can be compared"
+            )
+
+
+def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:
+    run = DriverRun.open(entry.path)
+    flows = run.flows()
+    return PolicyRun(
+        policy=name,
+        seed=seed,
+        path=entry.path,
+        traffic_sha256=traffic_sha256(flows),
+        flows=summarise_flows(flows, run.summary["end_ns"]),
+        occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
+        counters=counters(run),
+        reused=entry.reused,
+        seconds=run.summary["wall_seconds"],
+        cpu_seconds=run.summary["simulation_cpu_seconds"],
+        packets_per_cpu_second=packets_per_cpu_second(run),
+    )
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -1,0 +1,179 @@
+"""Predictions of an open-loop evaluation: where they come from, and their figures in ``result.json`` and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foretail.configs.schema import EvaluateConfig
+from foretail.features.catalog import FEATURES, feature
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import Confusion, Ranking, Score
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.loading import load_model
+from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
+
+SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+Scores = Mapping[str, Mapping[str, Score]]
+"""Region (whole, asked) to name to score."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where predictions come from; what does not apply is None.
+
+    Attributes
+    ----------
+    source : perfect, flipped, column, model or accept
+    flip_probability, seed : of flipped predictions
+    column : name of the file's column
+    ensemble_sha256 : identity of the model
+    """
+
+    source: str
+    flip_probability: float | None = None
+    seed: int | None = None
+    column: str | None = None
+    ensemble_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What predictions are worth.
+
+    Attributes
+    ----------
+    source : where they come from
+    unit : packets or bytes
+    lqd, followlqd, accept : sent by LQD, by FollowLQD without the predicted drops, by FollowLQD on all packets
+    eta, recovered_loss : of these; None where undefined
+    scores : by region and name
+    """
+
+    source: Source
+    unit: str
+    lqd: int
+    followlqd: int
+    accept: int
+    eta: float | None
+    recovered_loss: float | None
+    scores: Scores
+
+    @property
+    def inverse_eta(self) -> float | None:
+        """1 / eta."""
+        return self.followlqd / self.lqd if self.lqd else None
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            **vars(self.source),
+            f"lqd_{self.unit}": self.lqd,
+            f"followlqd_{self.unit}": self.followlqd,
+            f"accept_{self.unit}": self.accept,
+            "eta": self.eta,
+            "inverse_eta": self.inverse_eta,
+            "closed_form_eta": self.scores["whole"]["closed_form_eta"],
+            "recovered_loss": self.recovered_loss,
+            "scores": self.scores,
+        }
+
+    def table(self) -> Table:
+        """Scores by region, and what they come to."""
+        rows: list[tuple[Cell, ...]] = [
+            (
+                region,
+                named["rows"],
+                _sum(named, "true_positives", "false_negatives"),
+                _sum(named, "true_positives", "false_positives"),
+                *(named.get(name) for name in SHOWN),
+            )
+            for region, named in self.scores.items()
+        ]
+        note = (
+            f"{self.source.source} predictions, open loop in {self.unit}: eta {_shown(self.eta)}, "
+            f"1/eta {_shown(self.inverse_eta)}, recovered loss {_shown(self.recovered_loss)}"
+        )
+        columns = ("region", "rows", "drops", "predicted drops", *(name.replace("_", " ") for name in SHOWN))
+        return Table("Predictions", columns, tuple(rows), (note,))
+
+
+def source_of(config: EvaluateConfig, has_column: bool = False) -> str:
+    """The kind of predictions: as set, else the model's if there is one, else the file's, else perfect ones."""
+    if config.predictions is not None:
+        return config.predictions
+    if config.model is not None:
+        return "model"
+    return "column" if has_column else "perfect"
+
+
+def described(config: EvaluateConfig, source: str, model: Ensemble | None) -> Source:
+    """The source with the settings that belong to it."""
+    flips = source == "flipped"
+    return Source(
+        source=source,
+        flip_probability=config.flip_probability if flips else None,
+        seed=config.prediction_seed if flips else None,
+        column=config.prediction_column if source == "column" else None,
+        ensemble_sha256=None if model is None else model.sha256,
+    )
+
+
+def asked_model(config: EvaluateConfig) -> Ensemble:
+    """The ensemble of ``config.model``."""
+    if config.model is None:
+        raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
+    return load_model(config.model, config.tracking, Store(config.store_dir))
+
+
+def check_inputs(model: Ensemble, cell_bytes: int, average_shift: int, given_by: str) -> None:
+    """Refuse a model whose features have another arithmetic than those of `given_by`."""
+    for item in model.features:
+        params = feature(item.name).params(cell_bytes, average_shift)
+        if item.params != params:
+            raise ForetailError(
+                f"the model reads feature {item.name} with {item.params or 'no constants'}, and {given_by} it with "
+                f"{params or 'no constants'}: use a model that was trained on such features"
+            )
+
+
+def model_predictions(model: Ensemble) -> Predictions:
+    """Predictions of a model from the features of the labelling run."""
+    names = [item.name for item in FEATURES]
+    for item in model.features:
+        if item.name not in names:
+            raise ForetailError(
+                f"the model reads feature {item.name}, which slotted arrivals do not tell: evaluate it on datasets"
+            )
+    columns = [names.index(item.name) for item in model.features]
+
+    def predict(batch: Labelled) -> Predicted:
+        if batch.features is None:
+            raise TypeError("a model needs batches with features")
+        x = batch.features[:, columns]
+        return Predicted(model.exceeds(x).view(np.uint8), model.probability(x))
+
+    return predict
+
+
+def region_scores(agreement: Agreement, ports: int) -> dict[str, Score]:
+    """The counts of a region and every score of them; `ports` is the N of the closed form."""
+    found = Confusion(agreement.tp, agreement.fp, agreement.tn, agreement.fn).scores(ports)
+    if agreement.score is not None and agreement.drops is not None and agreement.rows is not None:
+        tp = np.cumsum(agreement.drops[::-1])
+        fp = np.cumsum(agreement.rows[::-1]) - tp
+        found["average_precision"] = Ranking(agreement.score[::-1], tp, fp).average_precision
+    return found
+
+
+def _sum(named: Mapping[str, Score], one: str, other: str) -> int:
+    return int(named[one] or 0) + int(named[other] or 0)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,135 @@
+"""Other people's logs as datasets of the store; the imports behind ``foretail collect source=...``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import ArtifactImport, CollectConfig, EtalonImport
+from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.pipelines.data.simulation import dataset_code
+from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.store import Key, file_digest
+from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
+from foretail.sim_bridge.imports.etalon import EtalonLog, Reading, Survey
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
+
+AVERAGE_SHIFT = 15
+"""About 33 us, the round trip over the emulator's packet path."""
+
+
+def import_key(config: CollectConfig, log: Path, seed: int) -> dict[str, Any]:
+    """Everything that an imported dataset depends on."""
+    settings: EtalonImport | ArtifactImport = getattr(config, config.source)
+    return {
+        "source": config.source,
+        "log_sha256": file_digest(log),
+        "settings": asdict(settings),
+        "seed": seed,
+        "code": dataset_code(),
+    }
+
+
+def import_log(config: CollectConfig, key: Key, log: Path, dataset: Path, report: Report) -> dict[str, Any]:
+    """Import a log as `dataset`; return the log, its hash, the packets by outcome and what was found in it.
+
+    Raises
+    ------
+    ForetailError
+        If the log is not what its source says.
+    """
+    sha256, seed = key.depends_on["log_sha256"], key.depends_on["seed"]
+    if config.source == "etalon":
+        return _import_etalon(config.etalon, log, sha256, seed, dataset, report)
+    return _import_artifact(config.credence_artifact, log, sha256, seed, dataset, report)
+
+
+def _import_etalon(
+    settings: EtalonImport, path: Path, sha256: str, seed: int, dataset: Path, report: Report
+) -> dict[str, Any]:
+    reading = Reading(
+        record_bytes=settings.record_bytes,
+        time_dilation=settings.time_dilation,
+        position="before" if settings.position == "before" else "after",
+        latency_dilated=settings.latency_dilated,
+        racks=settings.racks,
+        packet_delay_ns=settings.packet_delay_ns,
+        circuit_delay_ns=settings.circuit_delay_ns,
+        day_ns=settings.day_ns,
+        voq_packets=settings.voq_packets,
+    )
+    log = EtalonLog.open(path, reading)
+    survey = log.survey(_reporting(report, log.records, 0.0, 0.3, "checked"))
+    rates = _port_rates(settings, survey)
+    shift = settings.features.average_shift
+    run = Run(
+        # what the traffic depends on, and nothing of the buffer: splits keep the same traffic on one side
+        scenario={
+            "name": "etalon",
+            "source": "etalon",
+            "log_sha256": sha256,
+            "record_bytes": log.layout.itemsize,
+            "time_dilation": reading.time_dilation,
+            "position": reading.position,
+            "latency_dilated": reading.latency_dilated,
+            "open_loop": True,
+            "drops_visible": reading.position == "before",
+            "topology": {"wire_overhead_bytes": 0},
+        },
+        policy={
+            "name": "lqd",
+            "port_rates": "configured" if settings.port_rate_bps is not None else "mean_of_packet_share_and_circuit",
+            "fate_times": "upper_bounds",
+        },
+        seed=seed,
+        switches=tuple(SwitchGeometry(len(of_rack), settings.buffer_bytes, of_rack) for of_rack in rates),
+        rules=Rules(**asdict(settings.rules)),
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+        versions={"foretail": metadata.version("foretail")},
+    )
+    arrivals = log.arrivals(survey, _reporting(report, log.records, 0.3, 0.7, "replayed"))
+    counters = write_open_loop(dataset, run, arrivals)
+    return {
+        "log": str(path.absolute()),
+        "log_sha256": sha256,
+        "counters": counters,
+        "survey": survey.figures() | {"records": log.records, "longest_stay_ns": longest_stay_ns(run)},
+    }
+
+
+def _port_rates(settings: EtalonImport, survey: Survey) -> tuple[tuple[int, ...], ...]:
+    """Rates of the ports of every source rack's switch: fixed, where the emulator's come and go with the circuit."""
+    racks = range(1, survey.racks + 1)
+
+    def rate(source: int, destination: int) -> int:
+        if settings.port_rate_bps is not None:
+            return settings.port_rate_bps
+        circuit_bps = settings.circuit_link_bps * survey.circuit_share(source, destination)
+        return round(settings.packet_link_bps / (survey.racks - 1) + circuit_bps)
+
+    return tuple(tuple(rate(source, end) for end in racks if end != source) for source in racks)
+
+
+def _import_artifact(
+    settings: ArtifactImport, path: Path, sha256: str, seed: int, dataset: Path, report: Report
+) -> dict[str, Any]:
+    run = Run(
+        scenario={"name": "credence_artifact", "source": "credence_artifact", "log_sha256": sha256},
+        policy={"name": "lqd"},
+        seed=seed,
+        switches=(SwitchGeometry(settings.ports, settings.buffer_bytes, (settings.port_rate_bps,) * settings.ports),),
+        rules=Rules("uncounted", "lowest_port", "tail"),
+        cell_bytes=1,  # bytes
+        average_shift=0,  # the artifact's averages have no shift; its feature definitions say whose they are
+        versions={"foretail": metadata.version("foretail")},
+    )
+    write_artifact_rows(dataset, run, path, lambda rows: report(0.0, f"{rows:,} rows"))
+    return {"log": str(path.absolute()), "log_sha256": sha256, "counters": {}, "survey": {}}
+
+
+def _reporting(report: Report, records: int, begin: float, share: float, done: str) -> Callable[[int], None]:
+    return lambda read: report(begin + share * read / records, f"{read:,} of {records:,} records {done}")

@@ -1,0 +1,107 @@
+"""The datasets that settings name, and the inputs of a model as they describe them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from foretail.configs.schema import Split as SplitConfig
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.history import PLACE_INPUTS, Window, name_in_window
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.pipelines.runs.result import RESULT_FILE
+
+
+def open_datasets(paths: Sequence[str]) -> list[Dataset]:
+    """Open every dataset that `paths` name, in order: dataset folders, run folders of ``foretail collect``, or the
+    folders of its sweeps."""
+    return [Dataset.open(folder) for path in paths for folder in _dataset_folders(Path(path))]
+
+
+def _dataset_folders(path: Path) -> Iterator[Path]:
+    if (path / MANIFEST_NAME).is_file() or not path.is_dir():
+        yield path
+    elif (path / RESULT_FILE).is_file():
+        yield from _collected(path / RESULT_FILE)
+    else:
+        results = sorted(path.glob(f"*/{RESULT_FILE}"), key=lambda file: (len(file.parent.name), file.parent.name))
+        if not results:
+            raise ForetailError(f"{path} holds no dataset and no run of foretail collect: name one of these folders")
+        for result in results:
+            yield from _collected(result)
+
+
+def _collected(result: Path) -> Iterator[Path]:
+    try:
+        document = json.loads(result.read_text(encoding="utf-8"))
+        if document["stage"] != "collect":
+            raise ValueError(f"of foretail {document['stage']}")
+        yield from [Path(run["path"]) for run in document["runs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ForetailError(f"{result} is no result of foretail collect ({error}): name the folder of a run") from None
+
+
+def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:
+    """The model's inputs, with the arithmetic that all `datasets` share."""
+    kinds = {dataset.manifest.kind: dataset.path for dataset in datasets}
+    if len(kinds) > 1:
+        (one_kind, path), (other_kind, another) = kinds.items()
+        raise ForetailError(
+            f"{path} is of kind {one_kind} and {another} of kind {other_kind}, whose features are not computed alike: "
+            "train on datasets of one kind"
+        )
+    arithmetic = {(dataset.manifest.cell_bytes, dataset.manifest.average_shift): dataset.path for dataset in datasets}
+    if len(arithmetic) > 1:
+        (one, path), (other, another) = list(arithmetic.items())[:2]
+        raise ForetailError(
+            f"{path} has cell_bytes={one[0]}, average_shift={one[1]} and {another} has cell_bytes={other[0]}, "
+            f"average_shift={other[1]}: train on datasets of one arithmetic"
+        )
+    defined = {definition.name: definition for definition in datasets[0].manifest.features}
+    for name in names:
+        if name not in defined:
+            raise ForetailError(
+                f"{datasets[0].path}, of kind {datasets[0].manifest.kind}, has no feature {name}: "
+                f"choose features.names from {', '.join(defined)}"
+            )
+    return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
+
+
+def in_window(inputs: Sequence[FeatureInput], window: Window) -> tuple[FeatureInput, ...]:
+    """The inputs of a model that sees these of every arrival of a window, and how the arrivals lie to each other."""
+    if window.arrivals == 1:
+        return tuple(inputs)
+    each = (*inputs, *(FeatureInput(name, "", bits) for name, bits in PLACE_INPUTS))
+    return tuple(
+        FeatureInput(
+            name_in_window(item.name, offset), ",".join(filter(None, [item.params, f"{ARRIVAL}{offset}"])), item.bits
+        )
+        for offset in window.offsets
+        for item in each
+    )
+
+
+def refuse_window(inputs: Sequence[FeatureInput], model: str) -> None:
+    """Raise ForetailError when a model sees other arrivals, which no switch and no simulator shows it."""
+    if any(ARRIVAL in item.params for item in inputs):
+        raise ForetailError(
+            f"{model} sees a window of arrivals, a study of ceilings that nothing else computes: train with "
+            "window.behind=0 window.ahead=0"
+        )
+
+
+ARRIVAL = "arrival="
+"""In the parameters of an input of a window, before the place of its arrival."""
+
+
+def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.Split:
+    """Split datasets as configured."""
+    if config.name == "by_run":
+        return splits.split_by_seed(datasets, config.train, config.validation, config.test)
+    if config.name == "drawn":
+        return splits.split_by_run(datasets, config.validation_fraction, config.test_fraction, config.seed)
+    return splits.split_by_time(datasets, config.validation_fraction, config.test_fraction, config.gap_ns)

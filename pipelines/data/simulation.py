@@ -1,0 +1,112 @@
+"""Runs of the ns-3 driver, as the stages use them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import Scenario
+from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.store import code_digest, file_digest
+from foretail.sim_bridge.ns3.collection import collect_dataset
+from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
+
+
+class Ns3:
+    """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
+
+    def __init__(self, prefix: str | None) -> None:
+        self._prefix = prefix
+        self._executable: Path | None = None
+        self._building = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Ns3], tuple[str | None]]:
+        return Ns3, (self._prefix,)  # another machine has a driver of its own
+
+    @functools.cached_property
+    def version(self) -> str:
+        """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""
+        return find_ns3(self._prefix).version
+
+    @functools.cached_property
+    def driver_sha256(self) -> str:
+        """Digest of the driver's sources, the same for all runs of a stage."""
+        return driver_digest()
+
+    def driver(self, report: Report) -> Path:
+        """The driver's executable, built on first use (threads of one stage build it once)."""
+        with self._building:
+            if self._executable is None:
+                report(0.0, "finding the ns-3 driver, which is built once per machine")
+                self._executable = build_driver(self._prefix)
+            return self._executable
+
+
+def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The driver's settings on which its output depends; a predictor library counts with its content, not its path."""
+    library = document["policy"]["library"]
+    return {**document, "policy": {**document["policy"], "library": library and file_digest(Path(library))}}
+
+
+@functools.cache
+def dataset_code() -> str:
+    """Digest of the code that a dataset depends on."""
+    return code_digest("sim_bridge", "features")
+
+
+def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, ns3: Ns3, report: Report) -> None:
+    """Run the driver with a trace and write the labelled dataset to `folder`."""
+    collect_dataset(
+        document, folder, scenario=asdict(scenario), progress=_reporting(report), executable=ns3.driver(report)
+    )
+
+
+def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
+    """Run the driver without a trace; flows, occupancy and summary go to `folder`."""
+    run_driver(document, folder, _reporting(report), executable=ns3.driver(report))
+
+
+def leaf_buffers(run: DriverRun) -> dict[int, int]:
+    """Buffer in bytes of every leaf, by switch number."""
+    return {
+        number: switch["buffer_bytes"]
+        for number, switch in enumerate(run.summary["switches"])
+        if switch["role"] == "leaf"
+    }
+
+
+def counters(run: DriverRun) -> dict[str, int]:
+    """Counters summed over all switches: dropped data packets by reason, predictions, marks, invariants."""
+    switches = run.summary["switches"]
+    total = {
+        f"{kind}.{reason}": sum(switch[kind][reason]["packets"] for switch in switches)
+        for kind in ("data_drops", "control_drops")
+        for reason in switches[0][kind]
+    }
+    total |= {name: sum(switch[name] for switch in switches) for name in ("asked", "marked", "threshold_deficits")}
+    total["data_packets"] = sum(switch["data_in"]["packets"] for switch in switches)
+    total["flipped_predictions"] = run.summary["flipped_predictions"]
+    return total
+
+
+def packets_per_cpu_second(run: DriverRun) -> float | None:
+    """Data packets that arrived at leaves, per CPU second of the simulation."""
+    seconds = run.summary["simulation_cpu_seconds"]
+    return run.summary["leaf_data_packets"] / seconds if seconds > 0 else None
+
+
+def _reporting(report: Report) -> Callable[[Progress], None]:
+    def passed_on(progress: Progress) -> None:
+        done = progress.simulated_ns / progress.end_ns
+        rate = progress.simulated_ns / 1e6 / max(progress.wall_seconds, 1e-9)
+        report(
+            done,
+            f"{progress.simulated_ns / 1e6:.1f} of {progress.end_ns / 1e6:.0f} ms simulated, {rate:.1f} ms/s, "
+            f"{progress.flows} of {progress.planned_flows} flows",
+        )
+
+    return passed_on

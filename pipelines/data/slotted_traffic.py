@@ -1,0 +1,67 @@
+"""Workloads of the slotted model as datasets of the store, behind ``foretail collect source=slotted``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import SlottedTraffic
+from foretail.features.dataset.manifest import Run
+from foretail.features.errors import ForetailError
+from foretail.pipelines.data.simulation import dataset_code
+from foretail.pipelines.runs.jobs import Report
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
+from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, arrivals_in_bytes, slotted_run
+
+
+def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
+    """Everything that the dataset of a seed depends on."""
+    return {"run": asdict(replace(_run(settings, seed), versions={})), "code": dataset_code()}
+
+
+def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Report) -> dict[str, int]:
+    """Write the workload's packets as `dataset`; return them by outcome.
+
+    Raises
+    ------
+    ForetailError
+        If there is no packet.
+    """
+    workload = _workload(settings)
+    batches = workload.batches(settings.ports, settings.ports * settings.buffer_per_port, settings.slots, seed)
+    first = next(batches, None)
+    if first is None:
+        raise ForetailError(
+            f"slotted.workload = {settings.workload} sends no packet in {settings.slots} slots with seed {seed}: raise "
+            "slotted.slots or its load"
+        )
+
+    def reported() -> Iterator[Slotted]:
+        for batch in chain([first], batches):
+            last = int(batch.slot[-1]) + 1
+            report(last / settings.slots, f"{last:,} of {settings.slots:,} slots")
+            yield batch
+
+    return write_open_loop(dataset, _run(settings, seed), arrivals_in_bytes(reported()))
+
+
+def _workload(settings: SlottedTraffic) -> Workload:
+    return workload_of(settings.workload, settings.settings or {})
+
+
+def _run(settings: SlottedTraffic, seed: int) -> Run:
+    shift = settings.features.average_shift
+    return slotted_run(
+        _workload(settings),
+        settings.ports,
+        settings.buffer_per_port,
+        settings.slots,
+        seed,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+    )

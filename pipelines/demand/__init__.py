@@ -1,0 +1,1 @@
+"""Demand predictors: the runs they learn from, and what the schedules of their predictions are worth."""

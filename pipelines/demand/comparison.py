@@ -1,0 +1,303 @@
+"""Demand predictors compared: trust chosen on validation runs, scores and schedules on test runs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import DemandConfig
+from foretail.configs.schema import DemandPredictor as PredictorSettings
+from foretail.features.demand.sequences import DemandSequence, SequenceSplit
+from foretail.features.errors import ForetailError
+from foretail.features.rows.splits import SIDES
+from foretail.models.demand.averages import LastValue
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.demand.predictor_file import PREDICTORS, to_json
+from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
+from foretail.models.mlflow.tracking import track
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
+from foretail.pipelines.data.inputs import open_datasets, split_datasets
+from foretail.pipelines.runs.result import Cell, Table, plain, write_atomically, write_result
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import roles
+from foretail.pipelines.tracking.datasets import describe_split, log_dataset
+from foretail.pipelines.tracking.loading import tracking_uri
+
+PREDICTORS_FOLDER = "predictors"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predictors on the runs of one workload.
+
+    Attributes
+    ----------
+    workload : collectives by name, or ``datasets``
+    split : its runs
+    evaluations : by name, of the predictors
+    last_value : what the last value does on the same runs
+    files : by name, the trained predictors as ``predictor_file`` writes them
+    """
+
+    workload: str
+    split: SequenceSplit
+    evaluations: Mapping[str, Evaluation]
+    last_value: Evaluation
+    files: Mapping[str, str]
+
+    @property
+    def best(self) -> str:
+        """The predictor of the highest throughput on the validation runs, with its trust; the first of equals."""
+        return max(self.evaluations, key=lambda name: _worth(self.evaluations[name], "validation").predicted)
+
+    def differences(self, name: str) -> dict[str, PairedDifference]:
+        """Throughput of a predictor less that of others, each with its own trust, paired by test run.
+
+        ``last_value`` is less that of the last values, ``truth`` less that of the true matrices with the same trust.
+        """
+        found = _by_run(self.evaluations[name], "predicted")
+        return {
+            "last_value": paired_difference(found, _by_run(self.last_value, "predicted")),
+            "truth": paired_difference(found, _by_run(self.evaluations[name], "true")),
+        }
+
+    def ratios(self, name: str) -> dict[int, PairedDifference]:
+        """Mean of predicted over true throughput over the test runs, by trust."""
+        evaluation = self.evaluations[name]
+        return {
+            trust: mean_interval([run.ratio for run in worth.by_run.values()])
+            for (_, trust), worth in evaluation.test.schedules.items()
+        }
+
+
+@dataclass(frozen=True)
+class DemandResult:
+    """What predictors are worth.
+
+    Attributes
+    ----------
+    config : the settings
+    predictors : by name
+    comparisons : one per workload
+    tracked : the run in MLflow, or None
+    """
+
+    config: DemandConfig
+    predictors: Mapping[str, DemandPredictor]
+    comparisons: tuple[Comparison, ...]
+    tracked: Mapping[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        split, kinds = self.config.split, self.config.demand_predictor
+        return {
+            "seeds": ({"draw": split.seed} if split.name == "drawn" else dict(roles(split)))
+            | {"schedule": self.config.seed, "job": self.config.job_seed},
+            "routing": self.config.routing,
+            "predictors": {
+                name: {"name": kinds[name].name, "parameters": predictor.parameters()}
+                for name, predictor in self.predictors.items()
+            },
+            "workloads": {
+                found.workload: {
+                    "nodes": found.split.test[0].nodes,
+                    "runs": {side: [sequence.run for sequence in getattr(found.split, side)] for side in SIDES},
+                    "last_value": _figures(found.last_value),
+                    "best_on_validation": found.best,
+                    "predictors": {
+                        name: _figures(evaluation)
+                        | {
+                            "theta_minus": plain(found.differences(name)),
+                            "theta_over_truth_by_trust": plain(found.ratios(name)),
+                        }
+                        for name, evaluation in found.evaluations.items()
+                    },
+                }
+                for found in self.comparisons
+            },
+            "tracked": self.tracked,
+        }
+
+    def tables(self) -> list[Table]:
+        """Errors and throughput on the test runs, with the trust of the validation runs, and relative to it all."""
+        config, first = self.config, self.comparisons[0]
+        of_test = next(iter(first.evaluations.values())).test
+        nodes, routing = first.split.test[0].nodes, config.routing.replace("_", "-")
+        notes = [
+            "theta: throughput on the true matrices, scaled to fill the uplinks, of the schedules of the predictions, "
+            "without the duty cycle; truth: of those of the true matrices with the same k; last value: of those of the "
+            "last matrices with their k. Differences are paired by run, with 95 % t intervals.",
+            f"{_runs(first.split.test, 'test')}: {of_test.steps} steps"
+            + (f", and {of_test.idle_steps} without demand" if of_test.idle_steps else "")
+            + f"; k chosen from {', '.join(map(str, config.trusts))} on {_runs(first.split.validation, 'other')}.",
+        ]
+        for found in self.comparisons:
+            less = {of: interval_text(difference) for of, difference in found.differences(found.best).items()}
+            notes.append(
+                f"{found.workload}: best on the validation runs is {found.best}, on the test runs {less['last_value']} "
+                f"against the last value and {less['truth']} against the truth."
+            )
+        by_trust = ["Means over the test runs, with 95 % t intervals; least of a step: with the k above."]
+        if self.tracked is not None:
+            by_trust.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        columns = ("k", "error", "error of shape", "theta", "last value", "truth", "minus last value", "minus truth")
+        return [
+            Table(
+                f"Predicted demand: {nodes} nodes, degree {config.degree}, {routing}",
+                ("workload", "predictor", *columns),
+                tuple(self._rows()),
+                tuple(notes),
+            ),
+            Table(
+                f"Throughput over that of the truth's schedule, by k ({routing})",
+                ("workload", "predictor", *(f"k = {trust}" for trust in config.trusts), "least of a step"),
+                tuple(self._ratio_rows()),
+                tuple(by_trust),
+            ),
+        ]
+
+    def _rows(self) -> Iterator[tuple[Cell, ...]]:
+        for found in self.comparisons:
+            last = _worth(found.last_value)
+            for name, evaluation in found.evaluations.items():
+                error, worth = evaluation.test.error, _worth(evaluation)
+                figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true)
+                less = (interval_text(difference) for difference in found.differences(name).values())
+                yield found.workload, name, evaluation.trust, *figures, *less
+
+    def _ratio_rows(self) -> Iterator[tuple[Cell, ...]]:
+        for found in self.comparisons:
+            for name, evaluation in found.evaluations.items():
+                ratios = (interval_text(ratio, sign="") for ratio in found.ratios(name).values())
+                yield found.workload, name, *ratios, _worth(evaluation).least_ratio
+
+
+def _runs(side: Sequence[DemandSequence], which: str) -> str:
+    return f"{len(side)} {which} run{'' if len(side) == 1 else 's'}"
+
+
+def write_predictors(found: Comparison, run_dir: Path) -> Path:
+    """The folder of the workload's predictors."""
+    folder = run_dir / PREDICTORS_FOLDER / found.workload
+    for name, text in found.files.items():
+        write_atomically(folder / f"{name}.json", text)
+    return folder
+
+
+def untrained(name: str, settings: PredictorSettings) -> DemandPredictor:
+    """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
+    kind = PREDICTORS[settings.name]
+    given = {key: value for key, value in asdict(settings).items() if key != "name" and value is not None}
+    for key, value in given.items():
+        where, constraint = f"demand_predictor.{name}.{key}", kind.parameter_constraints.get(key)
+        if constraint is None:
+            takes = ", ".join(kind.parameter_constraints) or "nothing"
+            raise ForetailError(f"{where} is given, but {settings.name} takes {takes}: leave it out")
+        if not constraint.allows(value):
+            raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
+    return kind(**given)
+
+
+def compare(
+    workload: str, split: SequenceSplit, predictors: Mapping[str, DemandPredictor], config: DemandConfig
+) -> Comparison:
+    """Train every predictor on the training runs and score it on the test runs, its trust chosen on validation."""
+
+    def evaluated(predictor: DemandPredictor) -> Evaluation:  # which trains it
+        return evaluate(
+            predictor,
+            split,
+            config.degree,
+            config.trusts,
+            routing=config.routing,
+            warm_up=config.warm_up,
+            seed=config.seed,
+        )
+
+    known = LastValue()
+    last = evaluated(known)
+    found = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
+    files = {name: to_json(known if isinstance(p, LastValue) else p) for name, p in predictors.items()}
+    return Comparison(workload, split, found, last, files)
+
+
+def _worth(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
+    score: Score = getattr(evaluation, side)
+    return score.schedules[evaluation.routing, evaluation.trust]
+
+
+def _by_run(evaluation: Evaluation, figure: str) -> dict[str, float]:
+    """Throughput on every test run with demand, `predicted` or `true`."""
+    return {run: getattr(throughput, figure) for run, throughput in _worth(evaluation).by_run.items()}
+
+
+def _figures(evaluation: Evaluation) -> dict[str, Any]:
+    sides = {"validation": evaluation.validation, "test": evaluation.test}
+    return {"trust": evaluation.trust} | {side: _score(score) for side, score in sides.items()}
+
+
+def _score(score: Score) -> dict[str, Any]:
+    by_trust = {
+        str(trust): _means(worth) | {"by_run": {run: asdict(found) for run, found in worth.by_run.items()}}
+        for (_, trust), worth in score.schedules.items()
+    }
+    return {
+        "steps": score.steps,
+        "idle_steps": score.idle_steps,
+        "error": asdict(score.error),
+        "schedules_by_trust": by_trust,
+    }
+
+
+def _means(worth: ScheduleScore) -> dict[str, float]:
+    return {figure: getattr(worth, figure) for figure in ("predicted", "true", "ratio", "least_ratio")}
+
+
+def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
+    """One MLflow run with ``result.json`` and the predictors, and inside it one for every workload and predictor."""
+    tracking = config.tracking
+    with track(
+        tracking.experiment,
+        asdict(config),
+        uri=tracking_uri(tracking, Store(config.store_dir)),
+        run_name=tracking.run_name,
+        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
+        parent_run_id=tracking.parent_run_id,
+    ) as run:
+        if config.datasets:
+            for described in describe_split(split_datasets(config.split, open_datasets(config.datasets))):
+                log_dataset(run, described)
+        for found in result.comparisons:
+            for name, evaluation in found.evaluations.items():
+                run.log_nested(
+                    f"{found.workload} {name}",
+                    {
+                        "workload": found.workload,
+                        "predictor": config.demand_predictor[name].name,
+                        "parameters": plain(result.predictors[name].parameters()),
+                        "trust": evaluation.trust,
+                    },
+                    {f"test/error/{key}": value for key, value in asdict(evaluation.test.error).items()}
+                    | {f"test/theta/{key}": value for key, value in _means(_worth(evaluation)).items()}
+                    | {"test/theta/last_value": _worth(found.last_value).predicted}
+                    | {
+                        f"test/theta_minus_{of}/{key}": value
+                        for of, difference in found.differences(name).items()
+                        for key, value in asdict(difference).items()
+                        if value is not None
+                    }
+                    | {
+                        f"test/theta_over_truth/{trust}": ratio.mean
+                        for trust, ratio in found.ratios(name).items()
+                        if ratio.mean is not None
+                    },
+                )
+        with tempfile.TemporaryDirectory() as folder:
+            run.log_file(write_result(Path(folder), result.document()))
+            for found in result.comparisons:
+                for file in sorted(write_predictors(found, Path(folder)).iterdir()):
+                    run.log_file(file, f"{PREDICTORS_FOLDER}/{found.workload}")
+    return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}

@@ -1,0 +1,1 @@
+"""Experiments: sweeps whose points are measured once, kept, tabled and drawn."""

@@ -1,0 +1,1 @@
+"""Experiments on schedules of circuits."""

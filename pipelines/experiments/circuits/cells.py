@@ -1,0 +1,283 @@
+"""``foretail schedule experiment=vermilion_fig8_5`` and ``8_6``: completion times and link utilisation, cell by cell.
+
+Poisson flows of a permutation of racks cross the same slots under every design. A point is one design under one load
+with one seed, which draws the permutation, the flows and what is random in the design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from foretail.configs.schema import FabricDesign, FabricSweep, ScheduleConfig
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
+from foretail.pipelines.experiments.circuits.figures import draw_completion_times, draw_utilisation
+from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, Routing
+from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, Window, cell_trial
+from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
+from foretail.sim_bridge.circuits.demand.matrices import permutation
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+
+POINT = "schedule_fabric"
+FLOW_SEED = 2**32
+"""Added to a seed for the flows, which must not be the random numbers that made the permutation."""
+COMPLETION = ("short_p50_us", "short_p99_us", "long_mean_us", "long_p99_us")
+UTILISATION = ("delivered", "utilisation", "raw_utilisation")
+CLASSES = ("short", "long")
+PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with 95 % intervals."
+
+
+@dataclass(frozen=True)
+class Case:
+    """A design of ``FabricSweep.designs`` under one load with one seed."""
+
+    design: str
+    load: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class FabricResult:
+    """A finished sweep.
+
+    Attributes
+    ----------
+    sweep : its settings
+    samples : one row per design, load and seed
+    curves : one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds, and
+        the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval; with
+        unfinished flows a completion time is a lower bound
+    reused, points : how many of the points were in the store
+    files : curves, samples and figure
+    """
+
+    sweep: FabricSweep
+    samples: pd.DataFrame
+    curves: pd.DataFrame
+    reused: int
+    points: int
+    files: tuple[Path, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "experiment": self.sweep.experiment,
+            "routing": {name: design.routing for name, design in self.sweep.designs.items()},
+            "duty_cycle": slot_time(self.sweep).duty_cycle,
+            "duty_cycle_included": {"completion times": True, "delivered": True, "utilisation": False},
+            "seeds": self.sweep.seeds,
+            "curves": plain(self.curves.to_dict("records")),
+            "points": plain(self.samples.to_dict("records")),
+            "files": [path.name for path in self.files],
+        }
+
+    def tables(self) -> list[Table]:
+        """Completion times, or utilisation."""
+        if self.sweep.experiment == "vermilion_fig8_5":
+            tables = [self._completion_times(of) for of in CLASSES]
+        else:
+            tables = [self._utilisation()]
+        last, seeds = tables[-1], ", ".join(map(str, self.sweep.seeds))
+        notes = (f"Seeds {seeds}; {self.points} points, {self.reused} of them reused",)
+        return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
+
+    def _completion_times(self, of: str) -> Table:
+        first, *others = self.sweep.designs
+        metrics = [name for name in COMPLETION if name.startswith(of)]
+        rows: list[tuple[Cell, ...]] = []
+        for load, design in self._lines():
+            part = self.samples[(self.samples["load"] == load) & (self.samples["design"] == design)]
+            share = float(part[f"{of}_unfinished"].sum() / part[f"{of}_flows"].sum())
+            row: list[Cell] = [f"{100 * load:g} %", design, self.sweep.designs[design].routing]
+            for metric in metrics:
+                found = self._found(load, design, metric)
+                row += [found["mean"], _ratio(found) if design in others else None]
+            rows.append((*row, int(part[f"{of}_flows"].sum()), f"{100 * share:.1f} %"))
+        limit = f"below {SHORT_BELOW_BYTES:,} bytes" if of == "short" else f"of {LONG_FROM_BYTES:,} bytes and more"
+        titles = [column for metric in metrics for column in (_title(metric), f"{first} / this")]
+        return Table(
+            f"Completion times of {of} flows in microseconds",
+            ("load", "design", "routing", *titles, "flows", "unfinished"),
+            tuple(rows),
+            (
+                f"Flows {limit}; in whole slots, nights included. {PAIRED}",
+                "Unfinished flows count with their age at the end: where there are any, figures are lower bounds.",
+            ),
+        )
+
+    def _utilisation(self) -> Table:
+        first, *others = self.sweep.designs
+        rows: list[tuple[Cell, ...]] = []
+        for load, design in self._lines():
+            found = {metric: self._found(load, design, metric) for metric in UTILISATION}
+            ratio = _ratio(found["delivered"]) if design in others else None
+            means = [found[metric]["mean"] for metric in UTILISATION]
+            rows.append((f"{100 * load:g} %", design, self.sweep.designs[design].routing, means[0], ratio, *means[1:]))
+        duty = slot_time(self.sweep).duty_cycle
+        return Table(
+            "Link utilisation",
+            ("load", "design", "routing", "delivered", f"{first} / this", "of circuits", "with first hops"),
+            tuple(rows),
+            (
+                "Delivered: cells that reached their destination, relative to the rate of all uplinks, with the duty "
+                f"cycle of {duty:g}; of circuits: relative to the circuits that were up; with first hops: and cells "
+                f"that went to a relay. {PAIRED}",
+            ),
+        )
+
+    def _lines(self) -> Iterator[tuple[float, str]]:
+        for load in sorted(self.sweep.loads):
+            for design in self.sweep.designs:
+                yield load, design
+
+    def _found(self, load: float, design: str, metric: str) -> dict[str, Any]:
+        curves = self.curves
+        row = curves[(curves["load"] == load) & (curves["design"] == design) & (curves["metric"] == metric)]
+        return {str(name): value for name, value in row.iloc[0].items()}
+
+
+def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path) -> FabricResult:
+    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
+    if not sweep.designs:
+        raise ForetailError(f"fabric.{config.size}.designs is empty: give at least one design")
+    for design in sweep.designs.values():  # what does not fit is said before anything has run
+        scheduled(design, permutation(sweep.racks, config.degree), config.degree, 1)
+    cases = [
+        Case(design, load, seed) for load in sorted(sweep.loads) for seed in sweep.seeds for design in sweep.designs
+    ]
+    settings = {
+        name: value for name, value in asdict(sweep).items() if name not in ("experiment", "loads", "seeds", "designs")
+    }
+    settings |= {"degree": config.degree, "classes": [SHORT_BELOW_BYTES, LONG_FROM_BYTES]}
+    settings |= {"code": code_digest("features", "sim_bridge")}
+    points = [
+        Point(
+            f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
+            Key(
+                POINT, {"design": asdict(sweep.designs[case.design]), "load": case.load, "seed": case.seed, **settings}
+            ),
+            partial(_measured, case, sweep, config.degree),
+        )
+        for case in cases
+    ]
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
+    samples = pd.DataFrame(
+        [_row(case, measurement.found, sweep, config.degree) for case, measurement in zip(cases, measured, strict=True)]
+    )
+    curves = _curves(samples, next(iter(sweep.designs)))
+    figure = (draw_completion_times if sweep.experiment == "vermilion_fig8_5" else draw_utilisation)(curves)
+    stem = sweep.experiment
+    files = {f"{stem}.csv": curves, f"{stem}.parquet": samples}
+    drawn = {f"{stem}.{kind}": figure for kind in ("pdf", "png", "svg")}
+    reused = sum(measurement.entry.reused for measurement in measured)
+    return FabricResult(sweep, samples, curves, reused, len(points), write_files(run_dir, {**files, **drawn}))
+
+
+def slot_time(sweep: FabricSweep) -> SlotTime:
+    """The slot of a sweep."""
+    return SlotTime(sweep.uplink_bps, sweep.day_ns, sweep.night_ns)
+
+
+def scheduled(design: FabricDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
+    """The circuits of a design, `seed` draws those that demand leaves over."""
+    if design.schedule == "vermilion":
+        made = vermilion(demand, degree, design.k, seed=seed)
+    else:
+        made = round_robin(demand.nodes, degree)
+    return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
+
+
+def _measured(case: Case, sweep: FabricSweep, degree: int, so_far: SoFar) -> dict[str, Any]:
+    """The trial of a point."""
+    design, end = sweep.designs[case.design], sweep.warm_up_slots + sweep.slots
+    window = Window(sweep.warm_up_slots, end, end + sweep.drain_slots)
+    demand = permutation(sweep.racks, degree, case.seed)
+    flows, size_bytes = poisson_flows(
+        demand,
+        case.load,
+        window.last,
+        slot_time(sweep),
+        sweep.sizes.size_bytes,
+        sweep.sizes.cumulative,
+        FLOW_SEED + case.seed,
+    )
+    made = scheduled(design, demand, degree, case.seed)
+    fabric = CellFabric(made, flows, cast(Routing, design.routing), design.hold_slots, case.seed)
+    classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
+    trial = cell_trial(fabric, flows, classes, window, lambda slot: so_far(f"slot {slot:,} of {window.last:,}"))
+    return asdict(trial)
+
+
+def _row(case: Case, found: Mapping[str, Any], sweep: FabricSweep, degree: int) -> dict[str, Any]:
+    """The point and every metric; NaN where no flow of a class started."""
+    time, carried = slot_time(sweep), CellCounts(**found["carried"])
+    row: dict[str, Any] = {
+        **asdict(case),
+        "delivered": carried.delivered / (carried.slots * sweep.racks * degree) * time.duty_cycle,
+        "utilisation": carried.utilisation,
+        "raw_utilisation": carried.raw_utilisation,
+        "backlog_cells": found["backlog"],
+    }
+    for name in CLASSES:
+        times = CompletionTimes(**found["classes"][name])
+        row |= {f"{name}_flows": times.flows, f"{name}_unfinished": times.unfinished}
+        for statistic in ("mean", "p50", "p99"):
+            slots = getattr(times, statistic)
+            row[f"{name}_{statistic}_us"] = np.nan if slots is None else slots * time.slot_ns / 1e3
+    return row
+
+
+def _curves(samples: pd.DataFrame, first: str) -> pd.DataFrame:
+    """Every metric by design and load over the seeds, and the first design's over it, seed by seed."""
+    rows = []
+    for metric in (*COMPLETION, *UTILISATION):
+        counted = f"{metric.split('_')[0]}_unfinished" if metric in COMPLETION else None
+        for load, of_load in samples.groupby("load"):
+            by_seed = of_load.pivot(index="seed", columns="design", values=metric)
+            for design in dict.fromkeys(of_load["design"]):
+                values = by_seed[design]
+                with np.errstate(divide="ignore"):  # a ratio with 0 has no mean and is no pair
+                    mean, ratio = _interval(values), _interval(np.log(by_seed[first] / values))
+                rows.append(
+                    {"design": design, "load": load, "metric": metric}
+                    | {"mean": mean.mean, "low": mean.low, "high": mean.high, "seeds": mean.pairs}
+                    | {"least": values.min(), "largest": values.max(), "over": first, "pairs": ratio.pairs}
+                    | {"unfinished": int(of_load[of_load["design"] == design][counted].sum()) if counted else 0}
+                    | {"ratio": _exp(ratio.mean), "ratio_low": _exp(ratio.low), "ratio_high": _exp(ratio.high)}
+                )
+    return pd.DataFrame(rows)
+
+
+def _exp(log: float | None) -> float:
+    return np.nan if log is None else float(np.exp(log))
+
+
+def _interval(values: pd.Series[float]) -> PairedDifference:
+    return mean_interval(values[np.isfinite(values)].tolist())
+
+
+def _ratio(found: Mapping[str, Any]) -> str:
+    """The ratio with its interval, which needs two seeds."""
+    if not np.isfinite(found["ratio"]):
+        return "-"
+    if not np.isfinite(found["ratio_low"]):
+        return f"{found['ratio']:.3g}"
+    return f"{found['ratio']:.3g} [{found['ratio_low']:.3g}, {found['ratio_high']:.3g}]"
+
+
+def _title(metric: str) -> str:
+    _, statistic, _ = metric.split("_")
+    return statistic

@@ -1,0 +1,298 @@
+"""``foretail schedule experiment=vermilion_fig9_1``: consistency against robustness, proven and measured.
+
+A point is one true matrix with one seed: for every gamma the throughput of the schedules for the right prediction and
+for wrong ones. Measured consistency is the throughput when the prediction is right, measured robustness
+when it is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.configs.schema import ScheduleConfig, TradeoffSweep
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.models.demand.scores import matrix_error
+from foretail.pipelines.experiments.circuits.figures import draw_tradeoff
+from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.sim_bridge.circuits.demand.matrices import random_hose
+from foretail.sim_bridge.circuits.schedules.vermilion import (
+    Diagonal,
+    consistency,
+    randomised_consistency,
+    randomised_robustness,
+    robustness,
+    single_hop_guarantee,
+    vermilion,
+)
+from foretail.sim_bridge.circuits.throughput.adversary import elsewhere, worst_prediction
+from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix, placed
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput.tradeoff import best_distribution
+
+POINT = "schedule_tradeoff"
+RIGHT = "right"
+WRONG_SEED = 2**32
+"""Added to a point's seed for the wrong predictions, which must not be the random numbers that made its matrix."""
+_TOLERANCE = 1e-6
+"""Of the linear program."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A true matrix, drawn with a seed."""
+
+    matrix: str
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class TradeoffResult:
+    """A finished sweep.
+
+    Attributes
+    ----------
+    sweep : its settings
+    curves : one row per routing and gamma: what is proven, for k = gamma and for k uniform from 1 to gamma, and the
+        least and mean of what was measured
+    optimised : one row per floor under the robustness: the distribution of k, its proven and measured figures
+    violations : samples below what is proven
+    reused, points : how many of the points were in the store
+    files : tables, figure, and the matrices of violations
+    """
+
+    sweep: TradeoffSweep
+    curves: pd.DataFrame
+    optimised: pd.DataFrame
+    violations: pd.DataFrame
+    reused: int
+    points: int
+    files: tuple[Path, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "experiment": self.sweep.experiment,
+            "duty_cycle_included": False,
+            "seeds": self.sweep.seeds,
+            "curves": plain(self.curves.to_dict("records")),
+            "optimised": plain(self.optimised.to_dict("records")),
+            "violations": plain(self.violations.to_dict("records")),
+            "files": [path.name for path in self.files],
+        }
+
+    def tables(self) -> list[Table]:
+        """Gammas by routing, then the optimised distributions."""
+        columns = {
+            "gamma": "gamma",
+            "consistency": "consistency",
+            "least_right": "measured least",
+            "mean_right": "mean",
+            "robustness": "robustness",
+            "least_wrong": "measured least",
+            "with": "predicted",
+            "mean_wrong": "mean",
+            "uniform_consistency": "uniform: consistency",
+            "uniform_robustness": "robustness",
+        }
+        tables = [
+            Table(
+                f"Consistency against robustness, {routing} throughput without the duty cycle",
+                tuple(columns.values()),
+                tuple(_row(row, list(columns)) for row in part.to_dict("records")),
+                (
+                    "Measured consistency: of the schedule for the right prediction; measured robustness: for wrong "
+                    f"ones, the worst of a search with {self.sweep.tries} tries among them.",
+                ),
+            )
+            for routing, part in self.curves.groupby("routing", sort=False)
+        ]
+        below = len(self.violations)
+        where = ": violation_*.parquet has their matrices" if below else ""
+        names = ("floor", "distribution", "consistency", "robustness", "least_right", "least_wrong")
+        shown = (
+            "robustness at least",
+            "distribution of k",
+            "consistency",
+            "robustness",
+            "measured least",
+            "least wrong",
+        )
+        rows = tuple(_row(row, names) for row in self.optimised.to_dict("records"))
+        notes = (
+            "Measured: expectations of the least throughputs of every k, so every matrix gets at least that.",
+            f"Seeds {', '.join(map(str, self.sweep.seeds))}; {self.points} points, {self.reused} of them reused",
+            f"{below} throughputs are below Theorems 22, 24 and 25{where}",
+        )
+        return [
+            *tables,
+            Table("Best distributions of k, multi-hop throughput without the duty cycle", shown, rows, notes),
+        ]
+
+
+def tradeoff_experiment(sweep: TradeoffSweep, config: ScheduleConfig, run_dir: Path) -> TradeoffResult:
+    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
+    for matrix in sweep.matrices:  # what does not fit is said before anything has run
+        for gamma in (1, config.k):
+            vermilion(evaluation_matrix(matrix, sweep.nodes, config.degree), config.degree, gamma)
+    code, cases = code_digest("features", "models", "sim_bridge"), list(_cases(sweep))
+    settings = {
+        "nodes": sweep.nodes,
+        "matrices": sorted(sweep.matrices),
+        "tries": sweep.tries,
+        "degree": config.degree,
+        "trust": config.k,
+        "diagonal": config.diagonal,
+        "code": code,
+    }
+    points = [
+        Point(
+            f"{case.matrix}, seed {case.seed}",
+            Key(POINT, {**asdict(case), **settings}),
+            partial(_throughputs, case, sweep, config),
+        )
+        for case in cases
+    ]
+    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
+    rows = [
+        {**asdict(case), **row} for case, measurement in zip(cases, measured, strict=True) for row in measurement.found
+    ]
+    everything = pd.DataFrame(rows)
+    below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
+    samples = everything.drop(columns="matrix_predicted")
+    curves = _curves(samples, config.k)
+    optimised = _optimised(curves, sweep, config.k)
+    figure, stem = draw_tradeoff(curves, optimised, sorted(sweep.hulls)), sweep.experiment
+    files: dict[str, pd.DataFrame | Figure] = {
+        f"{stem}.csv": curves,
+        f"{stem}.parquet": samples,
+        f"{stem}.pdf": figure,
+        f"{stem}.png": figure,
+        f"{stem}_optimised.csv": optimised,
+    }
+    for place, row in enumerate(below.to_dict("records")):
+        true = evaluation_matrix(row["matrix"], sweep.nodes, config.degree, row["seed"])
+        files[f"violation_{place}_demand.parquet"] = pd.DataFrame(true.demand).rename(columns=str)
+        files[f"violation_{place}_prediction.parquet"] = pd.DataFrame(row["matrix_predicted"]).rename(columns=str)
+    return TradeoffResult(
+        sweep,
+        curves,
+        optimised,
+        below.drop(columns="matrix_predicted"),
+        sum(measurement.entry.reused for measurement in measured),
+        len(cases),
+        write_files(run_dir, files),
+    )
+
+
+def _cases(sweep: TradeoffSweep) -> Iterator[Case]:
+    for matrix in sweep.matrices:
+        for seed in sweep.seeds:
+            yield Case(matrix, seed)
+
+
+def _throughputs(case: Case, sweep: TradeoffSweep, config: ScheduleConfig, so_far: SoFar) -> list[dict[str, Any]]:
+    """One row per gamma, prediction and routing."""
+    degree, seed, diagonal = config.degree, case.seed, cast(Diagonal, config.diagonal)
+    demand = evaluation_matrix(case.matrix, sweep.nodes, degree, seed)
+    predictions = {
+        RIGHT: demand,
+        "the same, placed otherwise": placed(demand, WRONG_SEED + seed),
+        "random": random_hose(sweep.nodes, degree, WRONG_SEED + seed),
+        "elsewhere": elsewhere(demand),
+        **{
+            other: evaluation_matrix(other, sweep.nodes, degree, WRONG_SEED + seed)
+            for other in sorted(sweep.matrices)
+            if other != case.matrix
+        },
+    }
+    rows = []
+    for gamma in range(1, config.k + 1):
+
+        def of_prediction(predicted: DemandMatrix, gamma: int = gamma) -> float:
+            so_far(f"gamma {gamma} of {config.k}")
+            return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity).theta
+
+        worst = worst_prediction(demand, of_prediction, sweep.tries, WRONG_SEED + seed)
+        for name, predicted in {**predictions, "worst found": worst.prediction}.items():
+            capacity = vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity
+            error = matrix_error(demand.demand[np.newaxis], predicted.demand[np.newaxis]).shape
+            single = 1 / (gamma * sweep.nodes)  # a circuit for every pair
+            if name == RIGHT:
+                bounds = (consistency(gamma), max(single, single_hop_guarantee(gamma)))
+            else:
+                bounds = (robustness(gamma), single)
+            thetas = (multi_hop(demand, capacity).theta, single_hop(demand, capacity))
+            rows += [
+                {
+                    "gamma": gamma,
+                    "prediction": name,
+                    "error_of_shape": error,
+                    "routing": routing,
+                    "theta": theta,
+                    "bound": bound,
+                    "matrix_predicted": predicted.demand.tolist(),
+                }
+                for routing, theta, bound in zip(("multi-hop", "single-hop"), thetas, bounds, strict=True)
+            ]
+    return rows
+
+
+def _curves(samples: pd.DataFrame, largest: int) -> pd.DataFrame:
+    rows = []
+    for routing, of_routing in samples.groupby("routing", sort=False):
+        for gamma in range(1, largest + 1):
+            part = of_routing[of_routing["gamma"] == gamma]
+            right, wrong = part[part["prediction"] == RIGHT], part[part["prediction"] != RIGHT]
+            uniform = [1 / gamma] * gamma
+            worst = wrong.iloc[int(wrong["theta"].to_numpy().argmin())]
+            rows.append(
+                {
+                    "routing": routing,
+                    "gamma": gamma,
+                    "consistency": float(right["bound"].iloc[0]),
+                    "robustness": float(wrong["bound"].iloc[0]),
+                    "uniform_consistency": randomised_consistency(uniform) if routing == "multi-hop" else None,
+                    "uniform_robustness": randomised_robustness(uniform) if routing == "multi-hop" else None,
+                    "least_right": float(right["theta"].min()),
+                    "mean_right": float(right["theta"].mean()),
+                    "least_wrong": float(worst["theta"]),
+                    "with": f"{worst['prediction']} for {worst['matrix']}",
+                    "mean_wrong": float(wrong["theta"].mean()),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _optimised(curves: pd.DataFrame, sweep: TradeoffSweep, largest: int) -> pd.DataFrame:
+    """The best distribution of k for every floor: an expectation is the mean of what each k gives."""
+    measured = curves[curves["routing"] == "multi-hop"].sort_values("gamma")
+    rows = []
+    for floor in sorted(sweep.floors):
+        mass = best_distribution(largest, floor)
+        rows.append(
+            {
+                "floor": floor,
+                "distribution": ", ".join(f"{k}: {share:.2g}" for k, share in enumerate(mass, 1) if share > 1e-9),
+                "consistency": randomised_consistency(mass.tolist()),
+                "robustness": randomised_robustness(mass.tolist()),
+                **{
+                    name: float(mass @ measured[name].to_numpy())
+                    for name in ("least_right", "least_wrong", "mean_right", "mean_wrong")
+                },
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _row(row: dict[Any, Any], names: Any) -> tuple[Cell, ...]:
+    return tuple(row[name] for name in names)

@@ -1,0 +1,1 @@
+"""Experiments on flows in ns-3."""

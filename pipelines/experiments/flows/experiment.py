@@ -1,0 +1,399 @@
+"""``foretail evaluate experiment=credence_fig6``: policies under several conditions in ns-3, as the Credence paper's.
+
+Every condition, policy, share of inverted predictions and seed is a point, simulated on its own and kept in the store:
+a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.configs.schema import EvaluateConfig, FlowSweep, Policy, Scenario, TrainConfig
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import track
+from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
+from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, simulate
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.experiments.flows.figures import draw_distributions, draw_lines, draw_map
+from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, map_table, tolerance_table
+from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
+from foretail.pipelines.runs.jobs import run_points
+from foretail.pipelines.runs.points import points_failed, write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import composed, composed_policies
+from foretail.pipelines.tracking.loading import load_model, tracking_uri
+from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.ns3.driver import DriverRun
+
+LQD, CREDENCE, OURS, GIVEN = "lqd", "credence", "ours", "given"
+SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeouts", "unfinished")
+"""Figures of a run as a whole."""
+CDF_POINTS = 500
+
+
+@dataclass(frozen=True)
+class FlowPoint:
+    """A simulation of the sweep.
+
+    Attributes
+    ----------
+    condition : its name
+    policy : name without the share of inverted predictions
+    flip_probability : that share
+    simulation : what is simulated, under the full name of the policy
+    """
+
+    condition: str
+    policy: str
+    flip_probability: float
+    simulation: Simulation
+
+    @property
+    def name(self) -> str:
+        """For progress and errors."""
+        return f"{self.condition}: {self.simulation.policy}, seed {self.simulation.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class FlowSweepResult:
+    """A finished sweep.
+
+    Attributes
+    ----------
+    sweep : its settings
+    points : one row per finished point
+    conditions : figures with their draws, by condition
+    figures : one row per condition, policy and metric, with intervals
+    models : what Credence asked: the training's figures, by name; None for a given model
+    failed : a sentence for each point that failed, by its name
+    files : Parquet and figures
+    tracked : run and server in MLflow, or None
+    """
+
+    sweep: FlowSweep
+    points: pd.DataFrame
+    conditions: Mapping[str, Resampled]
+    figures: pd.DataFrame
+    models: Mapping[str, TrainResult | None]
+    failed: Mapping[str, str]
+    files: tuple[Path, ...]
+    tracked: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "experiment": self.sweep.experiment,
+            "points": self.points.to_dict("records"),
+            "figures": self.figures.to_dict("records"),
+            "models": {name: found and found.document() for name, found in self.models.items()},
+            "failed": dict(self.failed),
+            "files": [path.name for path in self.files],
+            "tracked": self.tracked,
+        }
+
+    def failure(self) -> PointsFailed | None:
+        """One sentence that names the points that failed, if any did."""
+        return points_failed(self.failed, len(self.points) + len(self.failed)) if self.failed else None
+
+    def tables(self) -> list[Table]:
+        """Figures, claims of the paper, flips or map, files."""
+        models, experiment = list(self.models), self.sweep.experiment
+        tables = [self._figures()]
+        claims = claims_table(experiment, self.conditions, models)
+        if claims is not None:
+            tables.append(claims)
+        if len(self.sweep.flip_probabilities) > 1:
+            shares = sorted(self.sweep.flip_probabilities)
+            flipped = {model: {share: _flipped(f"{CREDENCE}, {model}", share) for share in shares} for model in models}
+            tables += [tolerance_table(found, flipped) for found in self.conditions.values()]
+        if experiment == "where_prediction_pays":
+            tables.append(map_table(self.conditions, models))
+        last = tables[-1]
+        return [*tables[:-1], replace(last, notes=(*last.notes, *self._notes()))]
+
+    def _figures(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for condition, found in self.conditions.items():
+            for policy in found.policies:
+                cells: list[Cell] = [found.figure(policy, metric).mean for _, metric in MEASURES]
+                cells += [
+                    "-" if policy == LQD else interval_text(found.difference(policy, LQD, metric))
+                    for _, metric in MEASURES
+                ]
+                rows.append((condition, policy, *cells, found.figure(policy, "unfinished").mean))
+        titles = [title for title, _ in MEASURES]
+        return Table(
+            f"{self.sweep.experiment}: FCT slowdown by {self.sweep.axis}",
+            ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished"),
+            tuple(rows),
+            (
+                f"Means over seeds {', '.join(map(str, self.sweep.seeds))}, the same flows under every policy; "
+                "slowdown is FCT over the ideal FCT of this topology, unfinished flows count with their age.",
+                f"95 % bootstrap intervals of paired differences: {DRAWS:,} draws of seeds, and within them of blocks "
+                f"of {BLOCK_NS / 1e6:g} ms of starts.",
+            ),
+        )
+
+    def _notes(self) -> list[str]:
+        reused = int(self.points["reused"].sum())
+        speed = mean_interval(self.points["packets_per_cpu_second"].dropna().tolist()).mean
+        notes = [
+            f"{len(self.points):,} points, {reused:,} of them reused, {self.points['cpu_seconds'].sum():,.0f} CPU s"
+        ]
+        if speed is not None:
+            notes[0] += f", {speed:,.0f} leaf data packets per CPU s"
+        notes += [f"failed: {name}: {reason}" for name, reason in self.failed.items()]
+        if self.tracked is not None:
+            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        return notes
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything that is composed and checked before the first simulation.
+
+    Attributes
+    ----------
+    scenarios : by condition
+    trainings : of the models that the sweep trains, by name
+    policies : by name
+    given : the user's model, which takes the place of ours
+    """
+
+    scenarios: Mapping[str, Scenario]
+    trainings: Mapping[str, TrainConfig]
+    policies: Mapping[str, Policy]
+    given: Ensemble | None
+
+    @classmethod
+    def of(cls, config: EvaluateConfig) -> _Plan:
+        sweep, where = config.figures[config.size], f"figures.{config.size}"
+        trainings = _trainings(config, sweep, where)
+        scenarios = _scenarios(sweep, where)
+        for name, training in trainings.items():
+            for condition, scenario in scenarios.items():
+                if scenario == training.scenario:
+                    raise ForetailError(
+                        f"{where}.conditions.{condition} is what {name} trains on: change {where}.train"
+                    )
+        policies = composed_policies([*sweep.policies, CREDENCE], f"{where}.policies")
+        given = None if config.model is None else load_model(config.model, config.tracking, Store(config.store_dir))
+        return cls(scenarios, trainings, policies, given)
+
+
+def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
+    """Run the sweep that ``config.size`` chooses of ``config.figures``, draw it, track it with its trainings inside."""
+    plan = _Plan.of(config)
+    # A model of a sweep is no candidate for the registry.
+    tracking = replace(config.tracking, registered_model=None)
+    if not tracking.enabled:
+        return _swept(replace(config, tracking=tracking), plan, run_dir)
+    sweep = config.figures[config.size]
+    with track(
+        tracking.experiment,
+        {"experiment": sweep.experiment, "size": config.size, "model": config.model, "sweep": asdict(sweep)},
+        uri=tracking_uri(tracking, Store(config.store_dir)),
+        run_name=tracking.run_name or f"{sweep.experiment} {config.size}",
+        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
+        parent_run_id=tracking.parent_run_id,
+    ) as run:
+        inside = replace(tracking, parent_run_id=run.run_id, run_name=None)
+        result = _swept(replace(config, tracking=inside), plan, run_dir)
+        run.log_document(plain(result.document()), f"{sweep.experiment}.json")
+        for path in result.files:
+            run.log_file(path)
+    return replace(result, tracked={"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri})
+
+
+def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResult:
+    sweep, scenarios = config.figures[config.size], plan.scenarios
+    store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
+    models, predictors = _models(config, plan, store, ns3)
+    points = _points(sweep, scenarios, plan.policies, predictors, ns3)
+    runs, failed = _simulated(points, store, ns3, config)
+    conditions, quantiles = {}, []
+    for position, condition in enumerate(scenarios):
+        of_condition = [runs[point.name] for point in points if point.condition == condition and point.name in runs]
+        check_same_flows(of_condition)
+        samples = _samples(of_condition)
+        if LQD in samples:
+            conditions[condition] = resample(samples, position)
+            quantiles.append(_quantiles(condition, samples))
+    if not conditions:
+        raise PointsFailed(f"no condition has all its runs: {next(iter(failed.values()))}")
+    figures = _figures(points, conditions)
+    files: dict[str, pd.DataFrame | Figure] = {}
+    drawn = {
+        "figure": (draw_lines(figures, sweep.axis), figures),
+        "distributions": (draw_distributions(pd.concat(quantiles)), pd.concat(quantiles, ignore_index=True)),
+    }
+    if sweep.experiment == "where_prediction_pays":
+        drawn["map"] = (draw_map(figures), figures)
+    for name, (figure, frame) in drawn.items():
+        stem = f"{sweep.experiment}.{name}"
+        files |= {f"{stem}.svg": figure, f"{stem}.png": figure, f"{stem}.parquet": frame}
+    frame = _point_rows(points, runs)
+    files["points.parquet"] = frame
+    return FlowSweepResult(sweep, frame, conditions, figures, models, failed, write_files(run_dir, files))
+
+
+def _scenarios(sweep: FlowSweep, where: str) -> dict[str, Scenario]:
+    return {
+        name: composed(TrainConfig, [*sweep.scenario, *overrides], f"{where}.conditions.{name}").scenario
+        for name, overrides in sweep.conditions.items()
+    }
+
+
+def _trainings(config: EvaluateConfig, sweep: FlowSweep, where: str) -> dict[str, TrainConfig]:
+    return {
+        name: replace(
+            composed(TrainConfig, [*sweep.scenario, *sweep.train, *overrides], f"{where}.models.{name}"),
+            store_dir=config.store_dir,
+            ns3_prefix=config.ns3_prefix,
+            split=sweep.split,
+            jobs=config.jobs,
+        )
+        for name, overrides in sweep.models.items()
+        if config.model is None or name != OURS
+    }
+
+
+def _models(
+    config: EvaluateConfig, plan: _Plan, store: Store, ns3: Ns3
+) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
+    """What Credence asks, by name: the trainings and the model that was given."""
+    models: dict[str, TrainResult | None] = {}
+    predictors: dict[str, ExportedPredictor] = {}
+    if plan.given is not None:
+        models[GIVEN] = None
+        predictors[GIVEN] = export_to_store(plan.given, store)
+    for name, training in plan.trainings.items():
+        trained = train_model(replace(training, tracking=config.tracking), store, ns3)
+        models[name] = trained
+        predictors[name] = export_to_store(trained.ensemble, store)
+    return models, predictors
+
+
+def _flipped(policy: str, flip_probability: float) -> str:
+    return f"{policy}, {flip_probability:g} inverted" if flip_probability else policy
+
+
+def _points(
+    sweep: FlowSweep,
+    scenarios: Mapping[str, Scenario],
+    policies: Mapping[str, Policy],
+    predictors: Mapping[str, ExportedPredictor],
+    ns3: Ns3,
+) -> list[FlowPoint]:
+    points = []
+    for condition, scenario in scenarios.items():
+        for seed in sweep.seeds:
+            for name in sweep.policies:
+                simulation = Simulation.of(name, scenario, policies[name], seed, None, ns3)
+                points.append(FlowPoint(condition, name, 0.0, simulation))
+            for model, predictor in predictors.items():
+                for share in sweep.flip_probabilities:
+                    name, flipped = f"{CREDENCE}, {model}", replace(policies[CREDENCE], flip_probability=share)
+                    simulation = Simulation.of(_flipped(name, share), scenario, flipped, seed, predictor, ns3)
+                    points.append(FlowPoint(condition, name, share, simulation))
+    return points
+
+
+def _simulated(
+    points: Sequence[FlowPoint], store: Store, ns3: Ns3, config: EvaluateConfig
+) -> tuple[dict[str, PolicyRun], dict[str, str]]:
+    """Runs and failures by the points' names; what the store lacks is simulated."""
+    found: dict[str, PolicyRun] = {}
+    failed: dict[str, str] = {}
+    missing = {}
+    for point in points:
+        try:
+            entry = store.find(point.simulation.key)
+            if entry is None:
+                missing[point.name] = partial(simulate, point.simulation, store, ns3)
+            else:
+                found[point.name] = point.simulation.opened(entry)
+        except ForetailError as error:
+            failed[point.name] = str(error)
+    title = config.figures[config.size].experiment
+    simulated, failures = run_points(title, missing, config.jobs, config.launcher)
+    return found | simulated, failed | failures
+
+
+def _samples(runs: Sequence[PolicyRun]) -> dict[str, dict[int, FlowSample]]:
+    """Flows by policy, on the seeds that every policy with a run has."""
+    policies = list(dict.fromkeys(run.policy for run in runs))
+    whole = {seed for seed in {run.seed for run in runs} if sum(run.seed == seed for run in runs) == len(policies)}
+    samples: dict[str, dict[int, FlowSample]] = {}
+    for run in runs:
+        if run.seed in whole:
+            opened, metrics = DriverRun.open(run.path), run.metrics()
+            scalars = {name: metrics[name] for name in SCALARS}
+            sample = FlowSample.of(opened.flows(), opened.summary["end_ns"], scalars)
+            samples.setdefault(run.policy, {})[run.seed] = sample
+    return samples
+
+
+def _quantiles(condition: str, samples: Mapping[str, Mapping[int, FlowSample]]) -> pd.DataFrame:
+    """Quantiles of slowdown of all seeds together: columns condition, policy, group, share, slowdown."""
+    share = np.linspace(0, 1, CDF_POINTS)
+    parts = []
+    for policy, runs in samples.items():
+        for group in FLOW_GROUPS:
+            pooled = np.concatenate([sample.slowdown[sample.groups[group]] for sample in runs.values()])
+            if len(pooled):
+                named = {"condition": condition, "policy": policy, "group": group, "share": share}
+                parts.append(pd.DataFrame(named | {"slowdown": np.quantile(pooled, share)}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _figures(points: Sequence[FlowPoint], conditions: Mapping[str, Resampled]) -> pd.DataFrame:
+    """Every figure with its interval, and its difference to LQD."""
+    named = {point.simulation.policy: (point.policy, point.flip_probability) for point in points}
+    rows = []
+    for condition, found in conditions.items():
+        for policy in found.policies:
+            for metric in found.metrics:
+                figure, difference = found.figure(policy, metric), found.difference(policy, LQD, metric)
+                change = interval(found.change_percent(policy, LQD, metric), len(found.seeds))
+                rows.append(
+                    {
+                        "condition": condition,
+                        "policy": named[policy][0],
+                        "flip_probability": named[policy][1],
+                        "metric": metric,
+                        "seeds": len(found.seeds),
+                        **{name: getattr(figure, name) for name in ("mean", "low", "high")},
+                        **{f"minus_lqd_{name}": getattr(difference, name) for name in ("mean", "low", "high")},
+                        **{f"change_percent_{name}": getattr(change, name) for name in ("mean", "low", "high")},
+                    }
+                )
+    frame = pd.DataFrame(rows)
+    return frame.astype(dict.fromkeys(frame.columns[5:], "float64"))
+
+
+def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> pd.DataFrame:
+    rows = []
+    for point in points:
+        run = runs.get(point.name)
+        if run is not None:
+            row = {"condition": point.condition, "policy": point.policy, "flip_probability": point.flip_probability}
+            figures = {"seconds": run.seconds, "cpu_seconds": run.cpu_seconds}
+            figures["packets_per_cpu_second"] = run.packets_per_cpu_second or np.nan
+            metrics = {name: np.nan if value is None else value for name, value in run.metrics().items()}
+            key = {"key": point.simulation.key.digest, "reused": run.reused}
+            rows.append(row | {"seed": run.seed} | metrics | figures | key)
+    return pd.DataFrame(rows)

@@ -1,0 +1,259 @@
+"""What the experiments in ns-3 say: the Credence paper's claims, the error tolerated, and where prediction pays.
+
+All verdicts are computed by the rules of this module from figures with bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.pipelines.comparison.bootstrap import Resampled, interval
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
+from foretail.pipelines.runs.result import Cell, Table
+
+CLOSE_PERCENT = 5.0
+"""Two figures are close when they differ by no more."""
+ROUGHLY_PERCENT = 10.0
+MEASURES = (
+    ("short p95", "p95.short"),
+    ("incast p95", "p95.incast"),
+    ("long p95", "p95.long"),
+    ("timed out %", "timed_out_percent.all"),
+)
+"""What is compared where one word has to say which policy is better."""
+REPRODUCED, IN_SHAPE, NOT, UNKNOWN = "reproduced", "in shape", "not", "not run"
+MEAN, LEAST = "mean", "least"
+CLOSE, WORSE = "close", "worse"
+
+Conditions = Mapping[str, Resampled]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper about the change of a figure from one policy to another.
+
+    Attributes
+    ----------
+    words : the paper's
+    metric : of ``flow_bootstrap``
+    policy, baseline : names; ``{model}`` stands for the model that Credence asks
+    says : the change in percent, or ``close``, or ``worse``
+    at : a condition, their mean, or the one where it is least
+    """
+
+    words: str
+    metric: str
+    policy: str
+    baseline: str
+    says: float | str
+    at: str = MEAN
+
+
+_CREDENCE = "credence, {model}"
+CLAIMS: dict[str, tuple[Claim, ...]] = {
+    "credence_fig6": (
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -95.5),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -95.5),
+        Claim("incast, Credence against LQD", "p95.incast", _CREDENCE, "lqd", CLOSE),
+        Claim("long, Credence against ABM", "p95.long", _CREDENCE, "abm", -28.49),
+        Claim("long, Credence against ABM at 80 %", "p95.long", _CREDENCE, "abm", -49.34, "80"),
+        Claim("short, Credence against DT", "p95.short", _CREDENCE, "dt", CLOSE),
+        Claim("buffer p99.99, DT against Credence", "occupancy_percent.p99.99", "dt", _CREDENCE, -3.77),
+        Claim("buffer p99.99, ABM against Credence", "occupancy_percent.p99.99", "abm", _CREDENCE, -18.68),
+    ),
+    "credence_fig7": (
+        Claim("incast, Credence against DT, small bursts", "p95.incast", _CREDENCE, "dt", CLOSE, "10"),
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -95.0),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -96.92),
+        Claim("long, Credence against ABM at most", "p95.long", _CREDENCE, "abm", -22.02, LEAST),
+    ),
+    "credence_fig8": (
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -93.27),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -93.36),
+        Claim("long, Credence against DT", "p95.long", _CREDENCE, "dt", -3.31),
+        Claim("long, Credence against ABM", "p95.long", _CREDENCE, "abm", -17.35),
+    ),
+    "credence_fig9": (
+        Claim("incast, Credence against ABM at 8 us", "p95.incast", _CREDENCE, "abm", -97.73, "8"),
+        Claim("incast, Credence against ABM at 64 us", "p95.incast", _CREDENCE, "abm", CLOSE, "64"),
+    ),
+    "credence_fig10": (
+        Claim("incast, 0.001 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.001 inverted", "lqd", CLOSE),
+        Claim("incast, 0.005 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.005 inverted", "lqd", CLOSE),
+        Claim("incast, 0.01 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.01 inverted", "lqd", WORSE),
+        Claim("incast, 0.1 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.1 inverted", "lqd", WORSE),
+    ),
+    "where_prediction_pays": (),
+}
+"""Section 4 of Credence (NSDI'24); its percentages are read as means over the conditions of a figure."""
+
+RULES = (
+    "Change of the figure in percent, with 95 % bootstrap intervals. A percentage is in shape when our whole interval "
+    f"has its sign, and reproduced when the interval also holds it or ours is within {CLOSE_PERCENT:g} points.",
+    f"Close is reproduced when the whole interval is within {CLOSE_PERCENT:g} %, in shape when the change is within "
+    f"{ROUGHLY_PERCENT:g} %; worse, when the whole interval, or the change, is above {CLOSE_PERCENT:g} %.",
+)
+
+
+def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDifference | None, str]:
+    """The change in percent for Credence with `model`, and the verdict; None where a run is missing."""
+    policy, baseline = (name.format(model=model) for name in (claim.policy, claim.baseline))
+    at = {claim.at} if claim.at not in (MEAN, LEAST) else set(conditions)
+    changes = {
+        name: found.change_percent(policy, baseline, claim.metric)
+        for name, found in conditions.items()
+        if name in at and {policy, baseline} <= found.policies.keys()
+    }
+    if not at or changes.keys() != at:
+        return None, UNKNOWN
+    seeds = min(len(conditions[name].seeds) for name in changes)
+    if claim.at == LEAST:
+        found = interval(min(changes.values(), key=lambda change: float(change[0])), seeds)
+    else:
+        found = interval(np.mean(list(changes.values()), axis=0), seeds)
+    return found, _verdict(claim.says, found)
+
+
+def _verdict(says: float | str, found: PairedDifference) -> str:
+    if found.mean is None or found.low is None or found.high is None:
+        return UNKNOWN
+    if says == CLOSE:
+        if max(-found.low, found.high) <= CLOSE_PERCENT:
+            return REPRODUCED
+        return IN_SHAPE if abs(found.mean) <= ROUGHLY_PERCENT else NOT
+    if says == WORSE:
+        if found.low > CLOSE_PERCENT:
+            return REPRODUCED
+        return IN_SHAPE if found.mean > CLOSE_PERCENT else NOT
+    percent = float(says)
+    if found.low <= 0 if percent > 0 else found.high >= 0:
+        return NOT
+    near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
+    return REPRODUCED if near else IN_SHAPE
+
+
+def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table | None:
+    """The paper's claims beside what was found for Credence with each model."""
+    if not CLAIMS[experiment]:
+        return None
+    rows = []
+    for claim in CLAIMS[experiment]:
+        row: list[Cell] = [claim.words, claim.says if isinstance(claim.says, str) else f"{claim.says:+g}"]
+        for model in models:
+            found, verdict = judge(claim, conditions, model)
+            row += ["-" if found is None else interval_text(found), verdict]
+        rows.append(tuple(row))
+    columns = [column for model in models for column in (f"Credence, {model}", f"verdict, {model}")]
+    return Table("Claims of the paper, change in %", ("claim", "paper", *columns), tuple(rows), RULES)
+
+
+def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
+    """How far every policy is from LQD, and up to which share of inverted predictions Credence stays close.
+
+    Parameters
+    ----------
+    found : figures of the one condition
+    flipped : by model, the policy's name for each share, ascending
+    """
+    rows = [
+        (policy, *(interval_text(_change(found, policy, metric)) for _, metric in MEASURES))
+        for policy in found.policies
+        if policy != "lqd"
+    ]
+    notes = [
+        f"Credence, {model}: {_tolerated(found, named, title, metric)}"
+        for model, named in flipped.items()
+        for title, metric in MEASURES
+    ]
+    return Table("Change from LQD in %", ("policy", *(title for title, _ in MEASURES)), tuple(rows), tuple(notes))
+
+
+def _tolerated(found: Resampled, named: Mapping[float, str], title: str, metric: str) -> str:
+    if found.figure("lqd", metric).mean == 0:
+        return f"{title} of LQD is 0, of which nothing is a percentage"
+    return (
+        f"{title} within {CLOSE_PERCENT:g} % of LQD up to {_upto(found, named, metric, sure=False)}, its whole "
+        f"interval up to {_upto(found, named, metric, sure=True)}"
+    )
+
+
+def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bool) -> str:
+    """The largest share that is close, as are all below it."""
+    last = "none"
+    for share, policy in sorted(named.items()):
+        if policy not in found.policies:
+            break
+        change = _change(found, policy, metric)
+        above = change.high if sure else change.mean
+        if above is None or above > CLOSE_PERCENT:
+            break
+        last = f"{share:g}"
+    return last
+
+
+def _change(found: Resampled, policy: str, metric: str, baseline: str = "lqd") -> PairedDifference:
+    return interval(found.change_percent(policy, baseline, metric), len(found.seeds))
+
+
+def compared(found: Resampled, policy: str, baseline: str) -> str:
+    """``better``, ``worse``, ``mixed`` or ``same``: on which of the measures the intervals exclude no difference.
+
+    The intervals are Bonferroni's, 95 % for all measures together; lower is better in each.
+    """
+    signs = set()
+    for _, metric in MEASURES:
+        difference = interval(
+            found.values(policy, metric) - found.values(baseline, metric), len(found.seeds), 1 - 0.05 / len(MEASURES)
+        )
+        if difference.high is not None and difference.high < 0:
+            signs.add("better")
+        if difference.low is not None and difference.low > 0:
+            signs.add("worse")
+    return "mixed" if len(signs) == 2 else signs.pop() if signs else "same"
+
+
+def advice(found: Resampled, models: Sequence[str]) -> str:
+    """What a scenario needs, by what is better than Complete Sharing."""
+    better = {policy for policy in found.policies if policy != "cs" and compared(found, policy, "cs") == "better"}
+    credence = [f"credence, {model}" for model in models if f"credence, {model}" in better]
+    unpredicted = [policy for policy in ("followlqd", "credence_accept") if policy in found.policies]
+    for policy in credence:
+        if all(compared(found, policy, other) == "better" for other in unpredicted):
+            return f"prediction pays ({policy})"
+    for policy in unpredicted:
+        if policy in better:
+            return f"thresholds are enough ({policy})"
+    if credence:
+        return f"{credence[0]} beats sharing, not the thresholds alone"
+    others = sorted(better - {"lqd"})
+    if others:
+        return f"{others[0]} is enough"
+    return "nothing helps, though LQD would" if "lqd" in better else "nothing to win over sharing"
+
+
+def map_table(conditions: Conditions, models: Sequence[str]) -> Table:
+    """Every scenario and policy against Complete Sharing, and what the scenario needs."""
+    policies = list(dict.fromkeys(policy for found in conditions.values() for policy in found.policies))
+    policies.remove("cs")
+    rows = tuple(
+        (
+            name,
+            *(compared(found, policy, "cs") if policy in found.policies else "-" for policy in policies),
+            advice(found, models),
+        )
+        for name, found in conditions.items()
+        if "cs" in found.policies
+    )
+    return Table(
+        "Where prediction pays: policies against Complete Sharing",
+        ("scenario", *policies, "verdict"),
+        rows,
+        (
+            f"Better: below Complete Sharing on one of {', '.join(title for title, _ in MEASURES)} and "
+            "above it on none; intervals are 95 % for the four together. Prediction pays when Credence is also better "
+            "than FollowLQD and than always accepting.",
+        ),
+    )

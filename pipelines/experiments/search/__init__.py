@@ -1,0 +1,1 @@
+"""The search for drop predictors by their scores and their costs."""

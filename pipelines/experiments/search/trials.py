@@ -1,0 +1,192 @@
+"""Trials of a search in an SQLite file: each appears there when it is known, so a killed search leaves none half done.
+
+What is drawn depends on the seed, the number of the trial and the trials of earlier batches only: neither an
+interruption nor the number of jobs changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
+
+from foretail.features.errors import ForetailError
+from foretail.models.mlflow.tracking import first_line, locked
+from foretail.pipelines.runs.store import canonical_json
+
+SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
+"""Attributes: of a study what decides its trials and where MLflow has it, of a trial what came of it."""
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every study and trial on stderr
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A trial to evaluate: its number from 0, and a value for every setting."""
+
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A finished trial.
+
+    Attributes
+    ----------
+    number, values : what was drawn
+    found : figures by name; None when it failed
+    failed : why, one sentence; None when it did not
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    found: Mapping[str, Any] | None
+    failed: str | None
+
+
+class Trials:
+    """The trials of one search, opened by :func:`open_trials`."""
+
+    def __init__(
+        self,
+        stored: optuna.Study,
+        distributions: Mapping[str, BaseDistribution],
+        objectives: Mapping[str, Literal["maximize", "minimize"]],
+        sampler: str,
+        population: int,
+        batch: int,
+        seed: int,
+    ) -> None:
+        self._stored = stored
+        self._distributions = dict(distributions)
+        self._objectives = objectives
+        self._sampler, self._population, self._batch, self._seed = sampler, population, batch, seed
+        self._drawing = optuna.create_study(directions=list(objectives.values()), sampler=self._sampler_of(0))
+        self._open: list[optuna.trial.Trial] = []
+        kept = stored.get_trials(deepcopy=False)
+        for start in range(0, len(kept) - len(kept) % batch, batch):
+            self._drawing.add_trials(kept[start : start + batch])
+
+    def finished(self) -> list[Trial]:
+        """All finished trials, in order."""
+        return [_trial(kept) for kept in self._stored.get_trials(deepcopy=False)]
+
+    def batch(self, total: int) -> list[Drawn]:
+        """Return the next trials to evaluate, all below `total`; empty when there are none."""
+        first = len(self._stored.get_trials(deepcopy=False))
+        if first >= total:
+            return []
+        start = first - first % self._batch
+        self._open = []
+        for number in range(start, start + self._batch):
+            self._drawing.sampler = self._sampler_of(number)
+            self._open.append(self._drawing.ask(self._distributions))
+        return [Drawn(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
+
+    def keep(self, trials: Sequence[Trial]) -> None:
+        """Keep what became of a batch, in its order."""
+        drawn = self._drawing.get_trials(deepcopy=False)
+        for trial in trials:
+            asked = drawn[trial.number]
+            values = None if trial.found is None else [trial.found[name] for name in self._objectives]
+            self._stored.add_trial(
+                create_trial(
+                    state=TrialState.FAIL if values is None else TrialState.COMPLETE,
+                    values=values,
+                    params=asked.params,
+                    distributions=asked.distributions,
+                    user_attrs={FAILED: trial.failed} if values is None else {FOUND: dict(trial.found or {})},
+                    system_attrs=asked.system_attrs,
+                )
+            )
+        start = self._open[0].number
+        kept = self._stored.get_trials(deepcopy=False)[start:]
+        if len(kept) == len(self._open):
+            for open_one, one in zip(self._open, kept, strict=True):
+                self._drawing.tell(open_one, one.values, state=one.state)
+
+    def front(self) -> frozenset[int]:
+        """Numbers of the trials that no other is better than in every objective."""
+        return frozenset(trial.number for trial in self._stored.best_trials)
+
+    def tracked(self, uri: str) -> str | None:
+        """The MLflow run of the search in the store at `uri`, if there was one."""
+        found: dict[str, str] = self._stored.user_attrs.get(TRACKED, {})
+        return found.get(uri)
+
+    def track(self, uri: str, run_id: str) -> None:
+        """Remember the MLflow run of the search."""
+        self._stored.set_user_attr(TRACKED, {**self._stored.user_attrs.get(TRACKED, {}), uri: run_id})
+
+    def _sampler_of(self, number: int) -> BaseSampler:
+        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        if self._sampler == "nsga2":
+            return NSGAIISampler(population_size=self._population, seed=seed)
+        return TPESampler(seed=seed)
+
+
+@contextmanager
+def open_trials(
+    file: Path,
+    name: str,
+    searched: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    objectives: Mapping[str, Literal["maximize", "minimize"]],
+    *,
+    sampler: str,
+    population: int,
+    batch: int,
+    seed: int,
+) -> Iterator[Trials]:
+    """Open the trials of a search, those of earlier runs included; nobody else can meanwhile.
+
+    Parameters
+    ----------
+    file : SQLite file, made when missing
+    name : of the search in the file
+    searched : everything that decides its trials, JSON-like
+    distributions : by setting
+    objectives : directions by the names of figures
+    sampler, population, batch, seed : as in the settings
+
+    Raises
+    ------
+    ForetailError
+        When the file is none of Optuna, or holds another search of that name.
+    """
+    url = f"sqlite:///{file.absolute()}"
+    with locked(url):
+        try:
+            storage = optuna.storages.RDBStorage(url)
+        except (SQLAlchemyError, RuntimeError, optuna.exceptions.OptunaError) as error:
+            raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error
+        try:
+            stored = optuna.create_study(
+                storage=storage, study_name=name, directions=list(objectives.values()), load_if_exists=True
+            )
+            before = stored.user_attrs.get(SEARCHED)
+            if before is None:
+                stored.set_user_attr(SEARCHED, dict(searched))
+            elif canonical_json(before) != canonical_json(searched):
+                differ = [key for key in searched if before.get(key) != searched[key]]
+                raise ForetailError(
+                    f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
+                )
+            yield Trials(stored, distributions, objectives, sampler, population, batch, seed)
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def _trial(kept: FrozenTrial) -> Trial:
+    return Trial(kept.number, kept.params, kept.user_attrs.get(FOUND), kept.user_attrs.get(FAILED))

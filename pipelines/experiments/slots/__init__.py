@@ -1,0 +1,1 @@
+"""Experiments on generated arrivals in the slotted model."""

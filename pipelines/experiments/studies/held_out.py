@@ -1,0 +1,157 @@
+"""Predictors on runs that they neither trained on nor were chosen by, one run at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from foretail.configs.schema import TrainConfig
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.rows.splits import Selection, Split
+from foretail.models.scoring.metrics import Confusion, rank
+from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.pipelines.runs.points import Point, measure_points
+from foretail.pipelines.runs.result import Cell
+from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.training.judgement import Labelled, judge_side
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.predictors import window_of
+from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+
+POINT = "held_out"
+ACCEPT = "always_accept"
+"""Name of the candidate that never predicts a drop."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A predictor on one run.
+
+    Attributes
+    ----------
+    candidate, condition, seed : which predictor on which run
+    seen : whether it trained on other runs of the condition
+    whole, asked : counts of all rows, and of those where Credence asks
+    average_precision : of the asked region; None without drops in it
+    replay : data bytes of the replays with its predictions
+    asked_replay : the same where its predictions outside the asked region are not followed, as in Credence
+    """
+
+    candidate: str
+    condition: str
+    seed: int
+    seen: bool
+    whole: Confusion
+    asked: Confusion
+    average_precision: float | None
+    replay: ReplayScores
+    asked_replay: ReplayScores
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        "precision",
+        "recall",
+        "F1",
+        "F1 per run",
+        "average precision",
+        "whole F1",
+        "1/eta",
+        "R",
+        "R asked",
+    )
+
+    @staticmethod
+    def together(runs: Sequence[HeldOut]) -> tuple[Cell, ...]:
+        """Cells of the table for several runs, as ``COLUMNS``: of the asked region unless whole."""
+        whole, asked = (
+            Confusion(*(sum(getattr(getattr(run, region), name) for run in runs) for name in ("tp", "fp", "tn", "fn")))
+            for region in ("whole", "asked")
+        )
+        replay = ReplayScores.together([run.replay for run in runs])
+        asked_replay = ReplayScores.together([run.asked_replay for run in runs])
+        eta = replay.eta
+        return (
+            asked.precision,
+            asked.recall,
+            asked.f1,
+            interval_text(mean_interval([run.asked.f1 for run in runs]), ""),
+            mean_interval([run.average_precision for run in runs]).mean,
+            whole.f1,
+            None if eta is None else 1 / eta,
+            replay.recovered_loss,
+            asked_replay.recovered_loss,
+        )
+
+
+def judge_held_out(
+    dataset: Dataset,
+    condition: str,
+    seen: bool,
+    trained: Mapping[str, TrainResult],
+    configs: Mapping[str, TrainConfig],
+    store: Store,
+    jobs: int,
+) -> list[HeldOut]:
+    """Judge every predictor, and one that always accepts, on a run; figures go to the store.
+
+    Parameters
+    ----------
+    dataset : a trace of a seed that is on no other side
+    condition, seen : for the results
+    trained, configs : predictors by name, and what they were trained with
+    """
+    code = code_digest("features", "models", "sim_bridge")
+
+    def point(name: str) -> Point:
+        def measure(so_far: Any) -> Any:
+            so_far("")
+            return _measured(dataset, trained.get(name), configs.get(name))
+
+        model = trained[name].model.sha256 if name in trained else None
+        columns = trained[name].outcome["columns"] if name in trained else None
+        key = {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
+        return Point(f"{name} on {condition}, seed {dataset.manifest.seed}", Key(POINT, key), measure)
+
+    names = [ACCEPT, *trained]
+    measured = measure_points("held-out runs", [point(name) for name in names], store, jobs)
+    return [
+        HeldOut(
+            name,
+            condition,
+            dataset.manifest.seed,
+            seen,
+            Confusion(**one.found["whole"]),
+            Confusion(**one.found["asked"]),
+            one.found["average_precision"],
+            ReplayScores(**one.found["replay"]),
+            ReplayScores(**one.found["asked_replay"]),
+        )
+        for name, one in zip(names, measured, strict=True)
+    ]
+
+
+def _measured(dataset: Dataset, trained: TrainResult | None, config: TrainConfig | None) -> dict[str, Any]:
+    """Figures of one predictor, or of always accepting, on one run."""
+    side = (Selection(dataset),)
+    if trained is None or config is None:
+        frame = dataset.frame(["lqd_drop", "shadow_asked"])
+        labels, asked = frame["lqd_drop"].to_numpy(), frame["shadow_asked"].to_numpy()
+        predicted = np.zeros_like(labels)
+        precision = None
+    else:
+        window = window_of(config.predictor, config.window)
+        labelled = Labelled.of(Split(side, side, side), config.features.names, config.features.own_queues, window)
+        judged = judge_side(trained.model, side, labelled)
+        if judged.asked is None:
+            raise TypeError("a trace knows where Credence asks")
+        labels, asked, predicted = judged.lqd_drop, judged.asked, judged.predicted
+        precision = rank(labels[asked], judged.probability[asked]).average_precision
+    return {
+        "whole": asdict(Confusion.count(labels, predicted)),
+        "asked": asdict(Confusion.count(labels[asked], predicted[asked])),
+        "average_precision": precision,
+        "replay": asdict(replay_scores(dataset, predicted)),
+        "asked_replay": asdict(replay_scores(dataset, predicted & asked)),
+    }

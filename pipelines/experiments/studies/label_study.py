@@ -1,0 +1,305 @@
+"""Which labels to learn from: other victim rules, reassigned push-outs, runs of other policies; and drift in service.
+
+Every score that Foretail reports is by the labels of tail victims, a rule picked beforehand: it takes the arrival
+itself whenever its own queue is the longest, so its labels depend least on what arrives later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, training_columns
+from foretail.features.dataset.manifest import Victim
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.drift import kolmogorov_smirnov, population_stability_index
+from foretail.features.rows.labelled_rows import Rows, read_rows
+from foretail.models.drop.predictor import TreePredictor
+from foretail.models.drop.reassignment import best_reassignment, reassignments
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import Confusion
+from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.training.judgement import JudgedSide, side_push_outs
+from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
+
+LQD = "lqd"
+VICTIMS: tuple[Victim, ...] = get_args(Victim)
+FREEDOMS: tuple[Freedom, ...] = get_args(Freedom)
+REGIONS = ("whole", "asked")
+SCORES = ("precision", "recall", "f1", "average_precision")
+
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class LabelStudy:
+    """Every figure of the study; each list has one mapping per row of its table.
+
+    Attributes
+    ----------
+    victims : by victim rule and region: drops, how many of them are none by the tail rule, scores of a predictor that
+        learns and is scored by this rule, and F1 of the same predictor by tail labels
+    assignments : by truth and region: scores of the predictor that learnt tail labels
+    rounds : trainings on reassigned labels; `chosen` is the best on validation
+    policies : by policy of the training and of the test runs and by region: scores
+    drift : by region and feature: how far the training rows are from what a deployed predictor sees
+    served : by training rows and region: scores of predictors of the paper's features on what they see when deployed
+    """
+
+    victims: Records
+    assignments: Records
+    rounds: Records
+    policies: Records
+    drift: Records
+    served: Records
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return dict(vars(self))
+
+    def tables(self) -> list[Table]:
+        """One table for each list that is not empty."""
+        return [
+            _table(title, found)
+            for title, found in (
+                ("Victim rules", self.victims),
+                ("Best assignment of push-outs", self.assignments),
+                ("Training on reassigned labels", self.rounds),
+                ("Labels beside other policies", self.policies),
+                ("Features between training and service", self.drift),
+                ("Training rows of the paper's features, scored in service", self.served),
+            )
+            if found
+        ]
+
+
+def label_study(
+    runs: Mapping[str, splits.Split],
+    make: Callable[[], TreePredictor],
+    names: Sequence[str],
+    *,
+    deployed: str | None = None,
+    rounds: int = 3,
+    report: Callable[[str], None] = lambda step: None,
+) -> LabelStudy:
+    """Compare labels by training on them.
+
+    Parameters
+    ----------
+    runs : mapping of str to Split
+        Traces by the policy that moved the packets, ``lqd`` among them, split alike: train, validation and test.
+    make : callable
+        A predictor that is not trained yet.
+    names : sequence of str
+        Its features.
+    deployed : str, optional
+        The policy among `runs` that asked a predictor of real features.
+    rounds : int
+        Trainings on reassigned labels.
+    report : callable, optional
+        Told the name of every step before it.
+
+    Raises
+    ------
+    ForetailError
+        When there are no runs under LQD, they are no whole traces with tail victims, or the deployed policy never asks.
+    """
+    if LQD not in runs:
+        raise ForetailError(f"the label study needs runs under lqd beside {', '.join(runs)}: collect them")
+    if deployed is not None and deployed not in runs:
+        raise ForetailError(f"the label study has no runs under {deployed}: name one of {', '.join(runs)}")
+    study = _Study(make, names, runs[LQD])
+    report("victim rules")
+    victims = [one for victim in VICTIMS for one in study.victim_rule(victim)]
+    report("reassigned labels")
+    assignments, trained = study.reassigned(rounds)
+    report("other policies")
+    policies = study.policies(runs)
+    drift: Records = []
+    served: Records = []
+    if deployed is not None:
+        report("features in service")
+        service = _Study(make, PAPER_FEATURES, runs[LQD])
+        drift = _drift(runs[LQD], runs[deployed])
+        served = service.served(runs[deployed])
+    return LabelStudy(victims, assignments, trained, policies, drift, served)
+
+
+class _Study:
+    """One kind of predictor on the runs under LQD."""
+
+    def __init__(self, make: Callable[[], TreePredictor], names: Sequence[str], split: splits.Split) -> None:
+        datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
+        self.make, self.names, self.split = make, names, split
+        self.inputs: tuple[FeatureInput, ...] = feature_inputs(names, datasets)
+        self.ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
+        push_outs = [side_push_outs(side) for side in (split.train, split.test)]
+        if push_outs[0] is None or push_outs[1] is None:
+            raise ForetailError("the label study needs whole traces with tail victims: split by run")
+        self.train_push_outs, self.test_push_outs = push_outs[0], push_outs[1]
+        self.rows = self.read(split)
+
+    def read(self, split: splits.Split, own_queues: bool = False) -> dict[str, Rows]:
+        columns = training_columns(self.names, own_queues)
+        return {side: read_rows(getattr(split, side), columns) for side in splits.SIDES}
+
+    def train(self, rows: Mapping[str, Rows]) -> Ensemble:
+        """At the operating point with the best F1 where Credence asks."""
+        ensemble = self.make().fit(rows["train"].x, rows["train"].lqd_drop).to_ensemble(self.inputs)
+        validation = rows["validation"]
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, validation.asked)
+        return ensemble.with_threshold(point.threshold)
+
+    def judged(self, ensemble: Ensemble, rows: Rows) -> JudgedSide:
+        return JudgedSide(rows.lqd_drop, rows.asked, ensemble.exceeds(rows.x), ensemble.probability(rows.x))
+
+    def by_region(self, side: JudgedSide) -> dict[str, dict[str, Any]]:
+        found = side.scores(self.ports)
+        return {region: {name: found[region][name] for name in SCORES} for region in REGIONS}
+
+    def victim_rule(self, victim: Victim) -> Records:
+        places = [[feature.name for feature in FEATURES].index(name) for name in self.names]
+        rows: dict[str, Rows] = {}
+        for side in splits.SIDES:
+            under = [relabelled(selection.dataset, victim) for selection in getattr(self.split, side)]
+            rows[side] = Rows(
+                np.concatenate([one.features[:, places] for one in under]),
+                np.concatenate([one.lqd_drop for one in under]),
+                np.concatenate([one.asked for one in under]),
+            )
+        ensemble = self.train(rows)
+        test, asked = rows["test"], rows["test"].asked
+        own = self.by_region(self.judged(ensemble, test))
+        by_tail = self.by_region(self.judged(ensemble, self.rows["test"]))
+        found: Records = []
+        for region in REGIONS:
+            drops = test.lqd_drop if region == "whole" or asked is None else test.lqd_drop & asked
+            moved = int(np.count_nonzero(drops & ~self.rows["test"].lqd_drop))
+            found.append(
+                {"victim": victim, "region": region, "drops": int(np.count_nonzero(drops)), "not by tail": moved}
+                | own[region]
+                | {"f1 by tail": by_tail[region]["f1"]}
+            )
+        return found
+
+    def reassigned(self, rounds: int) -> tuple[Records, Records]:
+        """The truths that the tail predictor can be scored by, and trainings on other labels."""
+        rows = self.rows
+
+        def worth(ensemble: Ensemble) -> float:
+            validation = rows["validation"]
+            asked = slice(None) if validation.asked is None else validation.asked
+            return Confusion.count(validation.lqd_drop[asked], ensemble.exceeds(validation.x[asked])).f1 or 0.0
+
+        found = reassignments(
+            self.train_push_outs,
+            rounds,
+            lambda labels: self.train({**rows, "train": replace(rows["train"], lqd_drop=labels)}),
+            lambda ensemble: ensemble.probability(rows["train"].x),
+            worth,
+        )
+        judged = [self.judged(one.model, self.rows["test"]) for one in found]
+        truths = {"tail": judged[0].lqd_drop} | {
+            f"best in its {freedom}": self.test_push_outs.assign(judged[0].probability, freedom) for freedom in FREEDOMS
+        }
+        assignments = [
+            {"truth": truth, "region": region} | self.by_region(replace(judged[0], lqd_drop=labels))[region]
+            for truth, labels in truths.items()
+            for region in REGIONS
+        ]
+        trained: Records = []
+        for number, (one, side) in enumerate(zip(found, judged, strict=True)):
+            by_tail = self.by_region(side)
+            best = self.by_region(replace(side, lqd_drop=self.test_push_outs.assign(side.probability)))
+            trained.append(
+                {
+                    "round": number,
+                    "moved %": 100 * one.moved / max(1, int(one.lqd_drop.sum())),
+                    "validation f1 asked": one.worth,
+                    **{f"f1 {region}": by_tail[region]["f1"] for region in REGIONS},
+                    **{f"best-assignment f1 {region}": best[region]["f1"] for region in REGIONS},
+                    "chosen": "yes" if one is best_reassignment(found) else "",
+                }
+            )
+        return assignments, trained
+
+    def policies(self, runs: Mapping[str, splits.Split]) -> Records:
+        """Every policy's predictor on every policy's test runs."""
+        ensembles: dict[str, Ensemble] = {}
+        tests: dict[str, Rows] = {}
+        for policy, split in runs.items():
+            sides = self.rows if policy == LQD else self.read(split)
+            ensembles[policy], tests[policy] = self.train(sides), sides["test"]
+        found: Records = []
+        for trained, ensemble in ensembles.items():
+            for tested, rows in tests.items():
+                by_region = self.by_region(self.judged(ensemble, rows))
+                found += [
+                    {"trained on": trained, "tested on": tested, "region": region} | by_region[region]
+                    for region in REGIONS
+                ]
+        return found
+
+    def served(self, deployed: splits.Split) -> Records:
+        """Predictors of three kinds of training rows, on what the deployed policy's predictor saw."""
+        in_service = self.read(deployed, own_queues=True)
+        really_asked = np.concatenate([_really_asked(selection) for selection in deployed.test])
+        test = replace(in_service["test"], asked=really_asked)
+        training = {
+            "shadow Credence": self.rows,
+            "LQD's own queues": self.read(self.split, own_queues=True),
+            "in service": in_service,
+        }
+        found: Records = []
+        for rows_of, rows in training.items():
+            ensemble = self.train(rows)
+            by_region = self.by_region(self.judged(ensemble, test))
+            found += [{"training rows": rows_of, "region": region} | by_region[region] for region in REGIONS]
+        return found
+
+
+def _drift(lqd: splits.Split, deployed: splits.Split) -> Records:
+    """Real features of the test runs: as trained on, and as a deployed predictor saw them on the same flows."""
+    shadow, own = training_columns(PAPER_FEATURES, False), training_columns(PAPER_FEATURES, True)
+    floor = read_rows(lqd.validation, shadow)
+    by_shadow, by_own, seen = read_rows(lqd.test, shadow), read_rows(lqd.test, own), read_rows(deployed.test, own)
+    really_asked = np.concatenate([_really_asked(selection) for selection in deployed.test])
+    found: Records = []
+    for region in REGIONS:
+        for place, name in enumerate(PAPER_FEATURES):
+            values = {
+                kind: rows.x[:, place] if region == "whole" else rows.x[asked, place]
+                for kind, rows, asked in (
+                    ("shadow", by_shadow, by_shadow.asked),
+                    ("own queues", by_own, by_own.asked),
+                    ("other seeds", floor, floor.asked),
+                    ("seen", seen, really_asked),
+                )
+            }
+            found.append(
+                {"region": region, "feature": name}
+                | {
+                    f"{short} {kind}": distance(values[kind], values["seen" if kind != "other seeds" else "shadow"])
+                    for kind in ("shadow", "own queues", "other seeds")
+                    for short, distance in (("KS", kolmogorov_smirnov), ("PSI", population_stability_index))
+                }
+            )
+    return found
+
+
+def _really_asked(selection: splits.Selection) -> Any:
+    asked = selection.frame(["asked"])["asked"]
+    if asked.isna().any():
+        raise ForetailError(f"{selection.dataset.path} asked no predictor: name runs of a Credence with a predictor")
+    return asked.to_numpy(np.bool_)
+
+
+def _table(title: str, found: Records) -> Table:
+    rows: list[tuple[Cell, ...]] = [tuple(one.values()) for one in found]
+    return Table(title, tuple(name.replace("_", " ") for name in found[0]), tuple(rows))

@@ -1,0 +1,418 @@
+"""The study: candidates trained on some conditions and judged on all, open loop and in ns-3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.configs.schema import Scenario, Study, StudyConfig, TrainConfig
+from foretail.features.catalog import PAPER_FEATURES, training_columns
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import ALONE
+from foretail.models.drop.predictor import TreePredictor
+from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
+from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
+from foretail.pipelines.data.collecting import collect_runs
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiments.studies.champion import Promotion, promoted
+from foretail.pipelines.experiments.studies.held_out import ACCEPT, HeldOut, judge_held_out
+from foretail.pipelines.experiments.studies.label_study import LQD, LabelStudy, label_study
+from foretail.pipelines.experiments.studies.leakage import SHOWN, draw_leakage, leakage
+from foretail.pipelines.experiments.studies.shift import ShiftMatrix, shift_matrix
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.points import write_files
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.steps import Steps
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import composed, composed_policies
+from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.predictors import predictor_class, untrained
+
+CREDENCE = "credence"
+PAPER_DEPTH = 4
+CLOSED_LOOP_METRICS = (
+    ("incast p95", "slowdown.incast.p95"),
+    ("incast p50", "slowdown.incast.p50"),
+    ("short p95", "slowdown.short.p95"),
+    ("long p95", "slowdown.long.p95"),
+    ("timed out %", "timed_out_percent"),
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A scenario of the study and its runs.
+
+    Attributes
+    ----------
+    scenario : what is simulated
+    seen : candidates train on runs of it
+    runs : datasets by seed
+    """
+
+    scenario: Scenario
+    seen: bool
+    runs: Mapping[int, Dataset]
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A finished study.
+
+    Attributes
+    ----------
+    study : its settings
+    conditions : by name
+    trained : candidates by name
+    held_out : what every candidate does on every held-out run, and always accepting
+    closed_loop : by condition
+    shift : predictors that trained under one condition each; None where none is wanted
+    leakage : scores by number of trees and kind of split
+    labels : the label study; None where none is wanted
+    promotion : the gate that the best candidate of the budget went through; None where none is wanted
+    files : figures and the data behind them
+    step_seconds : wall time of the steps of this run
+    """
+
+    study: Study
+    conditions: Mapping[str, Condition]
+    trained: Mapping[str, TrainResult]
+    held_out: Sequence[HeldOut]
+    closed_loop: Mapping[str, FlowsResult]
+    shift: ShiftMatrix | None
+    leakage: Sequence[Mapping[str, Any]]
+    labels: LabelStudy | None
+    promotion: Promotion | None
+    files: tuple[Path, ...]
+    step_seconds: Mapping[str, float]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "conditions": {
+                name: {
+                    "overrides": self.study.conditions[name],
+                    "seen": condition.seen,
+                    "datasets": {
+                        str(seed): {"path": run.path, "content_sha256": run.manifest.content_sha256}
+                        for seed, run in condition.runs.items()
+                    },
+                }
+                for name, condition in self.conditions.items()
+            },
+            "candidates": {
+                name: {"overrides": self.study.candidates[name]} | found.document()
+                for name, found in self.trained.items()
+            },
+            "held_out": [asdict(found) for found in self.held_out],
+            "closed_loop": {name: found.document() for name, found in self.closed_loop.items()},
+            "shift": None if self.shift is None else self.shift.frame().to_dict("records"),
+            "leakage": list(self.leakage),
+            "labels": None if self.labels is None else self.labels.document(),
+            "promotion": None if self.promotion is None else self.promotion.document(),
+            "files": [path.name for path in self.files],
+            "step_seconds": dict(self.step_seconds),
+        }
+
+    def tables(self) -> list[Table]:
+        """Held-out scores, closed loop, shift, leakage, labels, champion, steps."""
+        parts = [part for part in (self.shift, self.labels, self.promotion) if part is not None]
+        more = [table for part in parts for table in part.tables()]
+        return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
+
+    def _scores(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for seen in (True, False):
+            for name in (ACCEPT, *self.trained):
+                found = [run for run in self.held_out if run.candidate == name and run.seen == seen]
+                if found:
+                    rows.append((name, "seen" if seen else "new", len(found), *HeldOut.together(found)))
+        return Table(
+            "Predictors on held-out runs",
+            ("candidate", "conditions", "runs", *HeldOut.COLUMNS),
+            tuple(rows),
+            (
+                "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or "
+                "not (new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
+            ),
+        )
+
+    def _flows(self) -> Iterator[Table]:
+        for condition, found in self.closed_loop.items():
+            rows: list[tuple[Cell, ...]] = []
+            for policy in found.policies:
+                cells: list[Cell] = [policy]
+                for _, metric in CLOSED_LOOP_METRICS:
+                    cells.append(mean_interval(list(found.by_seed(policy, metric).values())).mean)
+                difference = paired_difference(
+                    found.by_seed(policy, CLOSED_LOOP_METRICS[0][1]), found.by_seed("lqd", CLOSED_LOOP_METRICS[0][1])
+                )
+                cells.append("-" if policy == "lqd" else interval_text(difference))
+                cells += [_share(found, policy, "predicted"), _share(found, policy, "over_threshold")]
+                rows.append(tuple(cells))
+            seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
+            yield Table(
+                f"Closed loop in ns-3, condition {condition}",
+                (
+                    "policy",
+                    *(title for title, _ in CLOSED_LOOP_METRICS),
+                    "incast p95 - LQD",
+                    "predicted drops %",
+                    "threshold drops %",
+                ),
+                tuple(rows),
+                (
+                    f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
+                    "columns are shares of all data drops, by the predictor and by the thresholds.",
+                ),
+            )
+
+    def _leakage(self) -> Table:
+        return Table(
+            "What a split of rows pretends (Figure 15)",
+            ("split", "trees", *SHOWN),
+            tuple((row["split"], row["trees"], *(row[name] for name in SHOWN)) for row in self.leakage),
+            ("The paper's features and depth, threshold one half. Split by row is what the paper did.",),
+        )
+
+    def _steps(self) -> Table:
+        return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
+
+
+def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
+    runs = [run.counters for run in found.runs if run.policy == policy]
+    total = sum(value for counters in runs for name, value in counters.items() if name.startswith("data_drops."))
+    return 100 * sum(counters.get(f"data_drops.{reason}", 0) for counters in runs) / total if total else None
+
+
+def run_study(config: StudyConfig, run_dir: Path) -> StudyResult:
+    """Collect, train, judge, simulate and choose, inside whatever MLflow run ``config.tracking`` names."""
+    settings = config.study[config.size]
+    store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
+    steps = Steps()
+    scenarios = {name: _scenario(settings, name) for name in settings.conditions}
+    candidates = {name: _train_config(config, settings, name) for name in settings.candidates}
+    if settings.labels:
+        _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
+    with steps.timed("collect"):
+        conditions = {
+            name: _collected(settings, name, scenario, store, ns3, config.jobs) for name, scenario in scenarios.items()
+        }
+    seen = [
+        str(conditions[name].runs[seed].path)
+        for name in settings.train_on
+        for seed in (*settings.split.train, *settings.split.validation, *settings.split.test)
+    ]
+    with steps.timed("train"):
+        trained = {
+            name: train_model(replace(candidate, datasets=seen), store, ns3) for name, candidate in candidates.items()
+        }
+    with steps.timed("judge on held-out runs"):
+        held_out = [
+            found
+            for name, condition in conditions.items()
+            for seed in settings.split.test
+            for found in judge_held_out(
+                condition.runs[seed], name, condition.seen, trained, candidates, store, config.jobs
+            )
+        ]
+    with steps.timed("closed loop in ns-3"):
+        closed_loop = {
+            name: _closed_loop(settings, conditions[name].scenario, trained, store, ns3, config.jobs)
+            for name in settings.closed_loop.conditions
+        }
+    with steps.timed("shift"):
+        shift = _shifted(config, settings, conditions, store, ns3) if settings.shift.conditions else None
+    with steps.timed("leakage"):
+        leaked = _leaked(settings, conditions)
+    with steps.timed("labels"):
+        labels = _label_study(config, settings, conditions, trained, store, ns3) if settings.labels else None
+    with steps.timed("champion"):
+        promotion = _promoted(config, settings, conditions, trained, candidates, store, run_dir)
+    files: dict[str, Figure | pd.DataFrame] = {"leakage.csv": pd.DataFrame(leaked)}
+    figure = draw_leakage(leaked)
+    files |= {"leakage.png": figure, "leakage.svg": figure}
+    if shift is not None:
+        figure = shift.draw()
+        files |= {"shift.csv": shift.frame(), "shift.png": figure, "shift.svg": figure}
+    return StudyResult(
+        settings,
+        conditions,
+        trained,
+        held_out,
+        closed_loop,
+        shift,
+        leaked,
+        labels,
+        promotion,
+        write_files(run_dir, files),
+        steps.seconds,
+    )
+
+
+def _shifted(
+    config: StudyConfig, settings: Study, conditions: Mapping[str, Condition], store: Store, ns3: Ns3
+) -> ShiftMatrix:
+    """The candidate of the shift matrix, trained under each of its conditions alone."""
+    chosen = settings.shift.candidate
+    candidate = _train_config(config, settings, chosen)
+    trained = {
+        name: train_model(
+            replace(candidate, datasets=[str(run.path) for run in conditions[name].runs.values()]), store, ns3
+        )
+        for name in settings.shift.conditions
+    }
+
+    def judged(one: str, other: str) -> list[HeldOut]:
+        return [
+            found
+            for seed in settings.split.test
+            for found in judge_held_out(
+                conditions[other].runs[seed],
+                other,
+                one == other,
+                {f"{chosen} on {one}": trained[one]},
+                {f"{chosen} on {one}": candidate},
+                store,
+                config.jobs,
+            )
+            if found.candidate != ACCEPT
+        ]
+
+    def simulated(one: str, other: str) -> FlowsResult:
+        predictor = export_to_store(trained[one].ensemble, store)
+        policies, scenario = composed_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
+        return evaluate_policies(scenario, policies, settings.shift.seeds, predictor, (), store, ns3, config.jobs)
+
+    return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
+
+
+def _leaked(settings: Study, conditions: Mapping[str, Condition]) -> list[dict[str, Any]]:
+    """Figure 15 on the first training run, with the paper's features on LQD's own queues."""
+    runs = conditions[settings.train_on[0]].runs
+    return leakage(
+        runs[settings.split.train[0]],
+        [runs[seed] for seed in settings.split.test],
+        training_columns(PAPER_FEATURES, own_queues=True),
+        settings.forest_sizes,
+        PAPER_DEPTH,
+        seed=1,
+    )
+
+
+def _scenario(settings: Study, name: str) -> Scenario:
+    overrides = [*settings.scenario, *settings.conditions[name]]
+    return composed(TrainConfig, overrides, f"study.conditions.{name}").scenario
+
+
+def _train_config(config: StudyConfig, settings: Study, name: str) -> TrainConfig:
+    candidate = composed(TrainConfig, settings.candidates[name], f"study.candidates.{name}")
+    return replace(
+        candidate,
+        store_dir=config.store_dir,
+        ns3_prefix=config.ns3_prefix,
+        split=settings.split,
+        tracking=config.tracking,
+    )
+
+
+def _collected(settings: Study, name: str, scenario: Scenario, store: Store, ns3: Ns3, jobs: int) -> Condition:
+    seen = name in settings.train_on
+    split = settings.split
+    trains = seen or name in settings.shift.conditions
+    seeds = [*split.train, *split.validation, *split.test] if trains else split.test
+    lqd = composed(TrainConfig, ["policy=lqd"], "study").policy["lqd"]
+    runs = collect_runs(scenario, lqd, seeds, store, ns3, jobs)
+    return Condition(scenario, seen, {run.seed: Dataset.open(run.path) for run in runs})
+
+
+def _closed_loop(
+    settings: Study, scenario: Scenario, trained: Mapping[str, TrainResult], store: Store, ns3: Ns3, jobs: int
+) -> FlowsResult:
+    """The baselines, and Credence asking each candidate, on the same flows."""
+    seeds = settings.closed_loop.seeds
+    policies = composed_policies(settings.closed_loop.policies, "study.closed_loop.policies")
+    asking = composed_policies([CREDENCE], "policies")[CREDENCE]
+    runs: list[PolicyRun] = []
+    runs += evaluate_policies(scenario, policies, seeds, None, (), store, ns3, jobs).runs
+    for name in settings.closed_loop.candidates:
+        predictor = export_to_store(trained[name].ensemble, store)
+        runs += evaluate_policies(scenario, {f"credence, {name}": asking}, seeds, predictor, (), store, ns3, jobs).runs
+    return FlowsResult(tuple(runs), (), None)
+
+
+def _check_label_candidate(name: str, candidate: TrainConfig) -> None:
+    """Before hours of work: whether the label study can train it, on its own features and on the paper's."""
+    if not issubclass(predictor_class(candidate.predictor.name), TreePredictor):
+        raise ForetailError(f"the label study trains trees, and {name} are none: name trees")
+    of_a_split = getattr(candidate.predictor, "features_per_split", None) or 0
+    if of_a_split > len(PAPER_FEATURES):
+        raise ForetailError(
+            f"the label study also trains {name} on the paper's {len(PAPER_FEATURES)} features, and its "
+            f"predictor.features_per_split is {of_a_split}: choose another label_candidate"
+        )
+
+
+def _label_study(
+    config: StudyConfig,
+    settings: Study,
+    conditions: Mapping[str, Condition],
+    trained: Mapping[str, TrainResult],
+    store: Store,
+    ns3: Ns3,
+) -> LabelStudy:
+    """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
+    condition, split = conditions[settings.train_on[0]], settings.split
+    candidate = _train_config(config, settings, settings.label_candidate)
+    policies = composed_policies(settings.labels, "study.labels")
+    deployed = settings.labels[-1]
+    library = str(export_to_store(trained[settings.label_candidate].ensemble, store).library)
+    policies[deployed] = replace(policies[deployed], library=library)
+    seeds = [*split.train, *split.validation, *split.test]
+    runs = {LQD: list(condition.runs.values())}
+    for name, policy in policies.items():
+        collected = collect_runs(condition.scenario, policy, seeds, store, ns3, config.jobs)
+        runs[name] = [Dataset.open(run.path) for run in collected]
+
+    def make() -> TreePredictor:
+        predictor = untrained(candidate.predictor, candidate.trainer, ALONE)
+        assert isinstance(predictor, TreePredictor)
+        return predictor
+
+    return label_study(
+        {name: splits.split_by_seed(of, split.train, split.validation, split.test) for name, of in runs.items()},
+        make,
+        candidate.features.names,
+        deployed=deployed,
+    )
+
+
+def _promoted(
+    config: StudyConfig,
+    settings: Study,
+    conditions: Mapping[str, Condition],
+    trained: Mapping[str, TrainResult],
+    candidates: Mapping[str, TrainConfig],
+    store: Store,
+    run_dir: Path,
+) -> Promotion | None:
+    """Chosen on the validation runs, judged by the gate on all test runs."""
+    if not settings.budget:
+        return None
+    within = {name: trained[name] for name in settings.budget}
+    validation = [
+        found
+        for name in settings.train_on
+        for seed in settings.split.validation
+        for found in judge_held_out(conditions[name].runs[seed], name, True, within, candidates, store, config.jobs)
+    ]
+    held_out = [one.runs[seed] for one in conditions.values() for seed in settings.split.test]
+    return promoted(within, validation, held_out, config.tracking, config.store_dir, run_dir)

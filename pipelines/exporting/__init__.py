@@ -1,0 +1,1 @@
+"""Exports: a predictor proven and written, or its library from the store."""

@@ -1,0 +1,76 @@
+"""``foretail export model=PREDICTOR.json``: a demand predictor that ``foretail demand`` trained, as C or ONNX."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import ExportConfig
+from foretail.export.demand import DemandCertificate, export_demand
+from foretail.features.errors import ForetailError
+from foretail.models.demand.predictor_file import SCHEMA, load
+from foretail.pipelines.runs.result import Cell, Table
+
+NAME = "demand_predictor"
+
+
+@dataclass(frozen=True)
+class DemandExport:
+    """What was written.
+
+    Attributes
+    ----------
+    folder : holds the target's files, predictor.json and certificate.json
+    certificate : what is known about them
+    seconds : wall time
+    """
+
+    folder: Path
+    certificate: DemandCertificate
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {"export": asdict(self)}
+
+    def tables(self) -> list[Table]:
+        """The error that is proven, or the difference that was met."""
+        found = self.certificate
+        if found.target == "c":
+            reach = "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks}"
+            columns: tuple[str, ...] = ("predictor", "error in uplinks", "holds for", "fraction bits", "seconds")
+            row: tuple[Cell, ...] = (found.kind, found.error_uplinks, reach, found.fraction_bits, self.seconds)
+            note = "error: proven, of every entry, before the projection into the hose model"
+        else:
+            columns = ("predictor", "relative difference", "allowed", "seconds")
+            row = (found.kind, found.relative_difference, found.tolerance, self.seconds)
+            note = "difference: the largest met on random histories, before the projection into the hose model"
+        title = f"Demand predictor in {'C' if found.target == 'c' else 'ONNX'}"
+        return [Table(title, columns, (row,), (note, f"folder: {self.folder}"))]
+
+
+def is_demand_predictor(model: str) -> bool:
+    """Whether `model` is a file that says it holds a demand predictor."""
+    path = Path(model)
+    return path.is_file() and f'"{SCHEMA}"'.encode() in path.read_bytes()
+
+
+def export_demand_predictor(config: ExportConfig, run_dir: Path) -> DemandExport:
+    """Export `config.model` into `config.out`, or into a folder of the target's name in the run."""
+    given = {"inputs": config.inputs, "columns": config.columns, "dataset": config.dataset, "c.tune": config.c.tune}
+    for setting, value in given.items():
+        if value:
+            raise ForetailError(f"{setting} is for drop predictors and {config.model} predicts demand: leave it out")
+    started = time.monotonic()
+    out = Path(config.out) if config.out is not None else run_dir / config.target
+    certificate = export_demand(
+        load(Path(config.model)),
+        config.target,
+        out,
+        config.name or NAME,
+        max_error_uplinks=config.demand.max_error_uplinks,
+        largest_uplinks=config.demand.largest_uplinks,
+    )
+    return DemandExport(out, certificate, time.monotonic() - started)

@@ -1,0 +1,279 @@
+"""Drop predictors exported, proven and measured; the library that simulators load comes from the store."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema import ExportConfig, P4Demo
+from foretail.export.c.build import find_compiler
+from foretail.export.c.target import TUNING, export_c
+from foretail.export.folder import CERTIFICATE
+from foretail.export.p4 import export_p4
+from foretail.export.p4.demo import DemoSwitch
+from foretail.export.p4.target import REPORT
+from foretail.export.passes.passes import lower
+from foretail.export.proof.equivalence import Certificate, Lowered
+from foretail.features.catalog import training_columns
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
+
+EXPORT = "export"
+
+
+NAME = "drop_predictor"
+
+
+@dataclass(frozen=True)
+class ExportedPredictor:
+    """A proven predictor on disk.
+
+    Attributes
+    ----------
+    folder : holds the target's files, certificate.json and ensemble.json
+    name : prefix of the target's files
+    certificate : what was proven
+    trees, leaves : size of what was emitted
+    reused : it was in the store
+    seconds : wall time of passes, export and proof, now or earlier
+    """
+
+    folder: Path
+    name: str
+    certificate: Certificate
+    trees: int
+    leaves: int
+    reused: bool
+    seconds: float
+
+    @property
+    def library(self) -> Path:
+        """The shared object for the simulators, of ``target=c``."""
+        return self.folder / f"{self.name}.so"
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What ``export`` wrote: the predictor, and what the target reports beside the proof."""
+
+    predictor: ExportedPredictor
+    report: dict[str, Any] | None
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {"export": asdict(self.predictor), "report": self.report}
+
+    def tables(self) -> list[Table]:
+        """Size and proof, then the target's own."""
+        described = {"c": tuning_table, "p4": p4_tables}.get(self.predictor.certificate.target)
+        return [export_table(self.predictor), *(described(self.report) if described and self.report else ())]
+
+
+def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
+    """Export, run and prove `config.model` into `config.out`, or into a folder of the target's name in the run."""
+    store = Store(config.store_dir)
+    if config.c.tune and config.dataset is None:
+        raise ForetailError("c.tune=true needs rows to measure on: set dataset=FOLDER")
+    if config.c.tune and config.target != "c":
+        raise ForetailError(f"c.tune=true is for target=c, not {config.target}: leave it out")
+    model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle)
+    out = Path(config.out) if config.out is not None else run_dir / config.target
+    started = time.monotonic()
+    report = TARGETS[config.target](config, lower(model, config.any_tau, config.max_cells), out)
+    predictor = _described(out, config.name or NAME, False, time.monotonic() - started)
+    return ExportResult(predictor, None if report is None else json.loads((out / report).read_text("utf-8")))
+
+
+def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
+    """The C predictor of `ensemble` from the store, exported now when it is not there."""
+    key = Key(
+        EXPORT,
+        {
+            "ensemble": ensemble.sha256,
+            "compiler": find_compiler(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "code": code_digest("export", "models"),
+        },
+    )
+    entry = store.get_or_build(key, lambda folder: _export_into(ensemble, folder / EXPORT))
+    return _described(entry.path / EXPORT, NAME, entry.reused, entry.seconds)
+
+
+def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
+    """The inputs that the settings declare, one by one or by their names in a dataset; None when they declare none."""
+    if config.inputs and config.columns:
+        raise ForetailError("both inputs and columns are given: describe the model's columns by one of them")
+    if config.inputs:
+        return tuple(FeatureInput(item.name, item.params, item.bits) for item in config.inputs)
+    if not config.columns:
+        return None
+    if config.dataset is None:
+        raise ForetailError("columns are names in a dataset: set dataset=FOLDER, or describe each in inputs")
+    return feature_inputs(config.columns, [Dataset.open(Path(config.dataset))])
+
+
+def tuning_rows(ensemble: Ensemble, dataset: Dataset) -> NDArray[np.int64]:
+    """The inputs of a model as a dataset has them, in arrival order: int64[rows, features]."""
+    names = [item.name for item in ensemble.features]
+    described = feature_inputs(names, [dataset])
+    for mine, theirs in zip(ensemble.features, described, strict=True):
+        if mine.params != theirs.params:
+            raise ForetailError(
+                f"{dataset.path} has feature {mine.name} with {theirs.params or 'no parameters'}, but the model with "
+                f"{mine.params or 'none'}: tune on a dataset of the model's arithmetic"
+            )
+    frame = dataset.frame(list(training_columns(names, own_queues=not dataset.is_trace)))
+    return frame.to_numpy(np.int64)
+
+
+def demo_switch(demo: P4Demo) -> DemoSwitch | None:
+    """The switch of the demo program, if one is wanted."""
+    if demo.buffer_bytes is None:
+        return None
+    return DemoSwitch(
+        demo.buffer_bytes, tuple(demo.port_rates_bps), demo.wire_overhead_bytes, demo.smallest_packet_bytes
+    )
+
+
+def _emit_c(config: ExportConfig, lowered: Lowered, out: Path) -> str | None:
+    rows = None
+    if config.c.tune and config.dataset is not None:
+        rows = tuning_rows(lowered.model, Dataset.open(Path(config.dataset)))
+    shape, batch = config.c.shape, config.c.batch
+    export_c(lowered, out, config.name or NAME, shape=shape, batch=batch, tune_rows=rows, max_cells=config.max_cells)  # type: ignore[arg-type]
+    return TUNING if config.c.tune else None
+
+
+def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
+    p4 = config.p4
+    export_p4(
+        lowered,
+        out,
+        config.name or NAME,
+        encoding=p4.encoding,
+        decision=p4.decision,
+        entries=p4.entries,  # type: ignore[arg-type]  # the settings allow only its names
+        profile=p4.profile,
+        demo=demo_switch(p4.demo),
+        bmv2=p4.bmv2,
+        max_cells=config.max_cells,
+    )
+    return REPORT
+
+
+def _emit_onnx(config: ExportConfig, lowered: Lowered, out: Path) -> None:
+    from foretail.export.onnx.target import export_onnx  # its packages are an extra
+
+    export_onnx(lowered, out, config.name or NAME, max_cells=config.max_cells)
+
+
+TARGETS: dict[str, Callable[[ExportConfig, Lowered, Path], str | None]] = {
+    "c": _emit_c,
+    "p4": _emit_p4,
+    "onnx": _emit_onnx,
+}
+
+
+"""Writes the target into a folder and names the file there that holds its report, if any."""
+
+
+def _export_into(ensemble: Ensemble, folder: Path) -> None:
+    export_c(ensemble, folder, NAME)
+
+
+def _described(folder: Path, name: str, reused: bool, seconds: float) -> ExportedPredictor:
+    emitted = Ensemble.load(folder / ENSEMBLE_FILE)
+    return ExportedPredictor(
+        folder=folder,
+        name=name,
+        certificate=Certificate.load(folder / CERTIFICATE),
+        trees=len(emitted.trees),
+        leaves=sum(len(tree.leaves) for tree in emitted.trees),
+        reused=reused,
+        seconds=seconds,
+    )
+
+
+LANGUAGES = {"c": "C", "p4": "P4", "onnx": "ONNX"}
+
+
+def export_table(predictor: ExportedPredictor) -> Table:
+    """Size and proof of an exported predictor."""
+    certificate = predictor.certificate
+    if certificate.rounding is not None:
+        covers = "any tau, to the framework's rounding"
+    else:
+        covers = "any tau" if certificate.order else f"tau in {certificate.taus}"
+    return Table(
+        f"{LANGUAGES[certificate.target]} predictor",
+        ("trees", "leaves", "proven by", "cells", "covers", "vote bits", "float differs on", "seconds", "folder"),
+        (
+            (
+                predictor.trees,
+                predictor.leaves,
+                certificate.method,
+                certificate.cells,
+                covers,
+                certificate.vote_bits,
+                certificate.float_decides_otherwise,
+                predictor.seconds,
+                f"{predictor.folder}{' (reused)' if predictor.reused else ''}",
+            ),
+        ),
+    )
+
+
+def tuning_table(tuning: dict[str, Any]) -> tuple[Table, ...]:
+    """What every form of the C code costs on the user's rows."""
+    rows = tuple(
+        (entry, form, nanoseconds, "chosen" if form == tuning[entry] else "")
+        for entry, forms in tuning["nanoseconds"].items()
+        for form, nanoseconds in forms.items()
+    )
+    note = f"thread CPU time, medians of {tuning['rounds']} rounds over {tuning['rows']:,} rows of the dataset"
+    return (Table("Forms of the C code", ("call", "form", "ns per row", ""), rows, (note,)),)
+
+
+def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
+    """The tables that were chosen, and what else was considered."""
+    chosen, profile = report["chosen"], report["profile"]
+    columns = ("rows", "expanded_rows", "key_bits", "data_bits", "tcam_bits", "sram_bits")
+    totals = tuple(chosen.get(column) for column in columns)
+    resources = Table(
+        f"P4 tables on {profile['name']}",
+        ("table", "key", *(column.replace("_", " ") for column in columns)),
+        (
+            *((t["name"], t["kind"], *(t[column] for column in columns)) for t in report["tables"]),
+            ("total", "", *totals),
+        ),
+        (
+            f"longest chain {chosen['longest_chain']} tables, {chosen['stages']} stages, score of "
+            f"{report['score_bits']} bits",
+            profile["note"],
+        ),
+    )
+    columns = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages", "cost")
+    considered = Table(
+        "Considered",
+        ("decision", "feature tables", *(column.replace("_", " ") for column in columns), "fits"),
+        tuple(
+            (c["decision"], c["feature_tables"], *(c[column] for column in columns), "yes" if c["fits"] else "no")
+            for c in report["considered"]
+        ),
+        (report["reason"],),
+    )
+    return resources, considered

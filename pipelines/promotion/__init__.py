@@ -1,0 +1,1 @@
+"""The gate in front of champion and challenger, and the model card."""

@@ -1,0 +1,240 @@
+"""The gate of promotions: scores on runs that a model never saw, against who holds the alias, and proven exports."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretail.configs.schema import ExportConfig, P4Target, PromoteConfig, Tracking
+from foretail.export.c.build import PredictorLibrary
+from foretail.export.folder import CERTIFICATE
+from foretail.export.proof.equivalence import Certificate
+from foretail.features.catalog import training_columns
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import traffic_sha256
+from foretail.features.errors import ForetailError
+from foretail.features.rows.labelled_rows import row_batches
+from foretail.features.rows.splits import Selection
+from foretail.models.ensemble.cells import Cells
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registry import Lineage
+from foretail.models.scoring.metrics import Score, scores
+from foretail.pipelines.comparison.predictions import check_inputs
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
+from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
+from foretail.pipelines.runs.store import file_digest
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
+from foretail.sim_bridge.open_loop.replay import replay_scores
+
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss where Credence asks"}
+P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
+_CELLS = 100_000
+_TIMED_ROWS = 50_000
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition of the gate.
+
+    Attributes
+    ----------
+    name : such as ``asked_f1`` or ``c``
+    passed : whether it holds
+    reason : what was found, in a sentence
+    difference : of scores, paired by run, where it judges scores
+    margin : how far the difference may lie below 0; None where it has to lie above
+    figures : what an export costs, where it judges one
+    """
+
+    name: str
+    passed: bool
+    reason: str
+    difference: PairedDifference | None = None
+    margin: float | None = None
+    figures: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """A model on one held-out run.
+
+    Attributes
+    ----------
+    asked_f1, recovered_loss : what the gate judges by
+    scores : by region and name
+    """
+
+    asked_f1: float
+    recovered_loss: float
+    scores: Mapping[str, Mapping[str, Score]]
+
+
+def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:
+    """Raise ForetailError when a model was trained or chosen on one of the datasets, or on traffic of one."""
+    for dataset in datasets:
+        traffic = traffic_sha256(dataset.manifest)
+        for used in lineage.datasets:
+            if used.context == "test":
+                continue
+            if used.content_sha256 == dataset.manifest.content_sha256:
+                raise ForetailError(f"{dataset.path} is no held-out run: {whose} was given it as {used.name}")
+            if used.traffic_sha256 == traffic:
+                raise ForetailError(
+                    f"{dataset.path} is no held-out run: its scenario and seed are those of {used.name}, which {whose} "
+                    f"was given"
+                )
+
+
+def refuse_unfit(datasets: Sequence[Dataset]) -> None:
+    """Raise ForetailError unless the datasets are several different runs that can be replayed."""
+    seen: dict[str, Dataset] = {}
+    for dataset in datasets:
+        dataset.require_trace()
+        if not dataset.is_trace:
+            raise ForetailError(
+                f"{dataset.path} has rows without times and sizes, which cannot be replayed: leave it out"
+            )
+        traffic = traffic_sha256(dataset.manifest)
+        if traffic in seen:
+            raise ForetailError(
+                f"{dataset.path} and {seen[traffic].path} are runs of one scenario and seed, which would count twice: "
+                f"name one of them"
+            )
+        seen[traffic] = dataset
+    if len(datasets) < 2:
+        raise ForetailError("one held-out run gives no interval: name at least two datasets, or seeds")
+
+
+def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutScores:
+    """Score a model on a whole run as a switch would ask it: real features from the shadow Credence.
+
+    The recovered loss counts predictions where Credence asks; elsewhere nobody follows them.
+    """
+    manifest = dataset.manifest
+    check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
+    columns = training_columns([item.name for item in model.features], own_queues=False)
+    parts = [
+        (rows.lqd_drop, model.exceeds(rows.x), rows.asked, model.probability(rows.x))
+        for rows in row_batches((Selection(dataset),), columns)
+    ]
+    lqd_drop, predicted, asked, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
+    ports = max(switch.ports for switch in manifest.switches)
+    found = scores(lqd_drop, predicted, ports=ports, score=probability, asked=asked)
+    f1, recovered = found["asked"]["f1"], replay_scores(dataset, predicted & asked).recovered_loss
+    if f1 is None or recovered is None:
+        reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
+        raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
+    return HeldOutScores(f1, recovered, found)
+
+
+def compare(
+    name: str, candidate: Sequence[HeldOutScores], holder: Sequence[HeldOutScores] | None, margin: float, against: str
+) -> Check:
+    """Compare scores, paired by run, with the holder's; without one they have to be above always accepting.
+
+    Always accepting has F1 0 and recovered loss 0. Passed is what holds for the whole 95 % interval.
+    """
+    baseline = [0.0] * len(candidate) if holder is None else [getattr(run, name) for run in holder]
+    difference = mean_interval([getattr(run, name) - base for run, base in zip(candidate, baseline, strict=True)])
+    low = -np.inf if difference.low is None else difference.low
+    passed = bool(low > 0 if holder is None else low >= -margin)
+    wanted = "has to lie above 0" if holder is None else f"must not lie below {-margin:.3g}"
+    reason = f"{JUDGED_BY[name]} against {against}: {interval_text(difference)}, which {wanted}"
+    return Check(name, passed, reason, difference, None if holder is None else margin)
+
+
+def check_export(
+    target: str, model: Ensemble, datasets: Sequence[Dataset], folder: Path, config: PromoteConfig
+) -> Check:
+    """Export a model into ``folder/<target>``, where it is proven, and read, hash and run again what was written."""
+    source, out = folder / ENSEMBLE_FILE, folder / target
+    model.save(source)
+    try:
+        result = export_drop_predictor(
+            ExportConfig(
+                model=str(source),
+                target=target,
+                name=NAME,
+                out=str(out),
+                max_cells=config.max_cells,
+                p4=P4Target(profile=config.p4_profile),
+                tracking=Tracking(enabled=False),
+                store_dir=config.store_dir,
+            ),
+            folder,
+        )
+        certificate = _verified_certificate(out, model)
+        figures: dict[str, Any] = {
+            "method": certificate.method,
+            "cells": certificate.cells,
+            "trees": result.predictor.trees,
+            "leaves": result.predictor.leaves,
+            "vote_bits": certificate.vote_bits,
+            "order": certificate.order,
+            "rounding": certificate.rounding,
+            "float_decides_otherwise": certificate.float_decides_otherwise,
+            "bytes": {name: (out / name).stat().st_size for name in certificate.outputs},
+            "tool": certificate.tool,
+        }
+        ran = "read back from its text"
+        if target == "c":
+            figures |= _run_c(out, model, datasets)
+            ran = f"run again on {figures['rows_run']:,} rows"
+        elif result.report is not None:
+            chosen = result.report["chosen"]
+            figures |= {name: chosen.get(name) for name in P4_FIGURES}
+            figures["profile"] = result.report["profile"]["name"]
+    except ForetailError as error:
+        return Check(target, False, str(error))
+    return Check(
+        target, True, f"proven equal by {certificate.method} on {certificate.cells:,} cells, and {ran}", figures=figures
+    )
+
+
+def _verified_certificate(folder: Path, model: Ensemble) -> Certificate:
+    """The certificate of an export, once it speaks of this model and of the files that are there."""
+    certificate = Certificate.load(folder / CERTIFICATE)
+    emitted = Ensemble.load(folder / ENSEMBLE_FILE)
+    if (certificate.model_sha256, certificate.ir_sha256) != (model.sha256, emitted.sha256):
+        raise ForetailError(f"{folder / CERTIFICATE} is about another model: report this as a bug")
+    for name, digest in certificate.outputs.items():
+        if file_digest(folder / name) != digest:
+            raise ForetailError(f"{folder / name} is not the file that was proven: report this as a bug")
+    return certificate
+
+
+def _run_c(folder: Path, model: Ensemble, datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Run the library as it lies there on every held-out row and on cells of the model, and time it."""
+    library = PredictorLibrary(folder / f"{NAME}.so")
+    if library.ir_sha256 != Ensemble.load(folder / ENSEMBLE_FILE).sha256:
+        raise ForetailError(f"{library.path} states another ensemble: report this as a bug")
+    columns = training_columns([item.name for item in model.features], own_queues=False)
+    points = Cells.of(model).sample(_CELLS, np.random.default_rng(0))
+    _compare_decisions(library, model, points)
+    rows_run, timed = len(points), points
+    for position, dataset in enumerate(datasets):
+        for rows in row_batches((Selection(dataset),), columns):
+            _compare_decisions(library, model, rows.x)
+            rows_run += len(rows)
+            if position == 0 and timed is points:
+                timed = rows.x[:_TIMED_ROWS].astype(np.int64)
+    times = [library.nanoseconds(timed) for _ in range(_ROUNDS)]
+    single, batch = (statistics.median(kind) for kind in zip(*times, strict=True))
+    return {"rows_run": rows_run, "nanoseconds": {"single": single, "batch": batch}, "timed_rows": len(timed)}
+
+
+def _compare_decisions(
+    library: PredictorLibrary, model: Ensemble, x: np.ndarray[Any, np.dtype[np.integer[Any]]]
+) -> None:
+    expected = model.exceeds(x)
+    for name, score in (("score", library.score_each), ("score_batch", library.score)):
+        wrong = np.flatnonzero((score(x) > library.default_tau) != expected)
+        if wrong.size:
+            point = dict(zip((item.name for item in model.features), x[wrong[0]].tolist(), strict=True))
+            raise ForetailError(f"the exported C ({name}) decides otherwise than the model at {point}")

@@ -1,0 +1,205 @@
+"""The model card: what a drop predictor was made from, what it scored, what it costs and where it does not hold.
+
+Every figure comes from a document that a run wrote; names from data are escaped, so that they stay text in Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from foretail.features.catalog import feature
+from foretail.features.errors import ForetailError
+from foretail.features.rows.splits import SIDES
+from foretail.pipelines.training.outcome import SHOWN
+
+CARD_FILE = "model_card.md"
+MOST_SHIFT_ROWS = 2000
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def model_card(document: Mapping[str, Any]) -> str:
+    """Return the card as Markdown.
+
+    Parameters
+    ----------
+    document : mapping
+        ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run, ``gate``,
+        ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`.
+
+    Raises
+    ------
+    ForetailError
+        When the training run wrote its outcome in other words, as another version of Foretail does.
+    """
+    try:
+        return _rendered(document)
+    except (KeyError, jinja2.UndefinedError) as error:
+        raise ForetailError(
+            f"the outcome of run {document['lineage']['runs'][0]} is that of another version of Foretail ({error}): "
+            f"train the model again"
+        ) from error
+
+
+def _rendered(document: Mapping[str, Any]) -> str:
+    outcome, config = document["outcome"], document["config"]
+    judged = outcome.get("student", outcome)  # of distillation
+    parameters = outcome["parameters"] if "parameters" in outcome else config["student"]
+    checks = document["gate"]["checks"]
+    exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=markdown,
+    )
+    return environment.get_template("model_card.md.j2").render(
+        **document,
+        judged=judged,
+        inputs=_table(
+            ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
+            (
+                (item["name"], feature(item["name"]).description, _unit(item), item["bits"], item["params"], column)
+                for item, column in zip(outcome["features"], outcome["columns"], strict=True)
+            ),
+        ),
+        data=_table(
+            ("side", "scenario", "load", "seed", "policy", "from ns", "to ns", "rows", "drops", "SHA-256 of the rows"),
+            (
+                (
+                    item["side"],
+                    item["scenario"],
+                    item["load"],
+                    str(item["seed"]),
+                    item["policy"],
+                    item["start_ns"],
+                    item["end_ns"],
+                    item["rows"],
+                    item["drops"],
+                    item["content_sha256"],
+                )
+                for item in outcome["datasets"]
+            ),
+        ),
+        given=_table(
+            ("dataset", "for", "SHA-256 of the rows"),
+            ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
+        ),
+        parameters=_pairs(("parameter", "value"), parameters),
+        operating_point=_pairs(("setting", "value"), config["operating_point"]),
+        scores=_table(
+            ("side", "region", "rows", "drops", *SHOWN),
+            (
+                (side, region, named["rows"], _drops(named), *(named[name] for name in SHOWN))
+                for side in SIDES
+                for region, named in judged["scores"][side].items()
+            ),
+        ),
+        checks=_table(
+            ("check", "passed", "found"), ((check["name"], check["passed"], check["reason"]) for check in checks)
+        ),
+        runs=_table(
+            ("held-out run", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
+            (
+                (
+                    run["scenario"],
+                    str(run["seed"]),
+                    run["rows"],
+                    run["drops"],
+                    run["candidate"]["asked_f1"],
+                    None if run["holder"] is None else run["holder"]["asked_f1"],
+                    run["candidate"]["recovered_loss"],
+                    None if run["holder"] is None else run["holder"]["recovered_loss"],
+                )
+                for run in document["held_out"]
+            ),
+        ),
+        shift_table=None if document["shift"] is None else _table(*document["shift"]),
+        exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
+        constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
+        switches=_table(
+            ("ports", "shared buffer, bytes"),
+            sorted({tuple(switch) for item in outcome["datasets"] for switch in item["switches"]}),
+        ),
+        rules=_table(
+            ("counting", "tie", "victim"),
+            dict.fromkeys(tuple(item["rules"].values()) for item in outcome["datasets"]),
+        ),
+        own_queues=[
+            item["name"]
+            for item, column in zip(outcome["features"], outcome["columns"], strict=True)
+            if feature(item["name"]).state == "real" and column == item["name"]
+        ],
+        caveats={key: value for item in outcome["datasets"] for key, value in item["caveats"].items()},
+        versions=_pairs(("package", "version"), outcome["versions"]),
+    )
+
+
+def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """The columns and rows of a CSV or Parquet file of shift tests; ForetailError when it is none, or too long."""
+    try:
+        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ForetailError(f"shift={path} is no table ({reason}): give a CSV or Parquet file") from None
+    if not 0 < len(frame) <= MOST_SHIFT_ROWS:
+        raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
+    plain = frame.astype(object).where(frame.notna(), None)
+    return tuple(map(str, frame.columns)), list(plain.itertuples(index=False, name=None))
+
+
+def markdown(value: Any) -> Any:
+    """Return a value as one line of Markdown: text is escaped, numbers are written for readers, None is a dash."""
+    if isinstance(value, Markdown):
+        return value
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markdown:
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = [[Markdown(c) if c == "---" and number == 1 else c for c in line] for number, line in enumerate(lines)]
+    return Markdown("\n".join(f"| {' | '.join(markdown(cell) for cell in line)} |" for line in cells))
+
+
+def _pairs(columns: Sequence[str], pairs: Mapping[str, Any]) -> Markdown:
+    return _table(columns, pairs.items())
+
+
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in figures.items():
+        flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _unit(item: Mapping[str, Any]) -> str:
+    """The unit of an input: imported rows say theirs in the constants."""
+    return "bytes" if "unit=bytes" in item["params"] else feature(item["name"]).unit
+
+
+def _drops(named: Mapping[str, Any]) -> int:
+    return int((named["true_positives"] or 0) + (named["false_negatives"] or 0))
+
+
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

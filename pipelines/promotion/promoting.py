@@ -1,0 +1,252 @@
+"""Promoting a model: gate, exports, record, and the alias as the last step."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import PromoteConfig
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.rows.splits import Selection
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registry import Lineage, alias_holder, lineage, load_ensemble, move_alias, run_document
+from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, track
+from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
+from foretail.pipelines.data.inputs import open_datasets
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.errors import GateRefused
+from foretail.pipelines.promotion.gate import (
+    Check,
+    HeldOutScores,
+    check_export,
+    compare,
+    held_out_scores,
+    refuse_seen,
+    refuse_unfit,
+)
+from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table
+from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
+from foretail.pipelines.tracking.loading import load_model, tracking_uri
+from foretail.pipelines.training.outcome import OUTCOME_FILE
+
+HELD_OUT = "held-out"
+GATE_FILE = "gate.json"
+
+
+@dataclass(frozen=True)
+class PromoteResult:
+    """What the gate found, and what came of it.
+
+    Attributes
+    ----------
+    gate : model, holder, checks and scores by run, JSON-like
+    checks : the conditions
+    promoted : the version that holds the alias now; None when the gate refused
+    collected : held-out runs that came from the scenario
+    tracked : the run in MLflow
+    """
+
+    gate: Mapping[str, Any]
+    checks: tuple[Check, ...]
+    promoted: RegisteredModel | None
+    collected: tuple[CollectedRun, ...]
+    tracked: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            **self.gate,
+            "promoted": None if self.promoted is None else asdict(self.promoted),
+            "collected": [asdict(run) for run in self.collected],
+            "tracked": self.tracked,
+        }
+
+    def tables(self) -> list[Table]:
+        """Held-out scores and the gate."""
+        model = self.gate["model"]
+        address = f"models:/{model['name']}@{model['alias']}"
+        runs = Table(
+            "Held-out runs",
+            ("scenario", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
+            tuple(
+                (
+                    run["scenario"],
+                    str(run["seed"]),
+                    run["rows"],
+                    run["drops"],
+                    run["candidate"]["asked_f1"],
+                    None if run["holder"] is None else run["holder"]["asked_f1"],
+                    run["candidate"]["recovered_loss"],
+                    None if run["holder"] is None else run["holder"]["recovered_loss"],
+                )
+                for run in self.gate["held_out"]
+            ),
+        )
+        outcome = (
+            f"{address} stays with {_version(self.gate['gate']['holder_version'])}"
+            if self.promoted is None
+            else f"{address} is version {self.promoted.version} now"
+        )
+        gate = Table(
+            "Gate",
+            ("check", "passed", "found"),
+            tuple((check.name, "yes" if check.passed else "no", check.reason) for check in self.checks),
+            (outcome, f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}"),
+        )
+        return [*([dataset_table(self.collected)] if self.collected else []), runs, gate]
+
+    def failure(self) -> GateRefused | None:
+        """Why the alias did not move; None when it did."""
+        if self.promoted is not None:
+            return None
+        failed = "; ".join(f"{check.name} ({check.reason.rstrip('.')})" for check in self.checks if not check.passed)
+        return GateRefused(
+            f"the gate refused {failed}: {self.gate['model']['alias']} stays with "
+            f"{_version(self.gate['gate']['holder_version'])}"
+        )
+
+
+def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
+    """Judge ``config.model`` and, when it passes, move the alias; card, gate and exports go to the run folder.
+
+    The registry changes when all else is tracked: whatever stops this before, the alias stays where it was.
+    """
+    store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
+    uri = tracking_uri(config.tracking, store)
+    shift = None if config.shift is None else read_shift_table(Path(config.shift))
+    candidate = load_model(config.model, config.tracking, store)
+    origin = lineage(candidate.sha256, uri)
+    documents = {file: run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json")}
+    version = alias_holder(name, alias, uri)
+    holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
+    if holder is not None and holder.sha256 == candidate.sha256:
+        raise ForetailError(f"models:/{name}@{alias} is this very model already, version {version}: nothing to promote")
+    collected, datasets = _held_out(config, store)
+    refuse_unfit(datasets)
+    refuse_seen(datasets, origin, "the model")
+    if holder is not None:
+        refuse_seen(datasets, lineage(holder.sha256, uri), f"the {alias}, version {version},")
+    scores = [held_out_scores(candidate, dataset, "the model") for dataset in datasets]
+    theirs = None if holder is None else [held_out_scores(holder, dataset, f"the {alias}") for dataset in datasets]
+    against = "always accepting" if version is None else f"{alias}, version {version}"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".promote.", dir=run_dir) as staging:
+        folder = Path(staging)
+        checks = (
+            compare("asked_f1", scores, theirs, config.f1_margin, against),
+            compare("recovered_loss", scores, theirs, config.recovered_loss_margin, against),
+            *(check_export(target, candidate, datasets, folder, config) for target in ("c", "p4")[: 1 + config.p4]),
+        )
+        gate = _document(config, candidate, origin, version, datasets, scores, theirs, checks)
+        card = model_card(
+            {**gate, "outcome": documents[OUTCOME_FILE], "config": documents["config.json"], "shift": shift}
+        )
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        with track(
+            config.tracking.experiment,
+            asdict(config),
+            uri=uri,
+            run_name=config.tracking.run_name or f"promote to {alias}",
+            tags=_tags(config, candidate, checks),
+            parent_run_id=config.tracking.parent_run_id,
+        ) as run:
+            _log(run, gate, checks, folder)
+            promoted = None
+            if all(check.passed for check in checks):
+                tags = {"gate_run_id": run.run_id, "model_card": f"runs:/{run.run_id}/{CARD_FILE}"}
+                promoted = move_alias(name, alias, candidate, origin.runs, version, tags, uri)
+        for file in sorted(folder.iterdir()) if promoted is not None else [folder / CARD_FILE]:
+            _put(file, run_dir / file.name)
+    return PromoteResult(
+        gate, checks, promoted, collected, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
+    )
+
+
+def _held_out(config: PromoteConfig, store: Store) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
+    if config.datasets:
+        return (), open_datasets(config.datasets)
+    ((_, policy),) = config.policy.items()
+    collected = collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
+    return collected, [Dataset.open(run.path) for run in collected]
+
+
+def _document(
+    config: PromoteConfig,
+    candidate: Ensemble,
+    origin: Lineage,
+    version: str | None,
+    datasets: Sequence[Dataset],
+    scores: Sequence[HeldOutScores],
+    theirs: Sequence[HeldOutScores] | None,
+    checks: Sequence[Check],
+) -> dict[str, Any]:
+    """What was judged and what was found."""
+    document: dict[str, Any] = plain(
+        {
+            "model": {
+                "name": config.tracking.registered_model,
+                "alias": config.to,
+                "address": config.model,
+                "ensemble_sha256": candidate.sha256,
+                "trees": len(candidate.trees),
+                "leaves": sum(len(tree.leaves) for tree in candidate.trees),
+            },
+            "lineage": asdict(origin),
+            "gate": {
+                "passed": all(check.passed for check in checks),
+                "holder_version": version,
+                "checks": [asdict(check) for check in checks],
+            },
+            "held_out": [
+                {
+                    **describe_dataset(Selection(dataset), HELD_OUT),
+                    "candidate": asdict(mine),
+                    "holder": None if theirs is None else asdict(theirs[place]),
+                }
+                for place, (dataset, mine) in enumerate(zip(datasets, scores, strict=True))
+            ],
+        }
+    )
+    return document
+
+
+def _tags(config: PromoteConfig, candidate: Ensemble, checks: Sequence[Check]) -> dict[str, str]:
+    said = {True: "passed", False: "refused"}
+    return {
+        **({} if config.tracking.sweep_id is None else {"sweep_id": config.tracking.sweep_id}),
+        "candidate_sha256": candidate.sha256,
+        "gate": said[all(check.passed for check in checks)],
+        **{f"gate.{check.name}": said[check.passed] for check in checks},
+    }
+
+
+def _log(run: TrackedRun, gate: Mapping[str, Any], checks: Sequence[Check], folder: Path) -> None:
+    for described in gate["held_out"]:
+        log_dataset(run, described)
+    run.log_document(gate, GATE_FILE)
+    run.log_file(folder / CARD_FILE)
+    for check in checks:
+        if check.difference is not None:
+            found = asdict(check.difference)
+            run.log_metrics({f"gate/{check.name}/{key}": float(found[key]) for key in ("mean", "low", "high")})
+        elif check.figures is not None:
+            run.log_file(folder / check.name / "certificate.json", check.name)
+
+
+def _put(source: Path, target: Path) -> None:
+    """Move a file or an export into the run folder, in the place of that of an earlier run there."""
+    if source.is_dir() and target.is_dir():
+        for file in sorted(source.iterdir()):
+            file.replace(target / file.name)
+    else:
+        source.replace(target)
+
+
+def _version(version: str | None) -> str:
+    return "nobody" if version is None else f"version {version}"

@@ -1,0 +1,157 @@
+"""The HTML page of runs: overview, figures, tables, settings; no script, nothing loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata, resources
+from typing import Any
+
+import jinja2
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
+from foretail.pipelines.runs.result import Cell, Table, cell_text
+
+MOST_VARIED = 8
+"""Settings that differ are columns of a sweep's tables, up to so many."""
+
+
+def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    runs : at least one; several of them are compared first
+    missing : folders of a sweep without a result, which the page names
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
+    style = _template("report.css")
+    together = stacked(runs) if len(runs) > 1 else []
+    shared = {(table.title, table.columns[1 + len(varied(runs)) :]) for table in together}
+    return environment.get_template("report.html.j2").render(
+        runs=runs,
+        missing=missing,
+        together=together,
+        own={
+            run.folder: [table for table in run.tables or () if (table.title, table.columns) not in shared]
+            for run in runs
+        },
+        overview=overview(runs),
+        seed_table=_seed_table,
+        hash_table=_hash_table,
+        version_table=_version_table,
+        style=Markup(style),
+        style_sha256=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=metadata.version("foretail"),
+    )
+
+
+def varied(runs: Sequence[RunRecord]) -> list[str]:
+    """Settings in which runs of one stage differ, at most ``MOST_VARIED``; none for runs of several stages."""
+    if len({run.stage for run in runs}) > 1:
+        return []
+    settings = [run.settings() for run in runs]
+    names = dict.fromkeys(name for each in settings for name in each if not name.startswith("tracking."))
+    missing = object()
+    return [name for name in names if any(each.get(name, missing) != settings[0].get(name) for each in settings)][
+        :MOST_VARIED
+    ]
+
+
+def overview(runs: Sequence[RunRecord]) -> Table:
+    """One row per run: its number on the page, stage, what differs, when and how long."""
+    names = varied(runs)
+    return Table(
+        "Runs",
+        ("run", "stage", *names, "finished", "seconds"),
+        tuple(
+            (str(number), run.title, *_values(run, names), run.finished and _time(run.finished), run.seconds)
+            for number, run in enumerate(runs, 1)
+        ),
+    )
+
+
+def stacked(runs: Sequence[RunRecord]) -> list[Table]:
+    """Tables that two runs or more have, by title and columns, with the rows of all of them and what differs."""
+    names = varied(runs)
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, Table]]] = {}
+    for number, run in enumerate(runs, 1):
+        for table in run.tables or ():
+            found.setdefault((table.title, table.columns), []).append((number, table))
+    return [
+        Table(
+            title,
+            ("run", *names, *columns),
+            tuple(
+                (str(number), *_values(runs[number - 1], names), *row) for number, table in tables for row in table.rows
+            ),
+            tuple(dict.fromkeys(note for _, table in tables for note in table.notes)),
+        )
+        for (title, columns), tables in found.items()
+        if len({number for number, _ in tables}) > 1
+    ]
+
+
+def _seed_table(run: RunRecord) -> Table:
+    return Table("Seeds", ("setting", "seeds"), tuple((name, _json(value)) for name, value in run.seeds().items()))
+
+
+def _hash_table(run: RunRecord) -> Table:
+    rows = (("result.json", "file", run.sha256), *run.hashes())
+    return Table("SHA-256", ("where", "of", "hash"), rows)
+
+
+def _version_table(run: RunRecord) -> Table:
+    return Table("Versions", ("package", "version"), tuple(run.versions.items()))
+
+
+def _values(run: RunRecord, names: Sequence[str]) -> list[Cell]:
+    """Numbers stay numbers; all else is written as JSON has it."""
+    found = (run.settings().get(name) for name in names)
+    return [value if type(value) in (int, float, str) else _json(value) for value in found]
+
+
+def _time(iso: str) -> str:
+    """A time as ``stage.run`` writes it, for readers; any other text stays as it is."""
+    return iso.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _data_uri(figure: RunFigure) -> str:
+    return f"data:{figure.media_type};base64,{base64.b64encode(figure.content).decode('ascii')}"
+
+
+def _markdown(text: str, below: int) -> Markup:
+    """Markdown as HTML without raw HTML, links and images; its headings begin under level `below`."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.disable(["link", "image", "autolink", "reference"])
+    tokens = parser.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1:]) + below)}"
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+    html = parser.renderer.render(tokens, parser.options, {})
+    wide = '<div class="wide" role="region" tabindex="0" aria-label="Table of the model card">'
+    return Markup(html.replace("<table>", f"{wide}<table>").replace("</table>", "</table></div>"))
+
+
+def _template(name: str) -> str:
+    return resources.files("foretail.pipelines.reporting").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,260 @@
+"""A finished run as its folder tells it: ``result.json``, the figures that it names, and model cards beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from xml.etree import ElementTree
+
+from pydantic import TypeAdapter, ValidationError
+
+from foretail.configs.schema import SIZES, STAGES
+from foretail.features.errors import ForetailError
+from foretail.pipelines.promotion.model_card import CARD_FILE
+from foretail.pipelines.runs.result import RESULT_FILE, Table
+
+LARGEST_SVG_BYTES = 1 << 20
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PASSWORD = re.compile(r"(?<=://)[^/\s\"@]+@")
+_SPLIT = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What ``stage.run`` writes; older versions had no command, time and tables."""
+
+    stage: str
+    config: dict[str, Any]
+    versions: dict[str, str | None]
+    seconds: float
+    command: str | None = None
+    finished: str | None = None
+    tables: tuple[Table, ...] | None = None
+    files: tuple[str, ...] = ()
+
+
+_WRITTEN = TypeAdapter(_Written)
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A figure of a run.
+
+    Attributes
+    ----------
+    name : its files' name, without the suffix
+    media_type : ``image/svg+xml`` or ``image/png``
+    content : the file
+    data : files of the same name that hold its numbers
+    """
+
+    name: str
+    media_type: str
+    content: bytes
+    data: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """An MLflow run: where the result names it, its server, and its page if the server has pages."""
+
+    where: str
+    run_id: str
+    uri: str
+    page: str | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run folder, checked.
+
+    Attributes
+    ----------
+    folder : the run folder
+    sha256 : of ``result.json``
+    stage, config, versions, seconds : as the stage wrote them; passwords in addresses are left out of all texts
+    command, finished, tables : None where an older version wrote none; `finished` is ISO 8601
+    figures : in the order of the files; SVG, or PNG where the SVG is large or missing
+    cards : model cards in Markdown, by their path in the folder
+    document : all of ``result.json``
+    """
+
+    folder: Path
+    sha256: str
+    stage: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, str | None]
+    seconds: float
+    command: str | None
+    finished: str | None
+    tables: tuple[Table, ...] | None
+    figures: tuple[RunFigure, ...]
+    cards: Mapping[str, str]
+    document: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> RunRecord:
+        """Read a run folder; raises ForetailError when the result is damaged or foreign, or a file of it is missing."""
+        path = folder / RESULT_FILE
+        content = path.read_bytes()
+        try:
+            document = json.loads(_PASSWORD.sub("", content.decode("utf-8")))
+            json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold
+        except (ValueError, RecursionError) as error:
+            raise ForetailError(f"{path} is damaged ({error}): run its stage again") from None
+        stage = document.get("stage") if isinstance(document, dict) else None
+        if not isinstance(stage, str) or stage not in STAGES:
+            raise ForetailError(
+                f"{path} is the result of no stage that this version of Foretail has ({', '.join(STAGES)}): "
+                "give the folder of a run, or use the version that wrote it"
+            )
+        try:
+            written = _WRITTEN.validate_python(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ForetailError(
+                f"{path} is that of another version of Foretail ({where}: {first['msg']}): run its stage again"
+            ) from None
+        for table in written.tables or ():
+            if any(len(row) != len(table.columns) for row in table.rows):
+                raise ForetailError(f"{path} is damaged (rows and columns of {table.title!r}): run its stage again")
+        return cls(
+            folder=folder,
+            sha256=hashlib.sha256(content).hexdigest(),
+            stage=stage,
+            config=written.config,
+            versions=written.versions,
+            seconds=written.seconds,
+            command=written.command,
+            finished=written.finished,
+            tables=written.tables,
+            figures=tuple(_figures(folder, written.files)),
+            cards={
+                card.relative_to(folder).as_posix(): card.read_text(encoding="utf-8", errors="replace")
+                for pattern in (CARD_FILE, f"*/{CARD_FILE}")
+                for card in sorted(folder.glob(pattern))
+            },
+            document=document,
+        )
+
+    @property
+    def title(self) -> str:
+        """The stage, with its experiment or model where the command names one."""
+        words = [word for word in (self.command or "").split() if word.startswith(("experiment=", "size="))]
+        return " ".join([self.stage, *(word.partition("=")[2] for word in words)])
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by its dotted name; lists are values."""
+        return dict(_flat(self.config, ""))
+
+    def seeds(self) -> dict[str, Any]:
+        """The settings that are seeds; sizes that were not chosen are left out."""
+        found: dict[str, Any] = {}
+        for name, value in self.settings().items():
+            *parents, last = name.split(".")
+            other_size = len(parents) > 1 and parents[1] in SIZES and parents[1] != self.config.get("size")
+            is_seed = re.search(r"(?:^|_)seeds?$", last) or ("split" in parents and last in _SPLIT)
+            if is_seed and not other_size and value not in (None, []):
+                found[name] = value
+        return found
+
+    def hashes(self) -> list[tuple[str, str, str]]:
+        """SHA-256 of datasets, traffic and models, each once: where the result names it, of what, and the hash."""
+        found: dict[str, tuple[str, str, str]] = {}
+        for where, item in _mappings(self.document, ""):
+            about = [str(item[key]) for key in ("scenario", "side", "policy") if isinstance(item.get(key), str)]
+            about += [f"seed {item['seed']}"] if isinstance(item.get("seed"), int) else []
+            for key, value in item.items():
+                if key.endswith("_sha256") and isinstance(value, str):
+                    name = f"{where} ({', '.join(about)})" if about else where
+                    found.setdefault(value, (name or self.stage, key.removesuffix("_sha256"), value))
+        return list(found.values())
+
+    def tracked(self) -> list[Tracked]:
+        """Runs in MLflow that the result names, each once."""
+        found: dict[str, Tracked] = {}
+        for where, item in _mappings(self.document, ""):
+            run_id, uri, experiment = item.get("run_id"), item.get("uri"), item.get("experiment_id")
+            if isinstance(run_id, str) and isinstance(uri, str):
+                has_page = experiment is not None and uri.startswith(("http://", "https://"))
+                page = f"{uri.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}" if has_page else None
+                found.setdefault(run_id, Tracked(where.removesuffix("tracked").rstrip("."), run_id, uri, page))
+        return list(found.values())
+
+
+def find_runs(folder: Path) -> tuple[list[Path], list[str]]:
+    """The run folders that `folder` is or, as a sweep, holds; and the numbers of a sweep that left no result.
+
+    Raises ForetailError when there are none.
+    """
+    if (folder / RESULT_FILE).is_file():
+        return [folder], []
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    runs = [run for run in inside if (run / RESULT_FILE).is_file()]
+    if not runs:
+        raise ForetailError(f"run={folder} holds no {RESULT_FILE}: give the folder of a finished run or sweep")
+    numbers = {int(run.name) for run in runs if run.name.isdecimal()}
+    started = numbers | {int(run.name) for run in inside if run.is_dir() and run.name.isdecimal()}
+    missing = sorted(set(range(max(started, default=-1) + 1)) - numbers)
+    runs.sort(key=lambda run: (int(run.name) if run.name.isdecimal() else -1, run.name))
+    return runs, [str(number) for number in missing]
+
+
+def _figures(folder: Path, names: tuple[str, ...]) -> Iterator[RunFigure]:
+    """The figures among the files of a result, each once."""
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise ForetailError(f"{folder / RESULT_FILE} names a file outside of its folder ({name}): run it again")
+        if not (folder / path).is_file():
+            raise ForetailError(
+                f"{folder / path}, which {RESULT_FILE} names, is missing: bring it back or run it again"
+            )
+    by_stem: dict[str, list[str]] = {}
+    for name in names:
+        by_stem.setdefault(str(PurePosixPath(name).with_suffix("")), []).append(name)
+    for stem, files in by_stem.items():
+        images = {PurePosixPath(file).suffix: file for file in files if file.endswith((".svg", ".png"))}
+        if not images:
+            continue
+        data = tuple(file for file in files if file.endswith((".csv", ".parquet")))
+        suffix = ".svg" if ".svg" in images else ".png"
+        if ".png" in images and suffix == ".svg" and (folder / images[".svg"]).stat().st_size > LARGEST_SVG_BYTES:
+            suffix = ".png"
+        content = (folder / images[suffix]).read_bytes()
+        if not (_is_svg(content) if suffix == ".svg" else content.startswith(PNG_SIGNATURE)):
+            raise ForetailError(f"{folder / images[suffix]} is damaged: run its stage again")
+        yield RunFigure(stem, "image/svg+xml" if suffix == ".svg" else "image/png", content, data)
+
+
+def _is_svg(content: bytes) -> bool:
+    try:
+        return ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+    except ElementTree.ParseError:
+        return False
+
+
+def _flat(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def _mappings(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All mappings of a JSON-like value with their dotted paths; settings and tables are no findings."""
+    if isinstance(node, Mapping):
+        yield path, node
+        for name, value in node.items():
+            if path or name not in ("config", "tables"):
+                yield from _mappings(value, f"{path}.{name}" if path else name)
+    elif isinstance(node, list):
+        for place, value in enumerate(node):
+            yield from _mappings(value, f"{path}.{place}")

@@ -1,0 +1,128 @@
+"""Points of an experiment: each measured once, some at a time, and kept in the store; and the files that are left.
+
+A sweep that was stopped goes on where it was, and one that is repeated computes nothing. A point that fails is named
+when the others are done; the same command then measures it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.configs.schema import Launcher
+from foretail.features.errors import ForetailError
+from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.runs.jobs import Report, run_points
+from foretail.pipelines.runs.store import Entry, Key, Store
+
+POINT_FILE = "point.json"
+NAMED = 5
+"""Of the points that failed, so many are named in the error."""
+
+SoFar = Callable[[str], None]
+"""Called while a point is measured, with a few words; raises when the sweep has to stop."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is measured on its own.
+
+    Attributes
+    ----------
+    name : for the progress, and to say which one failed
+    key : everything that its measurement depends on
+    measure : returns the measurement, JSON-like and finite; a module's function with plain arguments
+        (``functools.partial``), so that it can travel to another machine
+    """
+
+    name: str
+    key: Key
+    measure: Callable[[SoFar], Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured at a point, as JSON gives it back, and its entry of the store."""
+
+    found: Any
+    entry: Entry
+
+
+def measure_points(
+    experiment: str, points: Sequence[Point], store: Store, jobs: int, launcher: Launcher | None = None
+) -> list[Measurement]:
+    """Measure every point that the store lacks; in the order of `points`, whose names are distinct.
+
+    Parameters
+    ----------
+    experiment : for the progress
+    jobs : points at the same time on this machine
+    launcher : where the points are measured; None: here
+
+    Raises
+    ------
+    PointsFailed
+        When all others are done, with the names of those that failed.
+    ForetailError
+        When all failed for the same reason.
+    """
+    entries = {point.name: store.find(point.key) for point in points}
+    if len(entries) < len(points):
+        raise ValueError(f"{experiment}: points share a name")
+    found = {name: _read(entry) for name, entry in entries.items() if entry is not None}
+    missing = {point.name: partial(_measured, point, store) for point in points if point.name not in found}
+    measured, failed = run_points(experiment, missing, jobs, launcher)
+    for name, measurement in measured.items():
+        if not measurement.entry.path.exists():
+            raise ForetailError(f"a node measured {name}, but {store.folder} is not the folder in which it wrote")
+    found |= measured
+    if failed and not found and len(set(failed.values())) == 1 < len(failed):
+        raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
+    if failed:
+        raise points_failed(failed, len(points))
+    return [found[point.name] for point in points]
+
+
+def points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
+    """Of so many points those that failed, by name with a sentence each."""
+    named = [f"{name}: {reason.rstrip('.')}" for name, reason in itertools.islice(failed.items(), NAMED)]
+    named += [f"{len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
+    return PointsFailed(
+        f"{len(failed):,} of {points:,} points failed, and running again repeats only those: {'; '.join(named)}"
+    )
+
+
+def _measured(point: Point, store: Store, report: Report) -> Measurement:
+    def build(folder: Path) -> None:
+        found = point.measure(partial(report, 0.0))
+        (folder / POINT_FILE).write_text(json.dumps(found, allow_nan=False) + "\n", encoding="ascii")
+
+    return _read(store.get_or_build(point.key, build))
+
+
+def _read(entry: Entry) -> Measurement:
+    return Measurement(json.loads((entry.path / POINT_FILE).read_text(encoding="ascii")), entry)
+
+
+def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:
+    """Write tables (CSV, Parquet) and figures (PDF, PNG, SVG) by name into the run folder; a file appears whole."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".files.", dir=run_dir) as staging:
+        for name, content in files.items():
+            path = Path(staging) / name
+            if isinstance(content, Figure):
+                content.savefig(path, dpi=150)
+            elif path.suffix == ".parquet":
+                content.to_parquet(path, index=False)
+            else:
+                content.to_csv(path, index=False)
+        return tuple(path.rename(run_dir / path.name) for path in sorted(Path(staging).iterdir()))

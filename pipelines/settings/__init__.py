@@ -1,0 +1,1 @@
+"""Settings: composed by Hydra, checked in their ranges and against each other."""

@@ -1,0 +1,54 @@
+"""The stages: one Hydra application each, started by :mod:`foretail.pipelines.cli`. Nothing imports a stage.
+
+A stage is a module of its name with a function of its name, ``train(config, run_dir) -> StageResult``; its settings are
+``foretail.configs.schema.STAGES[name]``. This table says what it does, with an example.
+"""
+
+STAGES: dict[str, tuple[str, str]] = {
+    "collect": (
+        "write labelled datasets: simulate under LQD in ns-3, draw a workload in slots, or import a trace",
+        "foretail collect 'seeds=[1,2]'",
+    ),
+    "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
+    "distill": (
+        "turn a neural network into trees of a given size",
+        "foretail distill model=outputs/train/RUN student.trees=4",
+    ),
+    "evaluate": (
+        "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
+        "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
+    ),
+    "export": (
+        "turn a predictor into C, P4 or ONNX, proven equivalent",
+        "foretail export model=models:/foretail-drop@candidate target=p4",
+    ),
+    "promote": (
+        "make a model the champion, if it passes the gate on runs held out from it",
+        "foretail promote model=models:/foretail-drop@candidate to=champion",
+    ),
+    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
+    "schedule": (
+        "make a periodic schedule of circuits for a demand matrix, with its throughput",
+        "foretail schedule demand=demand.csv degree=4 k=3",
+    ),
+    "demand": (
+        "train predictors of the demand and tell what the schedules of their predictions are worth",
+        "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
+    ),
+    "study": (
+        "compare drop predictors on runs and conditions that they never saw, and in ns-3",
+        "foretail study experiment=predictor_study size=small",
+    ),
+    "report": (
+        "make one HTML page of a run or a sweep that opens without a network",
+        "foretail report run=outputs/demo out=report.html",
+    ),
+    "search": (
+        "search for drop predictors that score well and cost a switch little",
+        "foretail search experiment=predictor_search size=small",
+    ),
+    "select": (
+        "tell what each feature is worth, and choose the best ones that a switch can afford",
+        "foretail select features=switch budget.register_bits=2000",
+    ),
+}

@@ -1,0 +1,43 @@
+"""``foretail collect``: simulate a scenario, draw a workload or import logs, and store a labelled dataset per seed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema import CollectConfig
+from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table, import_runs, slotted_runs
+from foretail.pipelines.data.simulation import (
+    Ns3,
+)
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Store
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """What ``collect`` made, one run per seed."""
+
+    runs: tuple[CollectedRun, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {"runs": [asdict(run) for run in self.runs]}
+
+    def tables(self) -> list[Table]:
+        """One row per dataset."""
+        return [dataset_table(self.runs)]
+
+
+def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
+    """One labelled dataset per seed, from the store, or made now."""
+    store = Store(config.store_dir)
+    if config.source == "slotted":
+        return CollectResult(slotted_runs(config, store))
+    if config.source != "ns3":
+        return CollectResult(import_runs(config, store))
+    ((_, policy),) = config.policy.items()
+    return CollectResult(
+        collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
+    )

@@ -1,0 +1,45 @@
+"""``foretail distill``: turn a trained network into trees of a given size, and tell what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from foretail.configs.schema import DistillConfig
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
+from foretail.pipelines.training.distilling import DistillResult, distill_into, load_teacher
+from foretail.pipelines.training.fitting import find_split
+from foretail.pipelines.training.outcome import (
+    model_key,
+    nest_in_study,
+    read_outcome,
+    tracked_entry,
+)
+
+STUDENT = "student"
+
+
+def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
+    """Distil ``config.model``; ``ensemble.json`` goes to the run folder as well."""
+    teacher = load_teacher(config.model)
+    store = Store(config.store_dir)
+    collected, split = find_split(config, store, Ns3(config.ns3_prefix))
+    depends_on = {
+        "teacher": [teacher.sha256, versions()["onnxruntime"]],
+        "student": asdict(config.student),
+        "own_queues": config.own_queues,
+    }
+    entry = tracked_entry(
+        store,
+        model_key(STUDENT, config, split, store, depends_on),
+        lambda folder: distill_into(folder, config, teacher, split, store),
+    )
+    nest_in_study(config.tracking, read_outcome(entry))
+    ensemble = Ensemble.load(entry.path / ENSEMBLE_FILE)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    ensemble.save(run_dir / ENSEMBLE_FILE)
+    return DistillResult(ensemble, read_outcome(entry), collected, entry.reused, entry.seconds)

@@ -1,0 +1,16 @@
+"""``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent, or a demand predictor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretail.configs.schema import ExportConfig
+from foretail.pipelines.exporting.demand import DemandExport, export_demand_predictor, is_demand_predictor
+from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
+
+
+def export(config: ExportConfig, run_dir: Path) -> ExportResult | DemandExport:
+    """Export a drop predictor or a demand predictor."""
+    if is_demand_predictor(config.model):
+        return export_demand_predictor(config, run_dir)
+    return export_drop_predictor(config, run_dir)

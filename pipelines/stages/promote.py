@@ -1,0 +1,13 @@
+"""``foretail promote``: make a model champion or challenger in the registry, if it passes the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretail.configs.schema import PromoteConfig
+from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
+
+
+def promote(config: PromoteConfig, run_dir: Path) -> PromoteResult:
+    """Score the model and the holder on held-out runs, prove the exports, and move the alias as the last step."""
+    return promote_model(config, run_dir)

@@ -1,0 +1,193 @@
+"""``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from foretail.configs.schema import ScheduleConfig
+from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
+from foretail.features.demand.files import read_demand
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+from foretail.pipelines import stage
+from foretail.pipelines.experiments.circuits.cells import fabric_experiment
+from foretail.pipelines.experiments.circuits.designs import design_experiment
+from foretail.pipelines.experiments.circuits.noise import noise_experiment
+from foretail.pipelines.experiments.circuits.tradeoff import tradeoff_experiment
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import Table, write_atomically
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.vermilion import (
+    Diagonal,
+    consistency,
+    robustness,
+    single_hop_guarantee,
+    vermilion,
+)
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+
+MULTI_HOP_NODES = 64
+"""Beyond, the linear program takes minutes."""
+
+FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {
+    "sweep": noise_experiment,
+    "designs": design_experiment,
+    "tradeoff": tradeoff_experiment,
+    "fabric": fabric_experiment,
+}
+"""What runs an experiment, by the setting that holds its sweeps."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleResult:
+    """A schedule and what it is worth.
+
+    Attributes
+    ----------
+    planned : the schedule and its throughput
+    single_hop_guarantee, multi_hop_guarantee : least throughput on a demand of the hose model that the theorems promise
+    edges_per_pair : fewest and most circuits of a pair of two nodes in a period
+    scaled_by : the demand was multiplied by this
+    predicted : it was made for a prediction, not for the demand
+    files : what was written, by name in the run folder
+    """
+
+    planned: PlannedSchedule
+    single_hop_guarantee: float
+    multi_hop_guarantee: float
+    edges_per_pair: tuple[int, int]
+    scaled_by: float
+    predicted: bool
+    files: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        planned = self.planned
+        return {
+            "n": planned.schedule.nodes,
+            "degree": planned.schedule.degree,
+            "k": planned.k,
+            "l": planned.oblivious,
+            "period_slots": planned.schedule.period,
+            "theta_single_hop": planned.theta_single_hop,
+            "theta_multi_hop": planned.theta_multi_hop,
+            "single_hop_guarantee": self.single_hop_guarantee,
+            "multi_hop_guarantee": self.multi_hop_guarantee,
+            "edges_per_pair": self.edges_per_pair,
+            "scaled_by": self.scaled_by,
+            "predicted": self.predicted,
+            "files": self.files,
+        }
+
+    def tables(self) -> list[Table]:
+        """Throughput by routing, beside what is guaranteed."""
+        planned, (fewest, most) = self.planned, self.edges_per_pair
+        schedule = planned.schedule
+        notes = ["Throughput on the demand, not capped at 1, without the duty cycle: multiply it by the day's share."]
+        if self.predicted:
+            notes.append("Made for the prediction: the guarantee holds however wrong it is.")
+        if self.scaled_by != 1:
+            notes.append(f"The demand was scaled by {self.scaled_by:.4g} into the hose model first.")
+        if planned.theta_multi_hop is None:
+            notes.append("Multi-hop was not computed: multi_hop=yes does.")
+        return [
+            Table(
+                f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, k {planned.k}, l {planned.oblivious}",
+                ("routing", "theta", "guarantee", "period in slots", "edges per pair"),
+                tuple(
+                    (routing, theta, guarantee, schedule.period, f"{fewest} to {most}")
+                    for routing, theta, guarantee in (
+                        ("single-hop", planned.theta_single_hop, self.single_hop_guarantee),
+                        ("multi-hop", planned.theta_multi_hop, self.multi_hop_guarantee),
+                    )
+                ),
+                tuple(notes),
+            )
+        ]
+
+
+def schedule_demand(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
+    """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write it to the run."""
+    given = read_demand(Path(config.demand))
+    demand = _in_hose(given, config)
+    predicted = demand if config.prediction is None else read_demand(Path(config.prediction))
+    if predicted.nodes != demand.nodes:
+        raise ForetailError(
+            f"{config.prediction} has {predicted.nodes} nodes and {config.demand} has {demand.nodes}: predict the "
+            "demand of the same nodes"
+        )
+    made = vermilion(predicted, config.degree, config.k, config.l, config.seed, cast(Diagonal, config.diagonal))
+    planned = PlannedSchedule(
+        made, config.k, config.l, single_hop(demand, made.capacity), _multi_hop(demand, made, config.multi_hop)
+    )
+    emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
+    texts = render_schedule(planned, config.outputs, first_port=config.p4.first_port, emulator=emulator)
+    _write(run_dir, texts)
+    pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
+    floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
+    trust = config.k / config.l
+    is_predicted = config.prediction is not None
+    return ScheduleResult(
+        planned,
+        floor if is_predicted else max(floor, single_hop_guarantee(config.k, config.l)),
+        robustness(trust) if is_predicted else consistency(trust),
+        (int(pairs.min()), int(pairs.max())),
+        demand.largest_sum / given.largest_sum,
+        is_predicted,
+        tuple(texts),
+    )
+
+
+def schedule(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
+    """Do what the settings name: an experiment, or one schedule."""
+    for family, experiment in FAMILIES.items():
+        sweeps = getattr(config, family)
+        if sweeps:
+            return experiment(sweeps[config.size], config, run_dir)
+    return schedule_demand(config, run_dir)
+
+
+def _write(run_dir: Path, texts: Mapping[str, str]) -> None:
+    """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
+    racks = run_dir / "p4"
+    in_racks = any(name.startswith("p4/") for name in texts)
+    if in_racks and racks.exists():
+        raise ForetailError(f"{racks} exists already: remove it or choose another run folder")
+    written: list[Path] = []
+    try:
+        for name, text in texts.items():
+            file = run_dir / name
+            write_atomically(file, text)
+            written.append(file)
+    except BaseException:
+        for file in written:
+            file.unlink()
+        if in_racks:
+            shutil.rmtree(racks, ignore_errors=True)
+        raise
+
+
+def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:
+    try:
+        demand.require_hose(config.degree)
+    except ForetailError as error:
+        if not config.scale:
+            raise ForetailError(f"in {config.demand}, {error} with scale=true") from None
+        return demand.scaled_to(config.degree)
+    return demand
+
+
+def _multi_hop(demand: DemandMatrix, made: Schedule, wanted: str) -> float | None:
+    if wanted == "no" or (wanted == "auto" and demand.nodes > MULTI_HOP_NODES):
+        return None
+    # the solver's tolerances are absolute: give it a saturated matrix
+    saturated = demand.scaled_to(made.degree)
+    with StageProgress() as progress:
+        progress.update("multi-hop throughput", 0.0, f"linear program of {demand.nodes} nodes")
+        return multi_hop(saturated, made.capacity).theta * made.degree / demand.largest_sum

@@ -1,0 +1,123 @@
+"""``foretail select``: what each feature is worth to a predictor, and the best ones that a switch can afford.
+
+Test rows are not read, so that the selection can be trained and scored on them afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from foretail.configs.schema import SelectConfig
+from foretail.features.catalog import FeatureCost, feature
+from foretail.features.rows.labelled_rows import ALONE, Region, Sampling, read_rows
+from foretail.features.rows.splits import Split
+from foretail.models.drop.feature_selection import (
+    FeatureBudget,
+    Importance,
+    SelectedFeatures,
+    permutation_importance,
+    select_features,
+)
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.training.fitting import find_split
+from foretail.pipelines.training.judgement import Labelled
+from foretail.pipelines.training.predictors import untrained
+
+
+@dataclass(frozen=True)
+class SelectResult:
+    """A selection.
+
+    Attributes
+    ----------
+    collected : datasets that came from the scenario
+    importances : of every candidate to a predictor of all of them
+    path : steps of the selection
+    budget : its limits
+    region : validation rows that count
+    ports : of the largest switch, which the costs are of
+    """
+
+    collected: Sequence[CollectedRun]
+    importances: dict[str, Importance]
+    path: tuple[SelectedFeatures, ...]
+    budget: FeatureBudget
+    region: Region
+    ports: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The selected features."""
+        return self.path[-1].names
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "collected": [asdict(run) for run in self.collected],
+            "importances": {name: asdict(found) for name, found in self.importances.items()},
+            "path": [asdict(step) for step in self.path],
+            "ports": self.ports,
+            "names": self.names,
+        }
+
+    def tables(self) -> list[Table]:
+        """Importances, greatest first, and the path."""
+        ordered = sorted(self.importances.items(), key=lambda one: -one[1].mean)
+        costs: dict[str, FeatureCost] = {name: feature(name).cost for name in self.importances}
+        importances = Table(
+            "Permutation importance of all candidates together",
+            ("feature", "mean", "deviation", "bits a queue", "bits a switch"),
+            tuple(
+                (name, found.mean, found.deviation, costs[name].queue_bits, costs[name].switch_bits)
+                for name, found in ordered
+            ),
+            (
+                f"Fall of average precision on validation rows (region {self.region}) when its values are shuffled;",
+                "features that tell the same share what they tell.",
+            ),
+        )
+        path = Table(
+            "Selection",
+            ("features", "added", "average precision", "register bits", "operations"),
+            tuple(
+                (len(step.names), step.names[-1], step.average_precision, step.cost.register_bits, step.cost.operations)
+                for step in self.path
+            ),
+            (
+                f"budget: {self.budget}; costs beyond Credence on a switch of {self.ports} ports, per packet",
+                f"features.names=[{','.join(self.names)}]",
+            ),
+        )
+        return [*([dataset_table(self.collected)] if self.collected else []), importances, path]
+
+
+def select(config: SelectConfig, run_dir: Path) -> SelectResult:
+    """Train on samples of the training rows and score on the validation rows; nothing goes to the run folder itself."""
+    collected, split = find_split(config, Store(config.store_dir), Ns3(config.ns3_prefix))
+    names, region = config.features.names, cast(Region, config.region)
+    labelled = Labelled.of(Split(split.train, split.validation, split.validation), names, config.features.own_queues)
+    rows = read_rows(split.train, labelled.columns, Sampling(config.sampling.others, config.sampling.seed))
+    validation = read_rows(split.validation, labelled.columns, region=region)
+    make, budget = partial(untrained, config.predictor, config.trainer, ALONE), FeatureBudget(**asdict(config.budget))
+    with StageProgress() as progress:
+        path = select_features(
+            make,
+            names,
+            rows,
+            validation,
+            ports=labelled.ports,
+            budget=budget,
+            margin=config.margin,
+            report=partial(progress.update, "select"),
+        )
+    all_of_them = make().fit(rows.x, rows.lqd_drop, rows.weight)
+    found = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
+    return SelectResult(collected, dict(zip(names, found, strict=True)), path, budget, region, labelled.ports)

@@ -1,0 +1,28 @@
+"""``foretail train``: fit a drop predictor, choose its operating point, score it, track it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretail.configs.schema import TrainConfig
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.outcome import (
+    TrainResult,
+)
+
+if TYPE_CHECKING:  # it needs packages of its own
+    pass
+
+
+def train(config: TrainConfig, run_dir: Path) -> TrainResult:
+    """Train on the configured datasets; ``ensemble.json`` or ``model.onnx`` goes to the run folder as well."""
+    store = Store(config.store_dir)
+    result = train_model(config, store, Ns3(config.ns3_prefix))
+    run_dir.mkdir(parents=True, exist_ok=True)
+    result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))
+    return result

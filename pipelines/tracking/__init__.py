@@ -1,0 +1,1 @@
+"""Models and datasets as runs in MLflow name them."""

@@ -1,0 +1,65 @@
+"""Where a stage's model comes from: a file, a run folder, or MLflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretail.configs.schema import Tracking
+from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.model_files import load_model_file
+from foretail.models.mlflow.registry import load_ensemble
+from foretail.pipelines.data.inputs import refuse_window
+from foretail.pipelines.runs.store import Store
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
+
+ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
+
+
+def load_model(
+    model: str,
+    tracking: Tracking,
+    store: Store,
+    inputs: Sequence[FeatureInput] | None = None,
+    allow_pickle: bool = False,
+) -> Ensemble:
+    """The ensemble of a file, of a folder that holds ``ensemble.json``, or of an address in MLflow.
+
+    `inputs` describes the columns of a model that another framework trained, see
+    :func:`foretail.models.ensemble.model_files.load_model_file`.
+    """
+    if model.startswith(("models:/", "runs:/")):
+        ensemble = load_ensemble(model, tracking_uri(tracking, store), inputs, allow_pickle)
+        refuse_window(ensemble.features, model)
+        return ensemble
+    path = Path(model)
+    if path.is_dir():
+        if (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file():
+            raise ForetailError(f"{path} holds a neural network, not trees: run foretail distill model={path} first")
+        path = path / ENSEMBLE_FILE
+    if not path.is_file():
+        raise ForetailError(
+            f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
+        )
+    ensemble = load_model_file(path, inputs, allow_pickle)
+    refuse_window(ensemble.features, str(path))
+    return ensemble
+
+
+def tracking_uri(tracking: Tracking, store: Store) -> str:
+    """The configured tracking server, else ``MLFLOW_TRACKING_URI``, else an SQLite file beside the store."""
+    beside_store = f"sqlite:///{store.folder.parent / 'mlflow.db'}"
+    return tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or beside_store
+
+
+def load_network(path: Path) -> Network:
+    """The network in a file; loads what runs it only now."""
+    from foretail.models.drop.network import Network
+
+    return Network.load(path)

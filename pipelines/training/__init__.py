@@ -1,0 +1,1 @@
+"""Training a drop predictor: rows, labels, objective, and what it scores."""

@@ -1,0 +1,210 @@
+"""Distillation of a network into trees, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from foretail.configs.schema import DistillConfig
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import Region, read_rows
+from foretail.models.drop.distillation import Budget, distil
+from foretail.models.drop.network import Network
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table
+from foretail.pipelines.data.inputs import refuse_window
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.pipelines.training.judgement import Judged, JudgedSide, Labelled, judge, replay_scores_of
+from foretail.pipelines.training.outcome import (
+    SCORE_COLUMNS,
+    describe,
+    replay_and_run,
+    score_rows,
+    track_model,
+    write_outcome,
+)
+
+REPLAY_SHOWN = ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
+LOST = ("precision", "recall", "f1", "average_precision")
+LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
+AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
+
+
+@dataclass(frozen=True)
+class DistillResult:
+    """A student and its teacher.
+
+    Attributes
+    ----------
+    ensemble : the student; `export` gives it integer votes
+    outcome : every figure of both, JSON-like
+    collected : datasets that came from the scenario
+    reused : the student was in the store
+    seconds : wall time of distilling and scoring, now or earlier
+    """
+
+    ensemble: Ensemble
+    outcome: Mapping[str, Any]
+    collected: tuple[CollectedRun, ...]
+    reused: bool
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "collected": [asdict(run) for run in self.collected],
+            "ensemble_sha256": self.ensemble.sha256,
+            "reused": self.reused,
+            "distill_seconds": self.seconds,
+            **self.outcome,
+        }
+
+    def tables(self) -> list[Table]:
+        """Datasets, scores of both on the test side, agreement, and what both are worth in replay."""
+        both = {who: self.outcome[who] for who in ("teacher", "student")}
+        rows: list[tuple[Cell, ...]] = [
+            (who, *cells[1:]) for who in both for cells in score_rows(both[who]["scores"]) if cells[0] == "test"
+        ]
+        student = self.outcome["student"]
+        size = f"{student['trees']} trees, {student['leaves']} leaves, trained on the teacher's {student['answers']}"
+        scores = Table(
+            "Test scores" + (" (reused student)" if self.reused else ""),
+            ("model", *SCORE_COLUMNS),
+            tuple(rows),
+            (f"student: {size}", f"given up against the teacher: {_losses(self.outcome['loss'])}"),
+        )
+        agreement = Table(
+            "Student against teacher",
+            ("side", "region", "rows", "teacher drops", "student drops", "same decision", "F1 of drops"),
+            tuple(
+                (side, region, *(named[name] for name in AGREEMENT))
+                for side, regions in self.outcome["agreement"].items()
+                for region, named in regions.items()
+            ),
+            tuple(replay_and_run(None, self.outcome["tracked"])),
+        )
+        replays = {who: both[who]["replay"] for who in both}
+        worth = [
+            Table(
+                "Test runs replayed in bytes",
+                ("model", *(name.replace("_", " ") for name in REPLAY_SHOWN)),
+                tuple((who, *(replay[name] for name in REPLAY_SHOWN)) for who, replay in replays.items()),
+            )
+        ]
+        known = worth if all(replays.values()) else []
+        return [*([dataset_table(self.collected)] if self.collected else []), scores, *known, agreement]
+
+
+def load_teacher(model: str) -> Network:
+    """The network of a train run's folder, or of a file."""
+    path = Path(model)
+    if path.is_dir():
+        path = path / NETWORK_FILE
+    if not path.is_file():
+        raise ForetailError(f"there is no network {path}: give the folder of a run of foretail train predictor=mlp")
+    return Network.load(path)
+
+
+def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: splits.Split, store: Store) -> None:
+    """Fit the student on the teacher's answers, judge both, and write model and outcome to `folder`."""
+    refuse_window(teacher.features, config.model)
+    labelled = Labelled.of(split, [item.name for item in teacher.features], config.own_queues)
+    if labelled.inputs != teacher.features:
+        raise ForetailError(
+            f"the network {config.model} reads features of another arithmetic than the datasets hold: "
+            f"distil on datasets of the cell_bytes and average_shift that it was trained on"
+        )
+    settings = config.student
+    validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
+    best, *others = distil(
+        teacher.probability,
+        teacher.threshold,
+        teacher.features,
+        read_rows(split.train, labelled.columns).x,
+        validation.x,
+        Budget(settings.trees, settings.depth, settings.leaves),
+        seed=settings.seed,
+    )
+    judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}
+    outcome: dict[str, Any] = {
+        **describe(labelled),
+        "teacher": {
+            "network_sha256": teacher.sha256,
+            "threshold_probability": teacher.threshold,
+            **_figures(judged["teacher"]),
+        },
+        "student": {
+            "answers": best.answers,
+            "trees": len(best.ensemble.trees),
+            "leaves": sum(len(tree.leaves) for tree in best.ensemble.trees),
+            "threshold": str(best.ensemble.threshold),
+            "threshold_probability": best.probability_threshold,
+            **_figures(judged["student"]),
+        },
+        "validation_f1_against_teacher": {student.answers: student.validation.f1 for student in (best, *others)},
+        "agreement": {
+            side: _agreement(judged["teacher"].sides[side], judged["student"].sides[side]) for side in splits.SIDES
+        },
+        "loss": _loss(judged["teacher"], judged["student"]),
+        "tracked": None,
+    }
+    if config.tracking.enabled:
+        more = {
+            "teacher_test": judged["teacher"].scores["test"],
+            "agreement_test": outcome["agreement"]["test"],
+            "loss_test": outcome["loss"],
+        }
+        more |= replay_scores_of("teacher_test_replay", judged["teacher"])
+        outcome["tracked"] = track_model(
+            config, store, labelled, judged["student"], best.ensemble, outcome, more_scores=more
+        )
+    best.ensemble.save(folder / ENSEMBLE_FILE)
+    write_outcome(folder, outcome)
+
+
+def _figures(judged: Judged) -> dict[str, Any]:
+    return {"scores": judged.scores, "replay": judged.replay}
+
+
+def _loss(teacher: Judged, student: Judged) -> dict[str, dict[str, float | None]]:
+    """Scores of the teacher less those of the student on the test side: by region, and of the replay."""
+    lost = {
+        region: {name: _less(named[name], student.scores["test"][region][name]) for name in LOST}
+        for region, named in teacher.scores["test"].items()
+    }
+    if teacher.replay is not None and student.replay is not None:
+        lost["replay"] = {name: _less(teacher.replay[name], student.replay[name]) for name in LOST_IN_REPLAY}
+    return lost
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _losses(loss: Mapping[str, Mapping[str, float | None]]) -> str:
+    return "; ".join(
+        f"{place} " + ", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in named.items())
+        for place, named in loss.items()
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _agreement(teacher: JudgedSide, student: JudgedSide) -> dict[str, dict[str, Any]]:
+    """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
+    taught, learned = teacher.predicted, student.predicted
+    regions = {"whole": slice(None)} | ({} if teacher.asked is None else {"asked": teacher.asked})
+    found = {}
+    for region, chosen in regions.items():
+        confusion = Confusion.count(taught[chosen], learned[chosen])
+        drops = (confusion.tp + confusion.fn, confusion.tp + confusion.fp)
+        found[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
+    return found

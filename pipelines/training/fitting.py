@@ -1,0 +1,224 @@
+"""Fitting a drop predictor: labels, rounds, operating point and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema import DistillConfig, SelectConfig, TrainConfig
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
+from foretail.models.drop.predictor import DropPredictor, TreePredictor
+from foretail.models.drop.weights import drop_factor, row_weights
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.operating_point import (
+    OperatingPoint,
+    Worth,
+    choose_network_threshold,
+    choose_operating_point,
+    require_drops,
+)
+from foretail.pipelines.data.collecting import CollectedRun, collect_runs
+from foretail.pipelines.data.inputs import open_datasets, split_datasets
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.store import Key, Store
+from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.settings.validation import roles
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
+from foretail.pipelines.training.judgement import Labelled, calibrate, judge, judge_side
+from foretail.pipelines.training.labels import SideLabels, training_labels
+from foretail.pipelines.training.objective import Round, require_runs, train_in_rounds, worth_of
+from foretail.pipelines.training.outcome import (
+    MODEL,
+    TrainResult,
+    describe,
+    model_key,
+    nest_in_study,
+    read_outcome,
+    track_model,
+    tracked_entry,
+    write_outcome,
+)
+from foretail.pipelines.training.predictors import packages, untrained, window_of
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
+
+class Fitted(NamedTuple):
+    """A trained predictor, what it exports at its operating point, and that point."""
+
+    predictor: DropPredictor
+    model: Ensemble | Network
+    point: OperatingPoint
+
+
+def train_model(config: TrainConfig, store: Store, ns3: Ns3) -> TrainResult:
+    """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
+    collected, split = find_split(config, store, ns3)
+    return train_on(config, split, store, collected)
+
+
+def train_on(
+    config: TrainConfig, split: splits.Split, store: Store, collected: tuple[CollectedRun, ...] = ()
+) -> TrainResult:
+    """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
+    entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
+    nest_in_study(config.tracking, read_outcome(entry))
+    network = entry.path / NETWORK_FILE
+    return TrainResult(
+        model=load_network(network) if network.is_file() else Ensemble.load(entry.path / ENSEMBLE_FILE),
+        outcome=read_outcome(entry),
+        collected=collected,
+        reused=entry.reused,
+        seconds=entry.seconds,
+    )
+
+
+def find_split(
+    config: TrainConfig | SelectConfig | DistillConfig, store: Store, ns3: Ns3
+) -> tuple[tuple[CollectedRun, ...], splits.Split]:
+    """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
+    if config.datasets:
+        datasets = open_datasets(config.datasets)
+        return (), split_datasets(config.split, datasets)
+    ((_, policy),) = config.policy.items()
+    seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
+    collected = collect_runs(config.scenario, policy, seeds, store, ns3, config.jobs)
+    return collected, split_datasets(config.split, [Dataset.open(run.path) for run in collected])
+
+
+def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
+    window = window_of(config.predictor, config.window)
+    labelled = Labelled.of(split, config.features.names, config.features.own_queues, window)
+    region = cast(Region, config.operating_point.region)
+    validation = read_rows(split.validation, labelled.columns, region=region, window=window)
+    require_drops(validation.lqd_drop)
+    worth = None
+    if config.operating_point.maximise == "recovered_loss":
+        require_runs(split.validation, "operating_point.maximise=recovered_loss")
+        worth = worth_of(split.validation, region)
+
+    def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
+        sampling = Sampling(config.sampling.others, config.sampling.seed)
+        read = partial(row_batches, split.train, sampling=sampling, importance=importance, labels=labels)
+        if not config.allow_constant_features:
+            _refuse_constants(read(labelled.columns), config.features.names)
+        factor = drop_factor(config.drop_weight, labelled.ports, read(()))
+        predictor = untrained(config.predictor, config.trainer, window)
+
+        def batches() -> Iterator[Rows]:
+            for rows in read(labelled.columns, window=window):
+                yield replace(rows, weight=row_weights(rows, factor))
+
+        with StageProgress() as progress:
+            predictor.report = partial(progress.update, "train")
+            predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
+        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth))
+
+    labels, reassigned = training_labels(
+        config.labels,
+        split.train,
+        lambda labels: fit(labels, None),
+        lambda fitted: judge_side(fitted.model, split.train, labelled).probability,
+        lambda fitted: fitted.point.confusion.f1 or 0.0,
+    )
+    rounds = _rounds(config, labelled, partial(fit, labels))
+    predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
+    judged = judge(model, labelled)
+    model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
+    outcome: dict[str, Any] = {
+        **describe(labelled),
+        "parameters": predictor.parameters(),
+        "threshold": str(point.threshold),
+        "threshold_probability": point.probability,
+        "reassignments": reassigned,
+        "rounds": [{"sent_bytes": one.sent_bytes, "costly_rows": one.costly_rows} for one in rounds],
+        "scores": judged.scores,
+        "replay": judged.replay,
+        "calibration": calibrate(model, validation, judged.sides["test"]),
+        "tracked": None,
+    }
+    if config.tracking.enabled:
+        calibration = {"test_calibration": outcome["calibration"]["test"]}
+        outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome, more_scores=calibration)
+    write_outcome(folder, outcome)
+
+
+def _rounds(
+    config: TrainConfig, labelled: Labelled, fit: Callable[[list[NDArray[np.float64]] | None], Fitted]
+) -> list[Round[Fitted]]:
+    """All trainings of the objective."""
+    objective, split = config.objective, labelled.split
+    if objective.name == "labels":
+        return [Round(fit(None), 0, 0)]
+    for side in (split.train, split.validation):
+        require_runs(side, "objective.name=recovered_loss")
+
+    def predict(fitted: Fitted, side: splits.Side) -> list[NDArray[np.bool_]]:
+        return [judge_side(fitted.model, (selection,), labelled).predicted for selection in side]
+
+    return train_in_rounds(fit, predict, split.train, split.validation, objective.rounds, objective.window_ns)
+
+
+def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
+    """Read until every feature has shown two values."""
+    first: NDArray[np.int32] | None = None
+    constant, count = np.ones(len(names), np.bool_), 0
+    for rows in batches:
+        if len(rows):
+            first = rows.x[0] if first is None else first
+            constant &= (rows.x == first).all(axis=0)
+            count += len(rows)
+            if not constant.any():
+                return
+    if first is not None:
+        place = int(np.argmax(constant))
+        raise ForetailError(
+            f"feature {names[place]} is {first[place]} in all {count} training rows, which teaches nothing: "
+            f"take it out of features.names, train on more traffic, or set allow_constant_features=true"
+        )
+
+
+def _at_operating_point(
+    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: Worth | None
+) -> tuple[Ensemble | Network, OperatingPoint]:
+    if isinstance(predictor, TreePredictor):
+        ensemble = predictor.to_ensemble(labelled.inputs)
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, worth=worth)
+        return ensemble.with_threshold(point.threshold), point
+    from foretail.models.drop.network import NetworkPredictor  # needs packages of its own
+
+    if not isinstance(predictor, NetworkPredictor):
+        raise TypeError(f"a {type(predictor).__name__} is neither trees nor a network")
+    network = predictor.to_network(labelled.inputs)
+    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth)
+    return network.with_threshold(point.probability), point
+
+
+def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
+    window = window_of(config.predictor, config.window)
+    predictor = untrained(config.predictor, config.trainer, window)
+    parameters = predictor.parameters()
+    if not predictor.threads_change_the_model:
+        parameters.pop("jobs", None)
+    depends_on = {
+        "features": asdict(config.features),
+        "sampling": asdict(config.sampling),
+        "window": asdict(window),
+        "labels": asdict(config.labels),
+        "objective": asdict(config.objective),
+        "drop_weight": config.drop_weight,
+        "predictor": {"name": config.predictor.name, **parameters},
+        "packages": {name: versions()[name] for name in packages(config.predictor.name)},
+    }
+    return model_key(MODEL, config, split, store, depends_on)

@@ -1,0 +1,181 @@
+"""What a drop predictor says of every row of a split, and what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.catalog import training_columns
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.features.rows.history import Window
+from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
+from foretail.models.drop.predictor import RAISE_CONGESTION
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.calibration import Calibration, calibration_scores
+from foretail.models.scoring.metrics import Score, scores
+from foretail.pipelines.data.inputs import feature_inputs, in_window
+from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
+from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+
+if TYPE_CHECKING:  # it needs packages of its own
+    from foretail.models.drop.network import Network
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A split as a predictor sees it.
+
+    Attributes
+    ----------
+    split : its sides
+    inputs, columns : the predictor's inputs, and the columns of the datasets that they come from
+    ports : the most of any switch, N of the closed form
+    window : other arrivals that the predictor sees
+    """
+
+    split: splits.Split
+    inputs: tuple[FeatureInput, ...]
+    columns: tuple[str, ...]
+    ports: int
+    window: Window
+
+    @classmethod
+    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: Window = ALONE) -> Labelled:
+        """Return the split for features of these names; raise ForetailError on a side of one class only."""
+        for name in splits.SIDES:
+            side: splits.Side = getattr(split, name)
+            rows, drops = sum(item.count() for item in side), sum(item.drops() for item in side)
+            if not drops:
+                raise ForetailError(
+                    f"the {rows} rows of the {name} side of the split hold no drop: give it more runs, or "
+                    f"{RAISE_CONGESTION}"
+                )
+            if drops == rows:
+                raise ForetailError(
+                    f"all {rows} rows of the {name} side of the split are drops: lower background.load or "
+                    "incast.burst_fraction of the scenario"
+                )
+        columns = training_columns(names, own_queues)
+        datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
+        ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
+        inputs = in_window(feature_inputs(names, datasets), window)
+        return cls(split, inputs, tuple(columns), ports, window)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedSide:
+    """A model on every row of a side.
+
+    Attributes
+    ----------
+    lqd_drop, predicted : bool[rows]
+    asked : bool[rows], or None where nobody knows where Credence asks
+    probability : float64[rows]
+    """
+
+    lqd_drop: NDArray[np.bool_]
+    asked: NDArray[np.bool_] | None
+    predicted: NDArray[np.bool_]
+    probability: NDArray[np.float64]
+
+    def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
+        """By region; with the push-outs of the rows also those of the best assignment."""
+        return scores(
+            self.lqd_drop,
+            self.predicted,
+            ports=ports,
+            score=self.probability,
+            asked=self.asked,
+            best_assignment=None if push_outs is None else push_outs.assign(self.probability),
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model on a split.
+
+    Attributes
+    ----------
+    sides : by name
+    scores : by side and region
+    replay : scores of the test runs, replayed; None when a side is no whole run
+    """
+
+    sides: Mapping[str, JudgedSide]
+    scores: Mapping[str, Mapping[str, Mapping[str, Score]]]
+    replay: dict[str, Any] | None
+
+
+def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
+    """Score a model on every side, and replay the test runs with it; no features stay in memory."""
+    sides = {side: judge_side(model, getattr(labelled.split, side), labelled) for side in splits.SIDES}
+    best = {"test": side_push_outs(labelled.split.test)}
+    return Judged(
+        sides,
+        {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
+        _replayed(labelled.split.test, sides["test"].predicted),
+    )
+
+
+def side_push_outs(side: splits.Side) -> PushOuts | None:
+    """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
+    labels of another victim rule than tail."""
+    if not _are_whole_traces(side) or any(item.dataset.manifest.rules.victim != "tail" for item in side):
+        return None
+    return PushOuts.together([push_outs(selection.dataset) for selection in side])
+
+
+def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled) -> JudgedSide:
+    """Return what a model says of every row of a side."""
+    batches = (
+        (rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
+        for rows in row_batches(side, labelled.columns, window=labelled.window)
+    )
+    return JudgedSide(*stacked(batches, sum(selection.count() for selection in side)))
+
+
+def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
+    """A calibration of the model's probabilities on validation rows, and what it does on the test side, by region."""
+    calibration = Calibration.fit(model.probability(validation.x), validation.lqd_drop)
+    regions = {"whole": slice(None)} | ({} if test.asked is None else {"asked": test.asked})
+    return {
+        "points": calibration.points(),
+        "test": {
+            region: calibration_scores(calibration, test.lqd_drop[chosen], test.probability[chosen])
+            for region, chosen in regions.items()
+        },
+    }
+
+
+def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
+    """What MLflow keeps of a replay, under a name; empty without one."""
+    if judged.replay is None:
+        return {}
+    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss")}}}
+
+
+def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
+    """Replay scores of the test runs together.
+
+    None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
+    """
+    if not _are_whole_traces(test):
+        return None
+    runs: list[ReplayScores] = []
+    first = 0
+    for selection in test:
+        rows = selection.dataset.manifest.rows
+        runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
+        first += rows
+    total = ReplayScores.together(runs)
+    inverse = None if total.eta is None else 1 / total.eta
+    return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
+
+
+def _are_whole_traces(side: splits.Side) -> bool:
+    return all(selection.where is None and selection.dataset.is_trace for selection in side)

@@ -1,0 +1,62 @@
+"""The labels that a predictor learns from: those of the datasets, of another victim rule, or reassigned ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema import Labels
+from foretail.features.dataset.manifest import Victim
+from foretail.features.errors import ForetailError
+from foretail.features.rows.splits import Side
+from foretail.models.drop.reassignment import best_reassignment, reassignments
+from foretail.pipelines.training.judgement import side_push_outs
+from foretail.sim_bridge.open_loop.push_outs import push_outs
+
+Model = TypeVar("Model")
+SideLabels = list[NDArray[np.bool_]]
+"""Of every selection of a side: bool[rows]."""
+
+
+def training_labels(
+    config: Labels,
+    side: Side,
+    fit: Callable[[SideLabels], Model],
+    score: Callable[[Model], NDArray[np.float64]],
+    worth: Callable[[Model], float],
+) -> tuple[SideLabels | None, list[dict[str, Any]]]:
+    """Return the labels to train on, None for those of the datasets, and what every reassignment was worth.
+
+    Parameters
+    ----------
+    config : Labels
+    side : Side
+        The training rows.
+    fit, score, worth : callable
+        As of :func:`foretail.models.drop.reassignment.reassignments`; `worth` is by the labels of the datasets.
+
+    Raises
+    ------
+    ForetailError
+        When the runs are not whole traces, or reassignment is wanted for victims other than the tail.
+    """
+    if config.reassign:
+        if config.rule not in (None, "tail"):
+            raise ForetailError(f"labels.rule={config.rule} cannot be reassigned: set labels.rule=tail, or reassign=0")
+        known = side_push_outs(side)
+        if known is None:
+            raise ForetailError(
+                "labels.reassign needs whole traces with tail victims: split by run, and set scenario.rules.victim=tail"
+            )
+        ends = np.cumsum([selection.dataset.manifest.rows for selection in side])[:-1]
+        found = reassignments(known, config.reassign, lambda labels: fit(np.split(labels, ends)), score, worth)
+        best = best_reassignment(found)
+        return np.split(best.lqd_drop, ends), [{"moved": one.moved, "validation_f1": one.worth} for one in found]
+    if config.rule is None or all(item.dataset.manifest.rules.victim == config.rule for item in side):
+        return None, []
+    if any(selection.where is not None for selection in side):
+        raise ForetailError(f"labels.rule={config.rule} is found by replaying whole runs: split by run")
+    return [push_outs(item.dataset, cast(Victim, config.rule)).lqd_drop for item in side], []

@@ -1,0 +1,255 @@
+"""What a training left in the store: the model, its figures, and its run in MLflow."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretail.configs.schema import DistillConfig, Tracking, TrainConfig
+from foretail.features.errors import ForetailError
+from foretail.features.rows import splits
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists, track
+from foretail.models.scoring.metrics import Score
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table
+from foretail.pipelines.runs.result import Cell, Table, plain, write_result
+from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
+from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
+from foretail.pipelines.tracking.loading import NETWORK_FILE, tracking_uri
+from foretail.pipelines.training.judgement import Judged, Labelled, replay_scores_of
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
+
+MODEL = "model"
+
+
+OUTCOME_FILE = "outcome.json"
+
+
+SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A trained model.
+
+    Attributes
+    ----------
+    model : at its operating point: an ensemble, to which `export` gives integer votes, or a network
+    outcome : every figure of the training, JSON-like
+    collected : datasets that came from the scenario
+    reused : the model was in the store
+    seconds : wall time of training and scoring, now or earlier
+    """
+
+    model: Ensemble | Network
+    outcome: Mapping[str, Any]
+    collected: tuple[CollectedRun, ...]
+    reused: bool
+    seconds: float
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The model, which has to be trees."""
+        if not isinstance(self.model, Ensemble):
+            raise ForetailError("a network is no sum of trees: turn it into one with foretail distill")
+        return self.model
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        kind = "ensemble" if isinstance(self.model, Ensemble) else "network"
+        return {
+            "collected": [asdict(run) for run in self.collected],
+            f"{kind}_sha256": self.model.sha256,
+            "reused": self.reused,
+            "train_seconds": self.seconds,
+            **self.outcome,
+        }
+
+    def tables(self) -> list[Table]:
+        """Datasets and scores."""
+        return [*([dataset_table(self.collected)] if self.collected else []), self.score_table()]
+
+    def score_table(self) -> Table:
+        """Scores of every side, whole and asked."""
+        notes = [
+            f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
+            f"{self.outcome['threshold_probability']:.4f}",
+            *_calibration_note(self.outcome["calibration"]["test"]),
+            *replay_and_run(self.outcome["replay"], self.outcome["tracked"]),
+        ]
+        title = "Scores" + (" (reused model)" if self.reused else "")
+        return Table(title, ("side", *SCORE_COLUMNS), tuple(score_rows(self.outcome["scores"])), tuple(notes))
+
+
+SCORE_COLUMNS = ("region", "rows", "drops", *(name.replace("_", " ") for name in SHOWN))
+
+
+def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Iterator[tuple[Cell, ...]]:
+    """One row of a table per side and region."""
+    for side in splits.SIDES:
+        for region, named in scores[side].items():
+            drops = int(named["true_positives"] or 0) + int(named["false_negatives"] or 0)
+            yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
+
+
+def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
+    """Notes on what the replay gave, and where MLflow has the run."""
+    if replay is not None:
+        worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
+        yield f"test runs replayed in bytes: {worth}"
+    if tracked is not None:
+        yield f"MLflow run {tracked['run_id']} in {tracked['uri']}"
+
+
+def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
+    """The entry of a model, built again when its MLflow run is gone, so that there is one."""
+    found = store.find(key)
+    if found is not None and not _is_tracked(read_outcome(found)):
+        store.remove(found)
+    return store.get_or_build(key, build)
+
+
+def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
+    """Show the run of a model that was in the store inside the parent of this one, if there is one."""
+    tracked = outcome["tracked"]
+    if tracking.parent_run_id is not None and tracked is not None:
+        nest(tracked["run_id"], tracking.parent_run_id, tracked["uri"])
+
+
+def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
+    errors = (
+        f"{region} {found['raw_expected_calibration_error']:.2g}, calibrated "
+        f"{found['calibrated_expected_calibration_error']:.2g}"
+        for region, found in test.items()
+    )
+    yield f"expected calibration error of the probabilities on the test side: {'; '.join(errors)}"
+
+
+def track_model(
+    config: TrainConfig | DistillConfig,
+    store: Store,
+    labelled: Labelled,
+    judged: Judged,
+    model: Ensemble | Network,
+    outcome: Mapping[str, Any],
+    more_scores: Mapping[str, Mapping[str, Mapping[str, Score]]] | None = None,
+) -> dict[str, Any]:
+    """Log a judged model to MLflow with its `outcome`; an ensemble is registered.
+
+    Scores are logged by name and region; `more_scores` beside those of the sides.
+    """
+    tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
+    tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
+    for caveat in CAVEATS:
+        known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
+        if known != {"none"}:
+            tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
+    with track(
+        tracking.experiment,
+        asdict(config),
+        uri=tracking_uri(tracking, store),
+        run_name=tracking.run_name,
+        tags=tags,
+        parent_run_id=tracking.parent_run_id,
+    ) as run:
+        run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
+        for dataset in describe_split(split):
+            log_dataset(run, dataset)
+        for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
+            run.log_scores(name, found)
+        for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
+            if chosen is None:
+                continue
+            run.log_figures(
+                "test",
+                region,
+                test.lqd_drop[chosen],
+                test.predicted[chosen],
+                test.probability[chosen],
+            )
+        registered = None
+        if isinstance(model, Ensemble):
+            if "teacher" in outcome:
+                run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
+            registered = run.log_model(model, tracking.registered_model, tracking.alias)
+        else:
+            run.set_tags({NETWORK_TAG: model.sha256})
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(Path(folder) / NETWORK_FILE)
+                run.log_file(Path(folder) / NETWORK_FILE)
+    return {
+        "run_id": run.run_id,
+        "experiment_id": run.experiment_id,
+        "uri": run.uri,
+        "registered": None if registered is None else asdict(registered),
+    }
+
+
+def describe(labelled: Labelled) -> dict[str, Any]:
+    """Inputs and datasets, for ``result.json``."""
+    return {
+        "features": [asdict(item) for item in labelled.inputs],
+        "columns": list(labelled.columns),
+        "ports": labelled.ports,
+        "datasets": describe_split(labelled.split),
+    }
+
+
+def model_key(
+    kind: str, config: TrainConfig | DistillConfig, split: splits.Split, store: Store, depends_on: Mapping[str, Any]
+) -> Key:
+    """The key of a model that also depends on the rows, the operating point, tracking and the code."""
+    tracking = config.tracking
+    return Key(
+        kind,
+        {
+            "sides": {
+                side: [
+                    [selection.dataset.manifest.content_sha256, selection.start_ns, selection.end_ns]
+                    for selection in getattr(split, side)
+                ]
+                for side in splits.SIDES
+            },
+            "operating_point": asdict(config.operating_point),
+            "tracking": {
+                "uri": tracking_uri(tracking, store),
+                "experiment": tracking.experiment,
+                "registered_model": tracking.registered_model,
+                "alias": tracking.alias,
+            }
+            if tracking.enabled
+            else None,
+            "code": code_digest("features", "models", "export", "sim_bridge"),
+            "versions": {name: versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
+            **depends_on,
+        },
+    )
+
+
+def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
+    """Write the figures of a model beside it, for :func:`read_outcome`."""
+    write_result(folder, outcome).rename(folder / OUTCOME_FILE)
+
+
+def read_outcome(entry: Entry) -> dict[str, Any]:
+    """The figures of a stored model."""
+    document: dict[str, Any] = json.loads((entry.path / OUTCOME_FILE).read_text(encoding="utf-8"))
+    return document
+
+
+def _is_tracked(outcome: Mapping[str, Any]) -> bool:
+    """Whether the MLflow run of a stored model still exists, or none was wanted."""
+    tracked = outcome["tracked"]
+    return tracked is None or run_exists(tracked["run_id"], tracked["uri"])
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Arrivals in slots: from files, from random sources, from proofs and collectives."""

@@ -1,0 +1,309 @@
+"""Sequences of slotted arrivals in CSV and Parquet files, read and checked batch by batch.
+
+A file has one row per packet in order of arrival and the integer columns ``slot`` and ``port``; ``first_rtt``,
+``priority`` and a column of predictions are read where they are present, any other column is ignored. Errors name a row
+by its number among the data rows, the first being row 1.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+
+BATCH_ROWS = 1 << 20
+CSV_BLOCK_BYTES = 1 << 21  # arrow reads up to 32 of them ahead
+
+LAST_SLOT = 1 << 62
+"""Later departures could overflow."""
+
+_REQUIRED = ("slot", "port")
+_OPTIONAL = ("first_rtt", "priority")
+
+
+class ArrivalFile:
+    """An opened file of arrivals.
+
+    Parameters
+    ----------
+    path : Path
+        Ends in ``.csv`` or ``.parquet``.
+    prediction_column : str
+        Name of the column of predictions.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names of all columns of the file.
+    has_predictions : bool
+        Whether `prediction_column` is among them.
+
+    Raises
+    ------
+    ForetailError
+        When the file is missing, empty, damaged, of another kind, or lacks a column.
+    """
+
+    def __init__(self, path: Path, prediction_column: str = "prediction") -> None:
+        self.path = path
+        self._prediction_column = prediction_column
+        self._is_csv = path.suffix.lower() == ".csv"
+        if path.suffix.lower() not in (".csv", ".parquet"):
+            raise ForetailError(f"{path} is neither .csv nor .parquet: convert the arrivals to one of them")
+        if not path.is_file():
+            raise ForetailError(f"there is no file {path}: give the path of a CSV or Parquet file of arrivals")
+        self.columns = _csv_header(path) if self._is_csv else self._parquet_columns()
+        for name in (*_REQUIRED, *_OPTIONAL, prediction_column):
+            count = self.columns.count(name)
+            if count > 1:
+                raise ForetailError(f"{path} has {count} columns {name}: leave one")
+            if not count and name in _REQUIRED:
+                raise ForetailError(
+                    f"{path} has no column {name}, only {_listed(self.columns)}: name the columns slot and port"
+                )
+        self.has_predictions = prediction_column in self.columns
+        self._fraction = 0.0
+
+    @property
+    def fraction(self) -> float:
+        """Part of the file, 0 to 1, that the last :meth:`batches` has read."""
+        return self._fraction
+
+    def batches(
+        self,
+        ports: int,
+        *,
+        priorities: int = 1,
+        predictions: bool = False,
+        allow_more_than_ports_per_slot: bool = False,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[Slotted]:
+        """Yield the arrivals in order; memory does not depend on the length of the file.
+
+        Parameters
+        ----------
+        ports : int
+            Ports of the switch; also the most arrivals of a slot.
+        priorities : int
+            Values of the column ``priority`` are below this.
+        predictions : bool
+            Also read the column of predictions.
+        allow_more_than_ports_per_slot : bool
+            Accept slots with more arrivals than ports.
+        batch_rows : int
+            Largest batch.
+
+        Raises
+        ------
+        ForetailError
+            Naming the first wrong row or the column: a value that is missing, no integer or out of range, slots that
+            decrease, too many arrivals in a slot, a damaged file, or one without rows.
+        """
+        if predictions and not self.has_predictions:
+            raise ForetailError(
+                f"{self.path} has no column {self._prediction_column}, only {_listed(self.columns)}: name it with "
+                "prediction_column=NAME or choose other predictions"
+            )
+        highest = {"slot": LAST_SLOT, "port": ports - 1, "first_rtt": 1, "priority": priorities - 1}
+        if predictions:
+            highest |= {self._prediction_column: 1}
+        names = [name for name in highest if name in self.columns]
+        most = None if allow_more_than_ports_per_slot else ports
+        first, order = 0, _SlotOrder(self.path, most)
+        for batch in self._csv_batches(names) if self._is_csv else self._parquet_batches(names, batch_rows):
+            for offset in range(0, batch.num_rows, batch_rows):
+                part = batch.slice(offset, batch_rows)
+                values = {name: self._values(part.column(name), name, highest[name], first) for name in names}
+                order.check(values["slot"], first)
+                yield _slotted(values, self._prediction_column)
+                first += part.num_rows
+        if not first:
+            raise ForetailError(f"{self.path} has no rows: give a file with at least one arrival")
+
+    # -- CSV -----------------------------------------------------------------------------------------------------
+
+    def _csv_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("rb") as source:
+                reader = pyarrow.csv.open_csv(
+                    source,
+                    pyarrow.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+                    convert_options=pyarrow.csv.ConvertOptions(
+                        include_columns=names, column_types={name: pa.int64() for name in names}
+                    ),
+                )
+                for batch in reader:
+                    self._fraction = source.tell() / size
+                    yield batch
+        except pa.ArrowInvalid as error:
+            raise self._csv_fault(names, error) from None
+        except pa.ArrowException as error:
+            raise ForetailError(f"{self.path} cannot be read as CSV ({_first_line(error)}): write it again") from None
+
+    def _csv_fault(self, names: Sequence[str], error: Exception) -> ForetailError:
+        """What is wrong with the file: arrow does not tell the row, so it is looked for slowly."""
+        places = {name: self.columns.index(name) for name in names}
+        row = 0
+        try:
+            with self.path.open(encoding="utf-8-sig", newline="", errors="replace") as source:
+                rows = csv.reader(source)
+                next(rows, None)
+                for fields in rows:
+                    if not fields:
+                        continue
+                    row += 1
+                    if len(fields) != len(self.columns):
+                        return ForetailError(
+                            f"{_row(self.path, row)} has {len(fields)} fields and the header {len(self.columns)}: "
+                            "write one field per column"
+                        )
+                    for name, place in places.items():
+                        if re.fullmatch(r"[ \t]*-?[0-9]{1,18}[ \t]*|", fields[place]) is None:
+                            return _not_an_integer(self.path, row, name, fields[place])
+        except csv.Error as strange:
+            error = strange
+        if not row:
+            return ForetailError(f"{self.path} has no rows: give a file with at least one arrival")
+        return ForetailError(f"{self.path} cannot be read as CSV ({_first_line(error)}): write it again")
+
+    # -- Parquet -------------------------------------------------------------------------------------------------
+
+    def _parquet_columns(self) -> tuple[str, ...]:
+        try:
+            with pq.ParquetFile(self.path) as file:
+                return tuple(file.schema_arrow.names)
+        except (OSError, pa.ArrowException):
+            raise ForetailError(f"{self.path} is truncated or no Parquet file: write it again") from None
+
+    def _parquet_batches(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        read = 0
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for name in names:
+                    kind = file.schema_arrow.field(name).type
+                    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+                        raise ForetailError(
+                            f"column {name} of {self.path} has the type {kind}: store it as integers, none missing"
+                        )
+                rows = file.metadata.num_rows
+                for batch in file.iter_batches(batch_rows, columns=list(names)):
+                    read += batch.num_rows
+                    self._fraction = read / rows
+                    yield batch
+        except (OSError, pa.ArrowException) as error:
+            raise ForetailError(
+                f"{self.path} is damaged after row {read} (data rows count from 1; {_first_line(error)}): "
+                "write it again"
+            ) from None
+
+    # -- both ----------------------------------------------------------------------------------------------------
+
+    def _values(self, column: pa.Array, name: str, highest: int, first: int) -> NDArray[np.int64]:
+        """The column as int64 after checking it; `first` rows came before."""
+        if column.null_count:
+            row = first + 1 + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise ForetailError(f"{_row(self.path, row)} has no value in column {name}: fill it in")
+        try:
+            values: NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            row = first + 1 + int(np.argmax(column.to_numpy() > LAST_SLOT))
+            raise _not_an_integer(self.path, row, name, str(column[row - first - 1])) from None
+        if values.size and (values.min() < 0 or values.max() > highest):
+            offset = int(np.argmax((values < 0) | (values > highest)))
+            raise ForetailError(
+                f"{_row(self.path, first + offset + 1)} has {name} {values[offset]}, outside 0 to "
+                f"{'2^62' if highest == LAST_SLOT else highest}: {_remedy(name)}"
+            )
+        return values
+
+
+class _SlotOrder:
+    """Checks that slots never decrease and, unless `most` is None, hold at most so many arrivals."""
+
+    def __init__(self, path: Path, most: int | None) -> None:
+        self._path = path
+        self._most = most
+        self._before: NDArray[np.int64] = np.empty(0, np.int64)  # the slots of the last `most` rows, or of the last
+
+    def check(self, slot: NDArray[np.int64], first: int) -> None:
+        joined = np.concatenate([self._before, slot])
+        row = first - len(self._before) + 1  # number of the first of `joined`
+        earlier = np.flatnonzero(joined[1:] < joined[:-1])
+        if earlier.size:
+            at = int(earlier[0]) + 1
+            raise ForetailError(
+                f"{_row(self._path, row + at)} has slot {joined[at]} after slot {joined[at - 1]}: sort the rows by slot"
+            )
+        if self._most is not None:
+            # in order, a packet shares its slot with the one `most` rows before it iff the slot has too many
+            crowded = np.flatnonzero(joined[self._most :] == joined[: -self._most])
+            if crowded.size:
+                at = int(crowded[0]) + self._most
+                raise ForetailError(
+                    f"{_row(self._path, row + at)} is arrival {self._most + 1} of slot {joined[at]} at a switch of "
+                    f"{self._most} ports: set allow_more_than_ports_per_slot=true if that is meant"
+                )
+        self._before = joined[-(self._most or 1) :].copy()
+
+
+def _slotted(values: dict[str, NDArray[np.int64]], prediction_column: str) -> Slotted:
+    def flags(name: str) -> NDArray[np.uint8] | None:
+        return values[name].astype(np.uint8) if name in values else None
+
+    return Slotted(
+        slot=values["slot"],
+        port=values["port"].astype(np.int32),
+        prediction=flags(prediction_column),
+        first_rtt=flags("first_rtt"),
+        priority=flags("priority"),
+    )
+
+
+def _csv_header(path: Path) -> tuple[str, ...]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as source:
+            found = next((fields for fields in csv.reader(source) if fields), None)
+    except (UnicodeDecodeError, csv.Error):
+        raise ForetailError(f"{path} is no CSV text: give a file whose first line is slot,port") from None
+    if found is None:
+        raise ForetailError(f"{path} is empty: give a file whose first line is slot,port")
+    return tuple(found)
+
+
+def _row(path: Path, row: int) -> str:
+    return f"row {row} of {path} (data rows count from 1)"
+
+
+def _not_an_integer(path: Path, row: int, column: str, text: str) -> ForetailError:
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    return ForetailError(f"{_row(path, row)} has {shown!r} in column {column}: write an integer below 2^62")
+
+
+def _remedy(name: str) -> str:
+    if name == "slot":
+        return "count slots from 0"
+    if name == "port":
+        return "count ports from 0, or set ports to their number"
+    if name == "priority":
+        return "count priorities from 0, and give one alpha for each"
+    return "write 1 or 0"
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names)) if names else "none"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift
+/// ticks.
+struct FeatureScale {
+    int cell_shift = 8;
+    int average_shift = 15;
+    int tick_shift = 10;
+
+    /// Fast averages run over a quarter of the interval.
+    [[nodiscard]] FeatureScale fast() const { return {cell_shift, std::max(average_shift - 2, 0), tick_shift}; }
+};
+
+/// Exponentially weighted average over 2^s ticks, in fixed point with 8 fractional bits and power-of-two weights: no
+/// multiplication, so that a switch pipeline computes the same bits.
+class ShiftAverage {
+public:
+    /// Takes in that the signal was `held` since the last call.
+    void observe(Tick now, std::int64_t held, int s) {
+        const Tick elapsed = now - last_;
+        if (elapsed <= 0) return;
+        const auto capped = static_cast<std::uint64_t>(std::min(elapsed, Tick{1} << s));
+        const int h = std::bit_width(capped) - 1;
+        value_ += ((held << 8) - value_) >> (s - h);
+        last_ = now;
+    }
+    /// Takes in an amount, in 1/256, that came at once.
+    void add(std::int64_t amount) { value_ += amount; }
+    [[nodiscard]] std::int64_t whole() const { return value_ >> 8; }
+    /// How much more this is than another average, rounded down.
+    [[nodiscard]] std::int64_t above(const ShiftAverage& other) const { return (value_ - other.value_) >> 8; }
+    /// Time of the last observation.
+    [[nodiscard]] Tick last() const { return last_; }
+
+private:
+    std::int64_t value_ = 0;
+    Tick last_ = 0;
+};
+
+/// The averages of every queue and of their sum, in cells. Observe before each change of a queue.
+class QueueAverages {
+public:
+    QueueAverages(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
+
+    void observe(QueueIndex queue, Tick now, Bytes length, Bytes sum) {
+        queues_[static_cast<std::size_t>(queue)].observe(now, length >> scale_.cell_shift, scale_.average_shift);
+        sum_.observe(now, sum >> scale_.cell_shift, scale_.average_shift);
+    }
+    [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
+        return queues_[static_cast<std::size_t>(queue)].whole();
+    }
+    [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
+    /// How much these averages are above slower ones.
+    [[nodiscard]] std::int64_t above(const QueueAverages& slow, QueueIndex queue) const {
+        return queues_[static_cast<std::size_t>(queue)].above(slow.queues_[static_cast<std::size_t>(queue)]);
+    }
+    [[nodiscard]] std::int64_t sum_above(const QueueAverages& slow) const { return sum_.above(slow.sum_); }
+
+private:
+    std::vector<ShiftAverage> queues_;
+    ShiftAverage sum_;
+    FeatureScale scale_;
+};
+
+/// Cells that arrived for each queue and for all of them in about 2^average_shift ticks, whatever became of them: every
+/// arrival adds its bytes to a sum that fades between arrivals as an average does.
+class ArrivalRates {
+public:
+    ArrivalRates(Port ports, FeatureScale scale) : queues_(static_cast<std::size_t>(ports)), scale_(scale) {}
+
+    void arrive(const Arrival& arrival) {
+        for (ShiftAverage* rate : {&queues_[static_cast<std::size_t>(arrival.port)], &sum_}) {
+            rate->observe(arrival.time, 0, scale_.average_shift);
+            rate->add((arrival.size << 8) >> scale_.cell_shift);
+        }
+    }
+    /// Of a queue with an arrival now.
+    [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
+    [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
+
+private:
+    std::vector<ShiftAverage> queues_;
+    ShiftAverage sum_;
+    FeatureScale scale_;
+};
+
+}  // namespace foretail::buffer

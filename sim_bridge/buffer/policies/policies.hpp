@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// The drop-tail policies. Each decides one data arrival from the queues before it; the switch has already found that
+// control packets need no decision. Longest Queue Drop, the only push-out policy, is in longest_queue_drop.hpp.
+//
+// A policy that has to follow the queues has `about_to_change(queue, time, length)`, called before each of its changes
+// with the length that it has had since the last one.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "buffer/policies/low_pass.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// Alpha of each priority: a queue's share of the free buffer.
+using Alphas = std::vector<double>;
+
+/// Accepts whatever fits. (N + 1)-competitive.
+struct CompleteSharing {
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+        return queues.fits(arrival.size) ? Outcome::accepted : Outcome::buffer_full;
+    }
+};
+
+/// Every queue has its own equal part of the buffer.
+struct CompletePartitioning {
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        const Bytes after = queues.length(queues.queue_of(arrival)) + arrival.size;
+        return queues.queues() * after <= queues.capacity() ? Outcome::accepted : Outcome::over_threshold;
+    }
+};
+
+/// Choudhury and Hahne's Dynamic Thresholds: a queue may grow while it is shorter than alpha times the free buffer.
+struct DynamicThresholds {
+    Alphas alpha;
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        const double threshold = alpha[arrival.priority] * static_cast<double>(queues.capacity() - queues.occupancy());
+        return static_cast<double>(queues.length(queues.queue_of(arrival))) < threshold ? Outcome::accepted
+                                                                                        : Outcome::over_threshold;
+    }
+};
+
+/// Kesselman and Mansour's Harmonic policy (2004): however the queues are ordered, the k longest of n together hold at
+/// most H_k / H_n of the buffer, H_k = 1 + 1/2 + ... + 1/k. (ln N + 2)-competitive.
+class Harmonic {
+public:
+    Harmonic(QueueIndex queues, Bytes capacity)
+        : order_(static_cast<std::size_t>(queues)), keys_(order_.size()), limits_(order_.size()) {
+        long double sum = 0;
+        for (std::size_t k = 0; k < limits_.size(); ++k) {
+            order_[k] = static_cast<QueueIndex>(k);
+            partial(sum, k);
+        }
+        const long double whole = sum;
+        sum = 0;
+        for (std::size_t k = 0; k < limits_.size(); ++k) {
+            partial(sum, k);
+            // H_k / H_n * capacity may be an integer that rounding has lowered; none is so close below one.
+            limits_[k] = static_cast<Bytes>(static_cast<long double>(capacity) * sum / whole + 1e-9L);
+        }
+    }
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) {
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        sort(queues, queues.queue_of(arrival), arrival.size);
+        Bytes sum = 0;
+        for (std::size_t k = 0; k < keys_.size(); ++k) {
+            sum += keys_[k];
+            if (sum > limits_[k]) return Outcome::over_threshold;
+        }
+        return Outcome::accepted;
+    }
+
+private:
+    static void partial(long double& sum, std::size_t k) { sum += 1.0L / static_cast<long double>(k + 1); }
+
+    /// Lengths from the longest down, with `size` added to `own`. Little has moved since the last arrival, so insertion
+    /// sort does little more than look at every queue.
+    template <class Queues>
+    void sort(const Queues& queues, QueueIndex own, Bytes size) {
+        for (std::size_t k = 0; k < order_.size(); ++k) {
+            const QueueIndex queue = order_[k];
+            const Bytes key = queues.length(queue) + (queue == own ? size : 0);
+            std::size_t place = k;
+            for (; place > 0 && keys_[place - 1] < key; --place) {
+                keys_[place] = keys_[place - 1];
+                order_[place] = order_[place - 1];
+            }
+            keys_[place] = key;
+            order_[place] = queue;
+        }
+    }
+
+    std::vector<QueueIndex> order_;
+    std::vector<Bytes> keys_, limits_;
+};
+
+/// How many queues of each priority are congested, counted once per interval: a queue is, from 0.9 of its threshold on.
+class CongestedQueues {
+public:
+    CongestedQueues(std::size_t priorities, Tick interval) : congested_(priorities, 1), interval_(interval) {}
+
+    /// Of this priority, in the last interval; none counts as one.
+    [[nodiscard]] double of(std::size_t priority) const { return congested_[priority]; }
+
+    /// Counts at the first call of an interval. `threshold(queue, priority)` still sees the old counts.
+    template <class Queues, class Threshold>
+    void count(Tick now, const Queues& queues, Threshold&& threshold) {
+        if (now < next_) return;
+        next_ = (now / interval_ + 1) * interval_;
+        const auto priorities = static_cast<QueueIndex>(congested_.size());
+        for (QueueIndex p = 0; p < priorities; ++p) {
+            int congested = 0;
+            for (QueueIndex queue = p; queue < queues.queues(); queue += priorities) {
+                const Bytes length = queues.length(queue);
+                congested +=
+                    length > 0 && static_cast<double>(length) >= 0.9 * threshold(queue, static_cast<std::size_t>(p));
+            }
+            congested_[static_cast<std::size_t>(p)] = std::max(congested, 1);
+        }
+    }
+
+private:
+    std::vector<double> congested_;
+    Tick interval_, next_ = 0;
+};
+
+/// ABM (thesis equation 4.9): Dynamic Thresholds over the number of congested queues of the priority, times the queue's
+/// share of its port, which under round robin is one over the port's non-empty queues.
+class Abm {
+public:
+    Abm(Alphas alpha, double first_rtt_alpha, Tick interval)
+        : alpha_(std::move(alpha)), first_rtt_alpha_(first_rtt_alpha), congested_(alpha_.size(), interval) {}
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) {
+        congested_.count(arrival.time, queues, [&](QueueIndex queue, std::size_t priority) {
+            return threshold(alpha_[priority], queue, priority, queues);
+        });
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        const double alpha = arrival.first_rtt ? first_rtt_alpha_ : alpha_[arrival.priority];
+        const QueueIndex queue = queues.queue_of(arrival);
+        return static_cast<double>(queues.length(queue)) < threshold(alpha, queue, arrival.priority, queues)
+                   ? Outcome::accepted
+                   : Outcome::over_threshold;
+    }
+
+private:
+    template <class Queues>
+    [[nodiscard]] double threshold(double alpha, QueueIndex queue, std::size_t priority, const Queues& queues) const {
+        const double sharers = congested_.of(priority) * active(queue, queues);
+        return alpha * static_cast<double>(queues.capacity() - queues.occupancy()) / sharers;
+    }
+    /// Queues of the port that send or will: an idle one is about to.
+    template <class Queues>
+    [[nodiscard]] double active(QueueIndex queue, const Queues& queues) const {
+        if (alpha_.size() == 1) return 1;
+        const auto priorities = static_cast<QueueIndex>(alpha_.size());
+        const QueueIndex first = queues.port_of(queue) * priorities;
+        int found = 0;
+        for (QueueIndex other = first; other < first + priorities; ++other) {
+            found += other == queue || queues.length(other) > 0;
+        }
+        return found;
+    }
+
+    Alphas alpha_;
+    double first_rtt_alpha_;
+    CongestedQueues congested_;
+};
+
+/// Reverie for lossy traffic (thesis equations 5.10-5.12): the low-passed length of the queue against alpha times the
+/// free buffer over the number of congested queues. The buffer's end is a limit of its own.
+class Reverie {
+public:
+    Reverie(Alphas alpha, Tick interval, Tick low_pass, QueueIndex queues)
+        : alpha_(std::move(alpha)),
+          congested_(alpha_.size(), interval),
+          keep_(1 - 1 / static_cast<double>(low_pass)),
+          averages_(static_cast<std::size_t>(queues)) {}
+
+    void about_to_change(QueueIndex queue, Tick time, Bytes length) {
+        averages_[static_cast<std::size_t>(queue)].observe(time, length, keep_);
+    }
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) {
+        const auto threshold = [&](QueueIndex, std::size_t priority) {
+            return alpha_[priority] * static_cast<double>(queues.capacity() - queues.occupancy()) /
+                   congested_.of(priority);
+        };
+        congested_.count(arrival.time, queues, threshold);
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        const QueueIndex queue = queues.queue_of(arrival);
+        return averages_[static_cast<std::size_t>(queue)].value() <= threshold(queue, arrival.priority)
+                   ? Outcome::accepted
+                   : Outcome::over_threshold;
+    }
+
+private:
+    Alphas alpha_;
+    CongestedQueues congested_;
+    double keep_;
+    std::vector<LowPass> averages_;
+};
+
+/// Follows the thresholds of a virtual LQD without predictions (Credence section 3.2).
+struct FollowLqd {
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Bytes threshold) const {
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        return queues.length(arrival.port) + arrival.size <= threshold ? Outcome::accepted : Outcome::over_threshold;
+    }
+};
+
+/// Credence (Algorithm 1): a safeguard that asks nobody, then the threshold of the virtual LQD, then the prediction.
+struct Credence {
+    /// The safeguard: even the longest queue is within an equal share, so any drop-tail policy may accept.
+    template <class Queues>
+    [[nodiscard]] static bool safe(const Arrival& arrival, const Queues& queues) {
+        return queues.ports() * (queues.longest() + arrival.size) <= queues.capacity();
+    }
+
+    /// `predicts_drop()` is called at most once, and only when the answer decides.
+    template <class Queues, class Ask>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Bytes threshold,
+                                 Ask&& predicts_drop) const {
+        if (safe(arrival, queues)) return Outcome::accepted;
+        const Outcome followed = FollowLqd{}.decide(arrival, queues, threshold);
+        if (followed != Outcome::accepted) return followed;
+        return predicts_drop() ? Outcome::predicted : Outcome::accepted;
+    }
+};
+
+/// Credence as its public artifact does it, for comparison: the counters that stand for LQD's queues fall with the
+/// packets of the real queues, and to zero when a real queue runs empty; the largest gives way by a fixed cut; the
+/// safeguard does not count the arrival; the predictor is asked even when the buffer is full; the last byte stays free.
+class CredenceArtifact {
+public:
+    CredenceArtifact(Port ports, Bytes capacity, Bytes cut)
+        : thresholds_(static_cast<std::size_t>(ports)), capacity_(capacity), cut_(cut) {}
+
+    void arrive(const Arrival& arrival) {
+        while (sum_ + arrival.size > capacity_) {
+            const auto largest = std::max_element(thresholds_.begin(), thresholds_.end());
+            if (*largest == 0) break;
+            lower(*largest, cut_);
+        }
+        thresholds_[static_cast<std::size_t>(arrival.port)] += arrival.size;
+        sum_ = std::min(sum_ + arrival.size, capacity_);
+    }
+    void departed(Port port, Bytes size, Bytes left) {
+        auto& threshold = thresholds_[static_cast<std::size_t>(port)];
+        lower(threshold, left == 0 ? threshold : size);
+    }
+
+    template <class Queues, class Ask>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Ask&& predicts_drop) const {
+        if (queues.ports() * queues.longest() > queues.capacity()) {
+            const Bytes threshold = thresholds_[static_cast<std::size_t>(arrival.port)];
+            if (queues.length(arrival.port) + arrival.size > threshold) return Outcome::over_threshold;
+            if (predicts_drop()) return Outcome::predicted;
+        }
+        return queues.fits(arrival.size + 1) ? Outcome::accepted : Outcome::buffer_full;
+    }
+
+private:
+    void lower(Bytes& threshold, Bytes by) {
+        const Bytes cut = std::min(threshold, by);
+        threshold -= cut;
+        sum_ -= cut;
+    }
+
+    std::vector<Bytes> thresholds_;
+    Bytes capacity_, cut_, sum_ = 0;
+};
+
+/// Marks a switch that pushes out (LongestQueueDrop does the work).
+struct PushOut {};
+
+}  // namespace foretail::buffer

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "buffer/features/features.hpp"
+#include "buffer/features/shift_average.hpp"
+#include "buffer/predictor/predictor.h"
+
+namespace foretail::buffer {
+
+/// The parameters that a feature was computed with, as a predictor library states them (features/catalog.py).
+inline std::string feature_parameters(std::string_view name, FeatureScale scale) {
+    if (name == "queues_over_share" || name == "threshold_rank" || name == "first_rtt") return "";
+    if (name.starts_with("since_")) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
+    const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
+    const bool averaged = name.ends_with("_average") || name.ends_with("_gradient") || name.ends_with("_rate");
+    return averaged ? cells + ",average_shift=" + std::to_string(scale.average_shift) : cells;
+}
+
+/// A compiled drop predictor behind the ABI of predictor.h, opened with dlopen.
+///
+/// Refuses, naming what differs, a library of another ABI version, with features that this switch does not compute, or
+/// computed with other parameters.
+class PredictorLibrary {
+public:
+    PredictorLibrary(const std::string& path, FeatureScale scale)
+        : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        if (!handle_) throw std::runtime_error("cannot load predictor library '" + path + "': " + dlerror());
+        info_ = symbol<decltype(&foretail_predictor_info)>(path, "foretail_predictor_info")();
+        score_ = symbol<decltype(&foretail_predictor_score)>(path, "foretail_predictor_score");
+        const auto refuse = [&](const std::string& why) {
+            throw std::runtime_error("predictor library '" + path + "' " + why + "; export it again for this switch");
+        };
+        if (!info_) refuse("has no description");
+        if (info_->abi_version != FORETAIL_PREDICTOR_ABI_VERSION) {
+            refuse("has ABI version " + std::to_string(info_->abi_version) + " instead of " +
+                   std::to_string(FORETAIL_PREDICTOR_ABI_VERSION));
+        }
+        for (std::uint32_t i = 0; i < info_->n_features; ++i) {
+            const std::string name = info_->feature_names[i];
+            std::size_t index = 0;
+            while (index < feature_count && feature_names[index] != name) ++index;
+            if (index == feature_count) refuse("wants the feature '" + name + "', which no switch computes");
+            const std::string expected = feature_parameters(name, scale);
+            if (info_->feature_params[i] != expected) {
+                refuse("was trained on feature '" + name + "' with '" + info_->feature_params[i] +
+                       "' but this run has '" + expected + "'");
+            }
+            inputs_.push_back(index);
+            features_.insert(static_cast<Feature>(index));
+        }
+        values_.resize(inputs_.size());
+    }
+
+    [[nodiscard]] std::int64_t default_tau() const { return info_->default_tau; }
+    /// What `score` reads.
+    [[nodiscard]] FeatureSet features() const { return features_; }
+    [[nodiscard]] std::string ir_sha256() const { return info_->ir_sha256; }
+
+    [[nodiscard]] std::int64_t score(const FeatureVector& features) {
+        for (std::size_t i = 0; i < inputs_.size(); ++i) values_[i] = features[inputs_[i]];
+        return score_(values_.data());
+    }
+
+private:
+    template <class Function>
+    Function symbol(const std::string& path, const char* name) {
+        // POSIX guarantees that a function pointer survives dlsym's void pointer.
+        if (void* found = dlsym(handle_.get(), name)) return reinterpret_cast<Function>(found);
+        throw std::runtime_error("'" + path + "' is no predictor library: it lacks the symbol " + name);
+    }
+    struct Close {
+        void operator()(void* handle) const { dlclose(handle); }
+    };
+
+    std::unique_ptr<void, Close> handle_;
+    const foretail_predictor_info_t* info_ = nullptr;
+    decltype(&foretail_predictor_score) score_ = nullptr;
+    std::vector<std::size_t> inputs_;
+    FeatureSet features_;
+    std::vector<std::int64_t> values_;
+};
+
+}  // namespace foretail::buffer

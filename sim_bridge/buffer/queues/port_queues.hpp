@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "buffer/queues/ring.hpp"
+#include "buffer/queues/tournament.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// How long a port takes to send a packet: ceil((size + overhead) * ticks / per_bytes).
+struct LineRate {
+    std::int64_t ticks = 1;
+    std::int64_t per_bytes = 1;
+    Bytes overhead = 0;
+
+    /// A link of `bps` bits per second with times in nanoseconds; `overhead` bytes travel but use no buffer.
+    static constexpr LineRate from_bps(std::int64_t bps, Bytes overhead) { return {8'000'000'000, bps, overhead}; }
+    /// One unit packet per slot.
+    static constexpr LineRate one_per_slot() { return {}; }
+
+    [[nodiscard]] constexpr Tick duration(Bytes size) const {
+        return ((size + overhead) * ticks + per_bytes - 1) / per_bytes;
+    }
+    [[nodiscard]] constexpr double bytes_per_tick() const {
+        return static_cast<double>(per_bytes) / static_cast<double>(ticks);
+    }
+};
+
+/// What a switch is made of, as far as its buffer is concerned.
+struct Shape {
+    Bytes capacity = 0;
+    std::vector<LineRate> rates;  ///< one per port
+    Tie tie = Tie::lowest_port;   ///< which of several longest queues is the longest
+    bool preemptive = false;  ///< what a port sends is only settled when it has left (slotted model: at the slot's end)
+    int priorities = 1;       ///< queues per port, served round robin
+
+    [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
+    [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
+};
+
+/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate,
+/// taking turns among its non-empty queues, packet by packet.
+///
+/// A packet holds its bytes until its last bit has left; departures at time t come before arrivals at time t. Data and
+/// control packets share a queue in order of arrival, but only data packets can be removed from it.
+template <class Payload>
+class PortQueues {
+public:
+    struct Packet {
+        Payload payload{};
+        Bytes size = 0;
+        std::uint64_t order = 0;
+    };
+
+    explicit PortQueues(const Shape& shape)
+        : capacity_(shape.capacity),
+          priorities_(shape.priorities),
+          preemptive_(shape.preemptive),
+          queues_(static_cast<std::size_t>(shape.queues())),
+          links_(shape.rates.size()),
+          lengths_(shape.queues(), shape.tie, 0),
+          next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
+          tie_(shape.tie) {
+        for (std::size_t i = 0; i < links_.size(); ++i) {
+            links_[i].rate = shape.rates[i];
+            links_[i].last_priority = priorities_ - 1;
+        }
+    }
+
+    [[nodiscard]] Port ports() const { return static_cast<Port>(links_.size()); }
+    [[nodiscard]] QueueIndex queues() const { return static_cast<QueueIndex>(queues_.size()); }
+    [[nodiscard]] int priorities() const { return priorities_; }
+    /// Of several priorities; the virtual LQD has one queue per port for all of them.
+    [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const {
+        return priorities_ == 1 ? arrival.port : arrival.port * priorities_ + arrival.priority;
+    }
+    [[nodiscard]] Port port_of(QueueIndex queue) const { return priorities_ == 1 ? queue : queue / priorities_; }
+    [[nodiscard]] Bytes capacity() const { return capacity_; }
+    [[nodiscard]] Bytes occupancy() const { return occupancy_; }
+    [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
+    [[nodiscard]] Bytes longest() const { return lengths_.best(); }
+    [[nodiscard]] std::int64_t longer_than(Bytes length) const { return lengths_.above(length); }
+    [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
+    [[nodiscard]] bool sending(Port port) const { return link(port).sending; }
+    /// When the packet being sent will have left. Only meaningful while sending.
+    [[nodiscard]] Tick busy_until(Port port) const { return link(port).busy_until; }
+
+    /// Appends a packet without starting its transmission, so that a push-out may still take it back.
+    void push(const Arrival& arrival, Payload payload) {
+        const QueueIndex index = queue_of(arrival);
+        auto& queue = at(index);
+        (arrival.data ? queue.data : queue.control).push_back({std::move(payload), arrival.size, next_order_++});
+        ++link(arrival.port).packets;
+        resize(index, arrival.size);
+    }
+
+    /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
+    void start(Port port, Tick now) {
+        auto& link = this->link(port);
+        if (link.sending || link.packets == 0) return;
+        link.sending = true;
+        choose(port);
+        link.busy_until = now + link.duration(outgoing(link).front().size);
+        next_departure_.set(port, -link.busy_until);
+    }
+
+    /// Sends everything that has left by `now`, in order of time and then port.
+    /// `departing(queue, time)` is called before a packet leaves, `departed(port, packet, time)` with it.
+    template <class Departing, class Departed>
+    void advance(Tick now, Departing&& departing, Departed&& departed) {
+        while (next_departure_.best() != Tournament::lowest && -next_departure_.best() <= now) {
+            const Port port = next_departure_.winner();
+            auto& link = this->link(port);
+            const Tick time = link.busy_until;
+            if (preemptive_) choose(port);
+            departing(link.queue, time);
+            Packet packet = outgoing(link).pop_front();
+            --link.packets;
+            resize(link.queue, -packet.size);
+            link.last_priority = link.queue - port * priorities_;
+            link.sending = false;
+            start(port, time);
+            if (!link.sending) next_departure_.set(port, Tournament::lowest);
+            departed(port, std::move(packet), time);
+        }
+    }
+
+    /// Number of data packets of a queue that can still be removed.
+    [[nodiscard]] std::size_t removable(QueueIndex queue) const {
+        return at(queue).data.size() - first_removable(queue);
+    }
+
+    /// The longest queue that holds a removable packet, or -1.
+    [[nodiscard]] QueueIndex longest_removable() const {
+        if (removable(lengths_.winner()) > 0) return lengths_.winner();
+        QueueIndex found = -1;
+        for (QueueIndex queue = 0; queue < queues(); ++queue) {
+            if (removable(queue) == 0) continue;
+            if (found < 0 || length(queue) > length(found) ||
+                (tie_ == Tie::highest_port && length(queue) == length(found))) {
+                found = queue;
+            }
+        }
+        return found;
+    }
+
+    /// Removes the i-th removable data packet of a queue, counted from the head.
+    Packet remove(QueueIndex queue, std::size_t i) {
+        assert(i < removable(queue));
+        const Port port = port_of(queue);
+        Packet packet = at(queue).data.erase(first_removable(queue) + i);
+        resize(queue, -packet.size);
+        auto& link = this->link(port);
+        if (--link.packets == 0) {  // only a preemptive port can lose the packet that it sends
+            link.sending = false;
+            next_departure_.set(port, Tournament::lowest);
+        }
+        return packet;
+    }
+
+    /// Takes back a control packet that was pushed last and could not be kept.
+    Packet take_back_control(const Arrival& arrival) {
+        auto& ring = at(queue_of(arrival)).control;
+        Packet packet = ring.erase(ring.size() - 1);
+        --link(arrival.port).packets;
+        resize(queue_of(arrival), -packet.size);
+        return packet;
+    }
+
+    /// Calls `visit(payload)` for the first data and the first control packet of every queue.
+    template <class Visit>
+    void for_each_front(Visit&& visit) const {
+        for (const auto& queue : queues_) {
+            if (!queue.data.empty()) visit(queue.data.front().payload);
+            if (!queue.control.empty()) visit(queue.control.front().payload);
+        }
+    }
+
+    /// Length of all queues of a port.
+    [[nodiscard]] Bytes port_length(Port port) const {
+        Bytes sum = 0;
+        for (int p = 0; p < priorities_; ++p) sum += length(port * priorities_ + p);
+        return sum;
+    }
+    /// The same, recounted packet by packet (for checks).
+    [[nodiscard]] Bytes recount(Port port) const {
+        Bytes sum = 0;
+        for (int p = 0; p < priorities_; ++p) {
+            const auto& queue = at(port * priorities_ + p);
+            for (std::size_t i = 0; i < queue.data.size(); ++i) sum += queue.data[i].size;
+            for (std::size_t i = 0; i < queue.control.size(); ++i) sum += queue.control[i].size;
+        }
+        return sum;
+    }
+
+private:
+    struct Queue {
+        Ring<Packet> data, control;
+    };
+    struct Link {
+        LineRate rate;
+        Tick busy_until = 0;
+        Bytes last_size = 0;  // packets come in few sizes, and a division costs more than this comparison
+        Tick last_duration = 0;
+        std::int64_t packets = 0;
+        QueueIndex queue = 0;  // that it sends from
+        int last_priority = 0;
+        bool sending = false, sending_control = false;
+
+        [[nodiscard]] Tick duration(Bytes size) {
+            if (size != last_size) {
+                last_size = size;
+                last_duration = rate.duration(size);
+            }
+            return last_duration;
+        }
+    };
+
+    [[nodiscard]] Queue& at(QueueIndex queue) { return queues_[static_cast<std::size_t>(queue)]; }
+    [[nodiscard]] const Queue& at(QueueIndex queue) const { return queues_[static_cast<std::size_t>(queue)]; }
+    [[nodiscard]] Link& link(Port port) { return links_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] const Link& link(Port port) const { return links_[static_cast<std::size_t>(port)]; }
+    [[nodiscard]] Ring<Packet>& outgoing(const Link& link) {
+        return link.sending_control ? at(link.queue).control : at(link.queue).data;
+    }
+
+    /// Settles which queue the port sends from: the next non-empty one in turn.
+    void choose(Port port) {
+        auto& link = this->link(port);
+        const QueueIndex first = port * priorities_;
+        int priority = link.last_priority;
+        do {
+            priority = priority + 1 == priorities_ ? 0 : priority + 1;
+        } while (at(first + priority).data.empty() && at(first + priority).control.empty());
+        link.queue = first + priority;
+        link.sending_control = control_first(at(link.queue));
+    }
+    [[nodiscard]] static bool control_first(const Queue& queue) {
+        if (queue.control.empty() || queue.data.empty()) return queue.data.empty();
+        return queue.control.front().order < queue.data.front().order;
+    }
+    [[nodiscard]] std::size_t first_removable(QueueIndex queue) const {
+        const auto& link = this->link(port_of(queue));
+        return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
+    }
+    void resize(QueueIndex queue, Bytes change) {
+        lengths_.set(queue, lengths_.key(queue) + change);
+        occupancy_ += change;
+    }
+
+    Bytes capacity_;
+    int priorities_;
+    bool preemptive_;
+    Bytes occupancy_ = 0;
+    std::uint64_t next_order_ = 0;
+    std::vector<Queue> queues_;
+    std::vector<Link> links_;
+    Tournament lengths_;
+    Tournament next_departure_;
+    Tie tie_;
+};
+
+}  // namespace foretail::buffer

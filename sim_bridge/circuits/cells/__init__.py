@@ -1,0 +1,1 @@
+"""Flows over a schedule of circuits, cell by cell."""

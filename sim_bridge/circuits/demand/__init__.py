@@ -1,0 +1,1 @@
+"""Demand matrices of the evaluations, and sequences of them."""

@@ -1,0 +1,1 @@
+"""Schedules of circuits: Vermilion and those that it is compared to."""

@@ -1,0 +1,33 @@
+"""Oblivious round robin: every node meets every other in turn, as RotorNet, Sirius and the Etalon emulator's strobe."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from foretail.features.demand.matrix import MAX_NODES
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+
+__all__ = ["round_robin"]
+
+
+def round_robin(nodes: int, degree: int) -> Schedule:
+    """Return the n - 1 cyclic shifts, dealt to the uplinks in order.
+
+    The period is ``(n - 1) / degree`` slots, or as many times that as make it whole; the emulated graph is complete.
+    Its throughput on a permutation is ``n / (2 n - 2)`` with multi-hop routing, ``1 / (n - 1)`` with single-hop.
+
+    Raises
+    ------
+    ForetailError
+        On fewer than 2 or more than 16,384 nodes, or a degree outside 1 to n - 1.
+    """
+    if not 2 <= nodes <= MAX_NODES:
+        raise ForetailError(f"nodes is {nodes}: give 2 to {MAX_NODES}")
+    if not 1 <= degree < nodes:
+        raise ForetailError(f"degree is {degree}: give 1 to {nodes - 1} uplinks for {nodes} nodes")
+    shift = np.tile(np.arange(1, nodes), degree // gcd(degree, nodes - 1))
+    reached = (np.arange(nodes) + shift[:, np.newaxis]) % nodes
+    return Schedule(reached.reshape(-1, degree, nodes).astype(np.int32))

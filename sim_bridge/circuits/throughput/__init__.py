@@ -1,0 +1,1 @@
+"""Throughput of schedules on demand matrices, and what a wrong prediction of them costs."""

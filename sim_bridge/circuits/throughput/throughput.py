@@ -1,0 +1,147 @@
+"""Throughput of a static graph on a demand matrix: the largest factor by which all of it can be sent at once.
+
+Source: Addanki, thesis, sections 7.3 and 8.2: a periodic schedule has the throughput of the static graph it emulates.
+Capacities and demand are in uplinks, without the duty cycle: multiply the result by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.optimize import linprog
+
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.errors import ForetailError
+
+__all__ = ["MultiHop", "multi_hop", "single_hop"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_TOLERANCE = 1e-6
+
+
+def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
+    """Return the throughput when every packet goes its direct circuit: least capacity over demand; inf without demand.
+
+    Parameters
+    ----------
+    demand : DemandMatrix
+    capacity : float64[n, n]
+        As ``Schedule.capacity``.
+    """
+    wanted = demand.demand > 0
+    return float(np.min(capacity[wanted] / demand.demand[wanted], initial=np.inf))
+
+
+@dataclass(frozen=True)
+class MultiHop:
+    """A maximum concurrent flow with what is needed to check it without a solver.
+
+    Attributes
+    ----------
+    theta : float
+        The throughput.
+    flow : float64[n, n, n]
+        ``flow[s, i, j]``: traffic of source s on the edge from i to j, when ``theta`` times the demand is sent.
+    length : float64[n, n]
+        At least 0, positive on edges only: the dual solution. The demand, each pair along its shortest path in
+        these lengths, would travel a total of at least 1; all edges together offer ``sum(capacity * length)``, which
+        bounds every throughput from above.
+    """
+
+    theta: float
+    flow: FloatArray
+    length: FloatArray
+
+    def check(self, demand: DemandMatrix, capacity: FloatArray) -> None:
+        """Raise ForetailError unless the flow is feasible and the lengths prove that none sends more."""
+        if self.lower_bound(demand, capacity) < self.theta - _TOLERANCE * max(1, self.theta):
+            raise ForetailError("the flow of the solver does not send what it claims: report this as a bug")
+        if self.upper_bound(demand, capacity) > self.theta + _TOLERANCE * max(1, self.theta):
+            raise ForetailError("the dual of the solver does not prove its throughput: report this as a bug")
+
+    def lower_bound(self, demand: DemandMatrix, capacity: FloatArray) -> float:
+        """Return the factor of the demand that the flow really delivers within the capacities, 0 if it loses any."""
+        if self.flow.min() < -_TOLERANCE:
+            return 0.0
+        balance = self.flow.sum(axis=1) - self.flow.sum(axis=2)  # [source, node]: what arrives less what leaves
+        off_source = ~np.eye(demand.nodes, dtype=bool)
+        missing = np.abs(balance - self.theta * demand.demand)[off_source].max()
+        used = self.flow.sum(axis=0)
+        over = np.max(used - capacity)
+        return self.theta if missing <= _TOLERANCE and over <= _TOLERANCE else 0.0
+
+    def upper_bound(self, demand: DemandMatrix, capacity: FloatArray) -> float:
+        """Return the bound of the lengths on every throughput."""
+        length = np.maximum(self.length, 0)
+        edges = sparse.csr_array(np.where(capacity > 0, length + np.finfo(float).tiny, 0))
+        distance = sparse.csgraph.shortest_path(edges, method="D")
+        wanted = demand.demand > 0
+        travelled = float((demand.demand[wanted] * distance[wanted]).sum())
+        return float((capacity * length).sum()) / travelled if travelled > 0 else np.inf
+
+
+def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
+    """Return the maximum concurrent flow: traffic may take any paths, split in any way.
+
+    A linear program with one commodity per source, solved by HiGHS and checked against its dual. Theta is not capped
+    at 1.
+
+    Parameters
+    ----------
+    demand : DemandMatrix
+        Not zero.
+    capacity : float64[n, n]
+        As ``Schedule.capacity``.
+
+    Raises
+    ------
+    ForetailError
+        On a zero matrix, or when solution and dual do not prove each other.
+    """
+    nodes = demand.nodes
+    sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)
+    if not len(sources):
+        raise ForetailError("the demand matrix is zero: its throughput is not bounded")
+    tail, head = np.nonzero(capacity)
+    edges, commodities = len(tail), len(sources)
+    # Variables: flow of each commodity on each edge, then theta.
+    incidence = sparse.coo_array(
+        (np.repeat([1.0, -1.0], edges), (np.concatenate([head, tail]), np.tile(np.arange(edges), 2))), (nodes, edges)
+    ).tocsr()
+    rows, wanted = [], []
+    for source in sources:
+        others = np.arange(nodes) != source
+        rows.append(incidence[others])
+        wanted.append(demand.demand[source][others])
+    conserve = sparse.hstack(
+        [sparse.block_diag(rows), sparse.csr_array(-np.concatenate(wanted)[:, np.newaxis])], format="csr"
+    )
+    share = sparse.hstack(
+        [sparse.csr_array(sparse.eye_array(edges))] * commodities + [sparse.csr_array((edges, 1))], format="csr"
+    )
+    variables = edges * commodities + 1
+    cost = np.zeros(variables)
+    cost[-1] = -1.0
+    solved = linprog(
+        cost,
+        A_ub=share,
+        b_ub=capacity[tail, head],
+        A_eq=conserve,
+        b_eq=np.zeros(conserve.shape[0]),
+        bounds=(0, None),
+        method="highs-ipm",
+    )
+    if solved.status != 0:
+        raise ForetailError(f"HiGHS found no maximum concurrent flow ({solved.message}): report this as a bug")
+    flow = np.zeros((nodes, nodes, nodes))
+    for index, source in enumerate(sources):
+        flow[source, tail, head] = solved.x[index * edges : (index + 1) * edges]
+    length = np.zeros((nodes, nodes))
+    length[tail, head] = -solved.ineqlin.marginals
+    found = MultiHop(float(solved.x[-1]), flow, length)
+    found.check(demand, capacity)
+    return found

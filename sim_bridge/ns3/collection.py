@@ -1,0 +1,100 @@
+"""From one ns-3 run to a labelled dataset."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.catalog import REAL_FEATURES
+from foretail.features.dataset.dataset import write_dataset
+from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, iterate_records
+from foretail.features.staging import writing
+from foretail.sim_bridge._native import Replay
+from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_driver
+from foretail.sim_bridge.open_loop.replay import feed, replay_of
+
+
+def collect_dataset(
+    settings: Mapping[str, Any],
+    path: Path,
+    *,
+    scenario: Mapping[str, Any],
+    progress: Callable[[Progress], None] | None = None,
+    executable: Path | None = None,
+) -> DriverRun:
+    """Simulate with a trace, add what a shadow Credence would have seen, and write the dataset to `path`.
+
+    Parameters
+    ----------
+    settings : mapping
+        The driver's JSON document, ``trace`` true.
+    path : Path
+        The dataset folder; must not exist. Flows and summary of the run are kept in its folder ``run``.
+    scenario : mapping
+        The resolved scenario, for the manifest.
+    progress, executable :
+        As :func:`foretail.sim_bridge.ns3.driver.run_driver`.
+
+    Returns
+    -------
+    DriverRun
+        The run inside the dataset folder.
+
+    Raises
+    ------
+    ForetailError
+        If the simulation fails, the file system refuses, or the replay of the recorded arrivals does not reproduce the
+        thresholds of the simulation.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = TemporaryDirectory(prefix=f".{path.name}.run-", dir=path.parent)
+    with scratch as folder:
+        run = run_driver(settings, Path(folder), progress, executable=executable)
+        write_trace(run, settings, path, scenario=scenario)
+        (run.folder / "arrivals.bin").unlink()
+        with writing(path):
+            shutil.copytree(run.folder, path / "run")
+    return DriverRun.open(path / "run")
+
+
+def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scenario: Mapping[str, Any]) -> None:
+    """Convert the arrivals of a finished run into the dataset `path`; memory does not depend on their number."""
+    switches = tuple(
+        SwitchGeometry(len(s["port_rates_bps"]), s["buffer_bytes"], tuple(s["port_rates_bps"]))
+        for s in run.summary["switches"]
+    )
+    rules = Rules(**settings["rules"])
+    described = Run(
+        scenario=dict(scenario),
+        policy=dict(settings["policy"]),
+        seed=settings["seed"],
+        switches=switches,
+        rules=rules,
+        cell_bytes=settings["features"]["cell_bytes"],
+        average_shift=run.summary["average_shift"],
+        versions=run.versions(),
+    )
+    shadow = replay_of("credence", described, features=True)
+    with write_dataset(path, described) as writer:
+        for records in iterate_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE):
+            features, asked = shadow_credence(shadow, records)
+            writer.write(records, features, asked)
+
+
+def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
+    real = len(REAL_FEATURES)
+    seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
+    data = records["flow_class"] != FlowClass.CONTROL
+    if not np.array_equal(seen["features"][data, real:], records["features"][data, real:]):
+        raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
+    return seen["features"][:, :real], seen["asked"]

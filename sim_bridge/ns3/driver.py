@@ -1,0 +1,261 @@
+"""The ns-3 driver: built once per machine from the sources in this package, then run as a process per simulation.
+
+``python -m foretail.sim_bridge.ns3.driver build`` builds it beforehand. The executable lives in the user's cache
+(``$XDG_CACHE_HOME/foretail`` or ``~/.cache/foretail``), addressed by its sources, compiler, build type and ns-3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cmake
+import ninja
+
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.features.staging import staged_folder, writing
+
+OLDEST_NS3 = (3, 44)
+_ROOM = Path(__file__).parents[1]
+_SOURCES = (".cc", ".h", ".hpp", ".txt")
+_EXECUTABLE = "foretail-ns3"
+
+
+@dataclass(frozen=True)
+class Ns3:
+    """An ns-3 installation: the folder with ``include/`` and ``lib*/``, and its version such as ``3.44``."""
+
+    prefix: Path
+    version: str
+
+
+def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3:
+    """Find ns-3 in `prefix`, else in the Python package ``ns3``, which is located but never imported.
+
+    Raises
+    ------
+    ForetailError
+        If there is none, or it is older than 3.44.
+    """
+    if prefix is None:
+        spec = importlib.util.find_spec("ns3")
+        if spec is None or not spec.submodule_search_locations:
+            raise ForetailError("ns-3 is missing: run `make setup`, `pip install --no-deps ns3`, or set ns3_prefix")
+        prefix = spec.submodule_search_locations[0]
+    folder = Path(prefix).absolute()
+    cores = sorted(folder.glob("lib*/libns3*-core*.so"))
+    version = re.match(r"libns(3\.\d+)(?:\.\d+)?-core", cores[0].name) if cores else None
+    if version is None:
+        raise ForetailError(f"{folder} holds no ns-3: it needs include/ns3 and lib/libns3.*-core.so")
+    if tuple(map(int, version[1].split("."))) < OLDEST_NS3:
+        raise ForetailError(f"{folder} holds ns-3 {version[1]}, but the driver needs 3.44 or newer")
+    return Ns3(folder, version[1])
+
+
+def driver_digest() -> str:
+    """Return the sha256 of the driver's sources: part of the identity of everything it simulates."""
+    digest = hashlib.sha256()
+    folders = [_ROOM / "buffer", _ROOM / "ns3"]
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in _SOURCES):
+        digest.update(f"{path.relative_to(_ROOM)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: bool = False) -> Path:
+    """Return the driver's executable, building it if this machine has not built it yet.
+
+    Parameters
+    ----------
+    ns3_prefix : path, optional
+        An ns-3 installation; the Python package ``ns3`` by default.
+    debug : bool
+        With assertions: every arrival recounts the bytes of its queue.
+
+    Raises
+    ------
+    ForetailError
+        If ns-3 or a C++ compiler is missing, or the build fails.
+    """
+    ns3 = find_ns3(ns3_prefix)
+    compiler = _compiler()
+    build_type = "Debug" if debug else "Release"
+    described = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    key = json.dumps([driver_digest(), compiler, described, str(ns3.prefix), ns3.version, build_type])
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / "ns3-driver"
+    target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+    if not (target / _EXECUTABLE).exists():
+        try:
+            with staged_folder(target) as folder:
+                _compile(folder, ns3, compiler, build_type)
+        except ForetailError:
+            if not (target / _EXECUTABLE).exists():  # else another process was faster
+                raise
+    return target / _EXECUTABLE
+
+
+def _compiler() -> str:
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
+
+
+def _compile(folder: Path, ns3: Ns3, compiler: str, build_type: str) -> None:
+    executable = Path(cmake.CMAKE_BIN_DIR) / "cmake"
+    json_package = importlib.util.find_spec("nlohmann_json")
+    if json_package is None or not json_package.submodule_search_locations:
+        raise ForetailError("the package nlohmann-json is missing: run `make setup`")
+    build = folder / "build"
+    configure: list[str | Path] = [
+        *(executable, "-S", _ROOM / "ns3", "-B", build, "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
+        f"-DCMAKE_BUILD_TYPE={build_type}",
+        f"-DCMAKE_CXX_COMPILER={compiler}",
+        f"-DNS3_PREFIX={ns3.prefix}",
+        f"-DNS3_VERSION={ns3.version}",
+        f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
+    ]
+    compile_: list[str | Path] = [executable, "--build", build, "--parallel", str(os.cpu_count() or 1)]
+    for command in (configure, compile_):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            output = done.stdout + done.stderr
+            reason = next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
+            raise ForetailError(f"the ns-3 driver does not build with {compiler} and ns-3 {ns3.version}: {reason}")
+    (build / _EXECUTABLE).rename(folder / _EXECUTABLE)
+    shutil.rmtree(build)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a simulation is: simulated time in ns, flows, and wall time in s."""
+
+    simulated_ns: int
+    end_ns: int
+    flows: int
+    planned_flows: int
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class DriverRun:
+    """A finished simulation.
+
+    Attributes
+    ----------
+    folder : Path
+        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``.
+    summary : dict
+        Counters of every switch, speeds and versions, as the driver wrote them.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> DriverRun:
+        """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
+        try:
+            return cls(folder, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise ForetailError(f"{folder} holds no complete simulation ({error}): run it again") from None
+
+    def flows(self) -> Records:
+        """Return what became of every flow, in order of start: array of FLOW_DTYPE."""
+        return read_records(self.folder / "flows.bin", FLOW_DTYPE)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return {
+            "foretail": importlib.metadata.version("foretail"),
+            "ns3": self.summary["ns3_version"],
+            "driver_sha256": driver_digest(),
+        }
+
+    def occupancy(self) -> Records:
+        """Return the samples of every switch's buffer while traffic was offered: array of OCCUPANCY_DTYPE."""
+        return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
+
+
+def run_driver(
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    executable: Path | None = None,
+) -> DriverRun:
+    """Run one simulation and wait for it.
+
+    Parameters
+    ----------
+    settings : mapping
+        The driver's JSON document (docs/driver.md); the driver checks it.
+    folder : Path
+        An existing folder for the output. On failure or Ctrl-C what the run wrote there is incomplete: the caller
+        removes the folder.
+    progress : callable, optional
+        Called about twice a second.
+    executable : Path, optional
+        The driver; built or found in the cache by default.
+
+    Raises
+    ------
+    ForetailError
+        If the driver refuses the settings or fails.
+    """
+    executable = build_driver() if executable is None else executable
+    with writing(folder):
+        (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    command = [executable, folder / "settings.json", folder]
+    complaints: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if not line.startswith("{"):
+                    complaints.append(line.strip())
+                elif progress is not None:
+                    progress(Progress(**json.loads(line)))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        said = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
+        if process.returncode < 0:
+            said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
+        raise ForetailError(f"the ns-3 simulation failed: {said}")
+    return DriverRun.open(folder)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m foretail.sim_bridge.ns3.driver", description=__doc__)
+    parser.add_argument("action", choices=["build"])
+    parser.add_argument("--ns3-prefix")
+    parser.add_argument("--debug", action="store_true", help="with assertions")
+    arguments = parser.parse_args()
+    try:
+        build_driver(arguments.ns3_prefix, debug=arguments.debug)
+    except ForetailError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/network/host.h"
+
+#include <ns3/ipv4-header.h>
+#include <ns3/ipv4-l3-protocol.h>
+#include <ns3/ipv4-routing-protocol.h>
+#include <ns3/simulator.h>
+#include <ns3/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace foretail::ns3_driver {
+
+using namespace ns3;
+
+namespace {
+
+constexpr std::uint32_t ip_header_bytes = 20, tcp_header_bytes = 20;
+
+/// Tells TCP, which asks for every packet, that the way out starts at the server's address.
+class OneRoute final : public Ipv4RoutingProtocol {
+public:
+    static TypeId GetTypeId() {
+        static TypeId id = TypeId("foretail::OneRoute").SetParent<Ipv4RoutingProtocol>();
+        return id;
+    }
+    explicit OneRoute(Ipv4Address source) : route_(Create<Ipv4Route>()) { route_->SetSource(source); }
+
+    Ptr<Ipv4Route> RouteOutput(Ptr<Packet>, const Ipv4Header&, Ptr<NetDevice>, Socket::SocketErrno&) override {
+        return route_;
+    }
+    bool RouteInput(Ptr<const Packet>, const Ipv4Header&, Ptr<const NetDevice>, const UnicastForwardCallback&,
+                    const MulticastForwardCallback&, const LocalDeliverCallback&, const ErrorCallback&) override {
+        return false;
+    }
+    void NotifyInterfaceUp(std::uint32_t) override {}
+    void NotifyInterfaceDown(std::uint32_t) override {}
+    void NotifyAddAddress(std::uint32_t, Ipv4InterfaceAddress) override {}
+    void NotifyRemoveAddress(std::uint32_t, Ipv4InterfaceAddress) override {}
+    void SetIpv4(Ptr<Ipv4>) override {}
+    void PrintRoutingTable(Ptr<OutputStreamWrapper>, Time::Unit) const override {}
+
+private:
+    Ptr<Ipv4Route> route_;
+};
+
+}  // namespace
+
+Host::Host(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
+           Classifier classify, Observer observe)
+    : node_(std::move(node)),
+      tcp_(node_->GetObject<TcpL4Protocol>()),
+      rate_(rate),
+      delay_ns_(delay_ns),
+      peer_(peer),
+      classify_(std::move(classify)),
+      observe_(std::move(observe)) {
+    auto ip = node_->GetObject<Ipv4L3Protocol>();
+    ip->SetRoutingProtocol(CreateObject<OneRoute>(address_of(index)));
+    interface_ = ip->GetInterface(0);
+    tcp_->SetDownTarget(MakeCallback(&Host::send, this));
+}
+
+void Host::send(Ptr<Packet> packet, Ipv4Address source, Ipv4Address destination, std::uint8_t, Ptr<Ipv4Route>) {
+    auto frame = std::make_unique<Frame>();
+    frame->size_bytes = static_cast<std::int32_t>(packet->GetSize() + ip_header_bytes);
+    frame->source = server_of(source);
+    frame->destination = server_of(destination);
+    SocketIpTosTag type_of_service;
+    frame->ecn_capable = packet->PeekPacketTag(type_of_service) && (type_of_service.GetTos() & 0x3) != 0;
+    std::array<std::uint8_t, tcp_header_bytes> header{};
+    packet->CopyData(header.data(), tcp_header_bytes);
+    frame->packet = std::move(packet);
+    classify_(*frame, header.data());
+    if (echo_ && frame->flow_class == buffer::FlowClass::control) frame->telemetry = echo_;
+
+    const buffer::Tick now = Simulator::Now().GetNanoSeconds();
+    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
+    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
+                                   new FrameArrival(peer_, std::move(frame)));
+}
+
+void Host::receive(std::unique_ptr<Frame> frame) {
+    Ipv4Header header;
+    header.SetSource(address_of(frame->source));
+    header.SetDestination(address_of(frame->destination));
+    header.SetEcn(frame->congestion_experienced ? Ipv4Header::ECN_CE
+                  : frame->ecn_capable          ? Ipv4Header::ECN_ECT0
+                                                : Ipv4Header::ECN_NotECT);
+    if (frame->telemetry) {
+        if (frame->flow_class == buffer::FlowClass::control)
+            observe_(*frame);
+        else
+            echo_ = frame->telemetry;
+    }
+    tcp_->Receive(frame->packet, header, interface_);
+    echo_ = nullptr;
+}
+
+}  // namespace foretail::ns3_driver

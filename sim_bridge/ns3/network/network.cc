@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/network/network.h"
+
+#include <ns3/internet-stack-helper.h>
+#include <ns3/node.h>
+
+#include <utility>
+
+#include "ns3/network/host.h"
+
+namespace foretail::ns3_driver {
+
+using namespace ns3;
+using buffer::LineRate;
+using buffer::Port;
+
+namespace {
+
+std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
+                                        std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
+                                        ArrivalTrace* trace) {
+    std::vector<SwitchLink> links;
+    for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
+    buffer::SwitchSettings settings;
+    settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false,
+                      static_cast<int>(s.policy.settings.alpha.size())};
+    settings.rules = s.rules;
+    settings.scale = s.scale;
+    settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
+    settings.labels = !settings.features.empty();
+    settings.fluid_slack = s.policy.fluid_slack_bytes;
+    return buffer::with_policy(
+        s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
+            return std::make_unique<PolicySwitch<decltype(policy)>>(
+                index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
+        });
+}
+
+}  // namespace
+
+Network build_network(const Settings& s, Flows& flows, Predictor& predictor, ArrivalTrace* trace) {
+    const Topology& t = s.topology;
+    const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
+    const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
+    Network network;
+    network.leaves = t.leaves;
+
+    for (int leaf = 0; leaf < t.leaves; ++leaf) {
+        std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
+        rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
+        const auto route = [leaf, servers = t.servers_per_leaf,
+                            spines = static_cast<std::uint32_t>(t.spines)](const Frame& frame) -> Port {
+            if (frame.destination / servers == leaf) return frame.destination % servers;
+            return servers + static_cast<Port>(frame.path_hash % spines);
+        };
+        network.switches.push_back(
+            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, trace));
+    }
+    for (int spine = 0; spine < t.spines; ++spine) {
+        const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
+        const auto route = [servers = t.servers_per_leaf](const Frame& frame) -> Port {
+            return frame.destination / servers;
+        };
+        network.switches.push_back(
+            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, trace));
+    }
+    for (int leaf = 0; leaf < t.leaves; ++leaf) {
+        for (int spine = 0; spine < t.spines; ++spine) {
+            auto& leaf_switch = network.switches[static_cast<std::size_t>(leaf)];
+            auto& spine_switch = network.switches[static_cast<std::size_t>(t.leaves + spine)];
+            leaf_switch->connect(t.servers_per_leaf + spine, spine_switch.get());
+            spine_switch->connect(leaf, leaf_switch.get());
+        }
+    }
+
+    InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    for (int server = 0; server < t.servers(); ++server) {
+        auto node = CreateObject<Node>();
+        stack.Install(node);
+        auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
+        network.servers.push_back(std::make_unique<Host>(
+            server, node, server_rate, t.link_delay_ns, leaf_switch.get(),
+            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
+            [&flows](const Frame& frame) { flows.echoed(frame); }));
+        leaf_switch->connect(server % t.servers_per_leaf, network.servers.back().get());
+    }
+    return network;
+}
+
+}  // namespace foretail::ns3_driver

@@ -1,0 +1,1 @@
+"""Policies on arrivals that are known beforehand: in slots, and replays in bytes."""

@@ -1,0 +1,124 @@
+"""Datasets of arrivals that no simulated sender sent: a replay passes them through a shared buffer and labels them.
+
+Nobody reacts to the drops of that buffer, so labels of arrivals that another buffer has shaped are those of a
+counterfactual, and the manifest says so (``scenario.open_loop``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from foretail.features.dataset.dataset import write_dataset
+from foretail.features.dataset.manifest import Run
+from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
+from foretail.sim_bridge.ns3.collection import shadow_credence
+from foretail.sim_bridge.open_loop.replay import feed, replay_of
+
+WINDOW_ARRIVALS = 1 << 17
+_LEAST_PACKET_BYTES = 20
+
+
+def write_open_loop(path: Path, run: Run, arrivals: Iterable[Records]) -> dict[str, int]:
+    """Replay arrivals under LQD on the switches of `run` and write them as the dataset `path`.
+
+    Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels
+    has seen them too (the shadow features). Memory does not depend on the number of arrivals.
+
+    Parameters
+    ----------
+    path : Path
+        The dataset folder; must not exist.
+    run : Run
+        Its policy is LQD.
+    arrivals : iterable of ARRIVAL_DTYPE arrays
+        In order of time, from 0 on; what the policy does with them is filled in here.
+
+    Returns
+    -------
+    dict
+        Packets by outcome under LQD: ``data_drops.buffer_full``, ``data_drops.pushed_out``,
+        ``control_drops.buffer_full`` and ``data_packets``.
+
+    Raises
+    ------
+    ForetailError
+        If an arrival is impossible or the file system refuses.
+    """
+    counters = dict.fromkeys(
+        ("data_drops.buffer_full", "data_drops.pushed_out", "control_drops.buffer_full", "data_packets"), 0
+    )
+    shadow = replay_of("credence", run, features=True)
+    with write_dataset(path, run) as writer:
+        for records in _labelled(run, arrivals):
+            writer.write(records, *shadow_credence(shadow, records))
+            data = records["flow_class"] != FlowClass.CONTROL
+            counters["data_packets"] += int(np.count_nonzero(data))
+            for kind, chosen in (("data", data), ("control", ~data)):
+                for outcome in (Outcome.BUFFER_FULL, Outcome.PUSHED_OUT):
+                    name = f"{kind}_drops.{outcome.name.lower()}"
+                    if name in counters:
+                        counters[name] += int(np.count_nonzero(chosen & (records["outcome"] == outcome)))
+    return counters
+
+
+def longest_stay_ns(run: Run) -> int:
+    """No packet stays longer in a first-in-first-out queue: a full buffer, sent by the slowest port.
+
+    Sending times are rounded up to whole nanoseconds, at most once per packet.
+    """
+    return max(
+        -(-8 * 10**9 * switch.buffer_bytes // min(switch.port_rates_bps)) + switch.buffer_bytes // _LEAST_PACKET_BYTES
+        for switch in run.switches
+    )
+
+
+def _labelled(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]:
+    """Fill in what LQD does.
+
+    A replay knows the fates of a batch only as far as they are settled when the batch ends. Two replays whose batches
+    overlap by a window of at least the longest stay settle them all: of every window, one of them has a batch that
+    goes on for another window.
+    """
+    stay_ns = longest_stay_ns(run)
+    replays = [replay_of("lqd", run, features=True) for _ in range(2)]
+    windows = chain(_windows(arrivals, stay_ns), [np.empty(0, ARRIVAL_DTYPE)])
+    for number, (window, following) in enumerate(pairwise(windows)):
+        if number == 0:
+            feed(replays[1], window)
+        seen = feed(replays[number % 2], np.concatenate([window, following]))
+        records = window.copy()
+        data = records["flow_class"] != FlowClass.CONTROL
+        for name in ("outcome", "lqd_drop", "exposed", "features"):
+            records[name] = seen[name][: len(window)]
+        records["exposed"][~data] = 0
+        records["features"][~data] = 0
+        records["asked"] = Asked.NEVER
+        # the replay does not say when a fate was decided: at once when refused, else after the longest stay at most
+        at_once = records["outcome"] == Outcome.BUFFER_FULL
+        records["fate_time_ns"] = records["time_ns"] + np.where(at_once, 0, stay_ns)
+        yield records
+
+
+def _windows(arrivals: Iterable[Records], least_ns: int) -> Iterator[Records]:
+    """Cut arrivals into pieces that each last longer than `least_ns`, but for the last one.
+
+    The following piece begins more than `least_ns` after the first arrival of a piece, and at another time than its
+    last arrival.
+    """
+    waiting = np.empty(0, ARRIVAL_DTYPE)
+    for batch in arrivals:
+        waiting = np.concatenate([waiting, batch])
+        while len(waiting) > WINDOW_ARRIVALS:
+            time_ns = waiting["time_ns"]
+            enough = max(int(time_ns[0]) + least_ns, int(time_ns[WINDOW_ARRIVALS - 1]))
+            cut = int(np.searchsorted(time_ns, enough, side="right"))
+            if cut == len(waiting):
+                break
+            yield waiting[:cut]
+            waiting = waiting[cut:]
+    if len(waiting):
+        yield waiting

@@ -1,0 +1,81 @@
+"""What wrong predictions cost, shared out to the rows that they were made for."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.records import FlowClass, Outcome, Records
+from foretail.sim_bridge._native import Replay
+from foretail.sim_bridge.open_loop.replay import feed, replay_of
+
+__all__ = ["prediction_costs"]
+
+
+def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
+    """Return what every row's prediction cost, in bytes: float64[rows], 0 where it was right.
+
+    FollowLQD is replayed without the predicted drops and without LQD's, which sends what LQD sends. What it sends less
+    at a switch in a window of time is the loss of that window, and its wrong predictions share it alike; a window that
+    gained has no cost. A wrong prediction can cost bytes in a later window, so windows should be longer than a buffer
+    takes to drain.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A trace with its control packets.
+    predicted_drop : bool[rows]
+    window_ns : int
+        Positive.
+
+    Raises
+    ------
+    ForetailError
+        If the number of predictions is not the number of rows, or the window is not positive.
+    """
+    dataset.require_trace()
+    manifest = dataset.manifest
+    if len(predicted_drop) != manifest.rows:
+        raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
+    if window_ns < 1:
+        raise ForetailError(f"the window of prediction costs is {window_ns} ns: give a positive time")
+    lqd_drop, window, lost = _losses(dataset, predicted_drop, window_ns)
+    _, place = np.unique(window, return_inverse=True)
+    wrong = predicted_drop != lqd_drop
+    loss = np.maximum(np.bincount(place, lost), 0)
+    mistakes = np.bincount(place, wrong)
+    share = np.divide(loss, mistakes, out=np.zeros_like(loss), where=mistakes > 0)
+    return np.where(wrong, share[place], 0.0)
+
+
+def _losses(
+    dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
+    """Of every row: its label, its window, and the bytes that its packet is sent less than by LQD (negative: more)."""
+    manifest = dataset.manifest
+    right, told = replay_of("followlqd", manifest), replay_of("followlqd", manifest)
+    labels, windows, losses, row = [], [], [], 0
+    for arrivals in dataset.arrivals():
+        is_data = arrivals["flow_class"] != FlowClass.CONTROL
+        rows = arrivals[is_data]
+        lqd_drop, predicted = rows["lqd_drop"] != 0, predicted_drop[row : row + len(rows)]
+        row += len(rows)
+        sent = _accepted(right, arrivals, is_data, lqd_drop).astype(np.int8)
+        sent -= _accepted(told, arrivals, is_data, predicted)
+        labels.append(lqd_drop)
+        windows.append((rows["time_ns"] // window_ns) * len(manifest.switches) + rows["switch"])
+        losses.append(sent * rows["size_bytes"].astype(np.float64))
+    return np.concatenate(labels), np.concatenate(windows), np.concatenate(losses)
+
+
+def _accepted(
+    replay: Replay, arrivals: Records, is_data: NDArray[np.bool_], drop: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Feed all arrivals but the rows to drop; whether every row was accepted."""
+    kept = np.ones(len(arrivals), np.bool_)
+    kept[is_data] = ~drop
+    accepted = np.zeros(len(arrivals), np.bool_)
+    accepted[kept] = feed(replay, arrivals[kept])["outcome"] == Outcome.ACCEPTED
+    return accepted[is_data]

@@ -1,0 +1,247 @@
+"""The push-outs of Longest Queue Drop on recorded arrivals, and the packets that each could have taken instead.
+
+LQD does not say which packet of the longest queue has to go (Credence, section 2), so one run has many labellings that
+are equally true. Two freedoms, by what they hold equal to the recorded run:
+
+``stretch``
+    The sizes and kinds of the packets in every queue, in order, at every moment: hence all thresholds and features of
+    the virtual LQD. Taking one packet or another out of a queue leaves the same sequence exactly when all between them
+    are alike, so a push-out may take any packet of its *stretch*, neighbouring data packets of one size. LQD itself
+    could have made every such labelling. Known for tail victims only: they come from the last stretch with data, so no
+    two stretches with push-outs ever become one.
+``queue``
+    The times at which data leaves each queue, and those at which a packet is pushed out of it; sizes and control
+    packets are passed over. With unit packets and no control these are all labellings of LQD. In bytes some are those
+    of no run of LQD, and the best of them is an upper bound on the best over stretches.
+
+Which sets of victims are possible: number the data packets of a queue (or stretch) in order of arrival, and its
+push-outs in order of time. If packet i goes later than a packet j behind it, the two can change places: i was there
+when j went, and when i went, j, behind where i stood, is not being sent yet. So victims in order can be given to
+push-outs in order. Then all victims before the k-th stand in front of it, and with `joined` packets so far, of which
+`removable` can be taken, it can be any packet from ``joined - removable`` to ``joined - 1``, whoever the other victims
+are. Sets that can be matched to fixed ranges are the bases of a transversal matroid: the greedy choice by score has the
+highest sum of scores, of every increasing function of them too, and so the most victims above every threshold at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Run, Victim
+from foretail.features.errors import ForetailError
+from foretail.features.records import FlowClass, Records
+from foretail.sim_bridge import _native
+from foretail.sim_bridge.open_loop.replay import feed, replay_of
+
+Freedom = Literal["stretch", "queue"]
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """What push-outs can take.
+
+    Attributes
+    ----------
+    row : int64 [places]
+        The labelled row at each place; rows that no push-out can take have none.
+    first, last : int64 [push-outs]
+        The places between which each has its choice, both included; neither ever falls.
+    """
+
+    row: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PushOuts:
+    """The packets that LQD dropped in one trace or several, and what it could have dropped instead.
+
+    Attributes
+    ----------
+    lqd_drop : bool [rows]
+        The labels under the victim rule of the run.
+    forced : int64 [forced rows]
+        Rows that had to go whatever the rule, because they could not be kept at all.
+    choices : mapping of Freedom to Choices
+        Of all other drops; ``stretch`` only for tail victims.
+    """
+
+    lqd_drop: NDArray[np.bool_]
+    forced: NDArray[np.int64]
+    choices: Mapping[Freedom, Choices]
+
+    def assign(self, score: ArrayLike, freedom: Freedom = "stretch") -> NDArray[np.bool_]:
+        """The labels with the highest scores that LQD could have given: bool [rows], as many as it dropped.
+
+        Whatever the threshold, no other labels agree with more of the rows above it. Of equal scores, victims of the
+        run come first, then later arrivals.
+
+        Parameters
+        ----------
+        score : float or bool array [rows]
+            Higher means more likely to drop.
+        freedom : {'stretch', 'queue'}
+            What is held equal.
+
+        Raises
+        ------
+        ForetailError
+            On scores of another shape or not finite, or a freedom that is not known here.
+        """
+        values = np.asarray(score, np.float64)
+        if values.shape != self.lqd_drop.shape or not np.isfinite(values).all():
+            raise ForetailError(f"the scores must be {len(self.lqd_drop)} finite numbers, one for every labelled row")
+        if freedom not in self.choices:
+            raise ForetailError("which packets can change places in bytes is known for tail victims: use victim tail")
+        choices = self.choices[freedom]
+        ranks = np.unique(values[choices.row], return_inverse=True)[1]
+        chosen = _native.best_assignment(
+            choices.first, choices.last, (2 * ranks + self.lqd_drop[choices.row]).astype(np.float64)
+        )
+        labels = np.zeros(len(self.lqd_drop), np.bool_)
+        labels[self.forced] = True
+        labels[choices.row[chosen != 0]] = True
+        return labels
+
+    @classmethod
+    def together(cls, parts: Sequence[PushOuts]) -> PushOuts:
+        """Of several traces, their rows one after the other."""
+        row_starts = np.cumsum([0, *(len(part.lqd_drop) for part in parts)])
+        choices: dict[Freedom, Choices] = {}
+        for freedom in parts[0].choices:
+            found = [part.choices[freedom] for part in parts]
+            starts = np.cumsum([0, *(len(one.row) for one in found)])
+            choices[freedom] = Choices(
+                np.concatenate([one.row + start for one, start in zip(found, row_starts, strict=False)]),
+                np.concatenate([one.first + start for one, start in zip(found, starts, strict=False)]),
+                np.concatenate([one.last + start for one, start in zip(found, starts, strict=False)]),
+            )
+        return cls(
+            np.concatenate([part.lqd_drop for part in parts]),
+            np.concatenate([part.forced + start for part, start in zip(parts, row_starts, strict=False)]),
+            choices,
+        )
+
+
+def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
+    """Replay the arrivals of a trace under LQD.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A trace of any policy: these are the push-outs of the virtual LQD beside it.
+    victim : Victim, optional
+        Another victim rule than that of the trace.
+
+    Raises
+    ------
+    ForetailError
+        If `dataset` is no trace, or its own rule does not give its own labels.
+    """
+    dataset.require_trace()
+    run = dataset.manifest
+    found = replayed_push_outs(run, dataset.arrivals(), victim or run.rules.victim)
+    if victim in (None, run.rules.victim):
+        recorded = [batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])]
+        if not np.array_equal(found.lqd_drop, np.concatenate([*recorded, np.empty(0, np.bool_)])):
+            raise ForetailError(f"the replay of {dataset.path} does not reproduce its labels: collect the trace again")
+    return found
+
+
+def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) -> PushOuts:
+    """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows."""
+    log = _native.PushOuts(
+        [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
+        wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
+        counting=run.rules.counting,
+        tie=run.rules.tie,
+        victim=victim,
+        seed=run.seed,
+    )
+    first_port = np.cumsum([0, *(s.ports for s in run.switches)])
+    stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for records in arrivals:
+        is_data = records["flow_class"] != FlowClass.CONTROL
+        stretches.append(
+            log.feed(
+                np.ascontiguousarray(records["time_ns"]),
+                np.ascontiguousarray(records["switch"]),
+                np.ascontiguousarray(records["port"]),
+                np.ascontiguousarray(records["size_bytes"]),
+                is_data.astype(np.uint8),
+            )
+        )
+        ports.append(first_port[records["switch"][is_data]] + records["port"][is_data])
+    table, lines = log.table(), {"queue": np.concatenate(ports), "stretch": np.concatenate(stretches)}
+    labels = np.zeros(len(lines["queue"]), np.bool_)
+    labels[table[:, 0]] = True
+    is_forced = table[:, 2] > table[:, 3]
+    forced, table = table[is_forced, 0], table[~is_forced]
+    on_line = np.ones(len(labels), np.bool_)
+    on_line[forced] = False
+    choices: dict[Freedom, Choices] = {"queue": _choices(lines["queue"], on_line, table[:, 1:4])}
+    if victim == "tail":
+        choices["stretch"] = _choices(lines["stretch"], on_line, table[:, 4:7])
+    return PushOuts(labels, forced, choices)
+
+
+def _choices(line: NDArray[np.int64], on_line: NDArray[np.bool_], ranges: NDArray[np.int64]) -> Choices:
+    """All lines one after the other; `ranges` has a line and the first and last of its packets for every push-out."""
+    row = np.flatnonzero(on_line)
+    row = row[np.argsort(line[row], kind="stable")]
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    start = np.searchsorted(line[row], ranges[:, 0])
+    first, last = start + ranges[:, 1], start + ranges[:, 2]
+    covered = np.zeros(len(row) + 1, np.int64)
+    np.add.at(covered, first, 1)
+    np.subtract.at(covered, last + 1, 1)
+    kept = np.cumsum(covered)[:-1] > 0
+    place = np.cumsum(kept) - 1
+    return Choices(row[kept], place[first], place[last])
+
+
+@dataclass(frozen=True, eq=False)
+class RelabelledRows:
+    """The labelled rows of a trace under another victim rule.
+
+    Attributes
+    ----------
+    features : int32 [rows, features]
+        In the order of ``catalog.FEATURES``, real ones on the queues of a Credence that is told these labels.
+    lqd_drop, asked : bool [rows]
+        The labels, and where that Credence asks.
+    """
+
+    features: NDArray[np.int32]
+    lqd_drop: NDArray[np.bool_]
+    asked: NDArray[np.bool_]
+
+
+def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
+    """Rows of the same arrivals under another victim rule: LQD and the shadow Credence replayed, nothing simulated.
+
+    In bytes the lengths of LQD's queues depend on the sizes of its victims, so the virtual features change as well.
+    Errors are those of :func:`push_outs`.
+    """
+    labels = push_outs(dataset, victim).lqd_drop
+    run = replace(dataset.manifest, rules=replace(dataset.manifest.rules, victim=victim))
+    shadow = replay_of("credence", run, features=True)
+    features, asked = [], []
+    row = 0
+    for arrivals in dataset.arrivals():
+        is_data = arrivals["flow_class"] != FlowClass.CONTROL
+        told = np.zeros(len(arrivals), np.uint8)
+        rows = int(np.count_nonzero(is_data))
+        told[is_data] = labels[row : row + rows]
+        row += rows
+        seen = feed(shadow, arrivals, told)
+        features.append(seen["features"][is_data])
+        asked.append(seen["asked"][is_data] != 0)
+    return RelabelledRows(np.concatenate(features), labels, np.concatenate(asked))

@@ -1,0 +1,271 @@
+"""Policies on recorded arrivals, open loop, and what predictions are worth there: eta and recovered loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.manifest import Run
+from foretail.features.errors import ForetailError
+from foretail.features.records import FlowClass, Records
+from foretail.sim_bridge._native import Replay
+from foretail.sim_bridge.open_loop import scores as open_loop
+
+ASKING = ("credence", "credence_artifact")
+
+
+@dataclass(frozen=True)
+class ReplayScores:
+    """Data bytes sent by three replays of one trace, all switches together.
+
+    Attributes
+    ----------
+    lqd_bytes : int
+        By LQD.
+    followlqd_bytes : int
+        By FollowLQD without the packets that are predicted to drop.
+    accept_bytes : int
+        By FollowLQD on all packets, which is what an always-accept predictor gives.
+    """
+
+    lqd_bytes: int
+    followlqd_bytes: int
+    accept_bytes: int
+
+    @property
+    def eta(self) -> float | None:
+        """Prediction error in bytes (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
+        return open_loop.prediction_error(self.lqd_bytes, self.followlqd_bytes)
+
+    @property
+    def recovered_loss(self) -> float | None:
+        """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
+        return open_loop.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
+
+    @classmethod
+    def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
+        """Of several traces."""
+        return cls(
+            sum(part.lqd_bytes for part in parts),
+            sum(part.followlqd_bytes for part in parts),
+            sum(part.accept_bytes for part in parts),
+        )
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Data packets and their bytes."""
+
+    packets: int
+    bytes: int
+
+    @classmethod
+    def together(cls, parts: Sequence[Sent]) -> Sent:
+        """Of several traces."""
+        return cls(sum(part.packets for part in parts), sum(part.bytes for part in parts))
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """What policies did with the arrivals of one trace, all switches together; control packets are not counted.
+
+    Attributes
+    ----------
+    offered : Sent
+        Data that arrived.
+    transmitted : dict of str to Sent
+        By every policy, LQD always among them.
+    scores : ReplayScores
+        What the predictions are worth.
+    """
+
+    offered: Sent
+    transmitted: dict[str, Sent]
+    scores: ReplayScores
+
+
+def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:
+    """Replay a dataset under LQD and FollowLQD with one prediction per labelled row; as :func:`compare_replays`."""
+    return compare_replays(dataset, (), predicted_drop).scores
+
+
+def compare_replays(
+    dataset: Dataset,
+    policies: Sequence[str],
+    predicted_drop: NDArray[np.bool_],
+    *,
+    alpha: float = 0.5,
+    first_rtt_alpha: float = 64.0,
+    threads: int = 2,
+    report: Callable[[float], None] | None = None,
+) -> ReplayComparison:
+    """Replay a dataset under policies, and under those that judge one prediction per labelled row.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A trace with its control packets, which share the buffer.
+    policies : sequence of str
+        Names of the native library, each once.
+    predicted_drop : (rows,) bool array
+        For every labelled row, in order: what Credence is told.
+    alpha, first_rtt_alpha : float
+        As :func:`replay_of`.
+    threads : int
+        Policies run side by side on so many threads.
+    report : callable, optional
+        Called now and then with the part of the arrivals, 0 to 1, that has been read.
+
+    Raises
+    ------
+    ForetailError
+        If the number of predictions is not the number of rows.
+    """
+    dataset.require_trace()
+    manifest = dataset.manifest
+    if len(predicted_drop) != manifest.rows:
+        raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
+
+    def replay(policy: str) -> Replay:
+        return replay_of(policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha)
+
+    replays = {policy: replay(policy) for policy in dict.fromkeys((*policies, "lqd", "followlqd"))}
+    reduced = replay("followlqd")
+    row = arrived = offered_bytes = 0
+    with ThreadPoolExecutor(threads) as pool:
+        at_work: list[Future[Any]] = []
+        for arrivals in dataset.arrivals():
+            is_data = arrivals["flow_class"] != FlowClass.CONTROL
+            rows = int(np.count_nonzero(is_data))
+            drop = np.zeros(len(arrivals), np.uint8)
+            drop[is_data] = predicted_drop[row : row + rows]
+            row += rows
+            offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
+            _wait(at_work)  # so far the policies were busy with the arrivals before
+            at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
+            for policy, one in replays.items():
+                at_work.append(pool.submit(feed, one, arrivals, drop if policy in ASKING else None))
+            arrived += len(arrivals)
+            if report is not None:
+                report(arrived / (manifest.rows + manifest.control_rows))
+        _wait(at_work)
+    sent = {policy: _sent(one) for policy, one in replays.items()}
+    return ReplayComparison(
+        offered=Sent(manifest.rows, offered_bytes),
+        transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
+        scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes),
+    )
+
+
+def bytes_without(
+    dataset: Dataset, level: NDArray[np.integer[Any]], least: Sequence[int], threads: int = 2
+) -> list[int]:
+    """Return the data bytes that FollowLQD sends without the labelled rows of at least a level, for each of `least`.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A trace with its control packets.
+    level : int array [rows]
+    least : sequence of int
+        One replay each, in one pass over the arrivals.
+    threads : int
+        Replays side by side.
+
+    Raises
+    ------
+    ForetailError
+        If the number of levels is not the number of rows.
+    """
+    dataset.require_trace()
+    if len(level) != dataset.manifest.rows:
+        raise ForetailError(f"{len(level)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
+    replays = [replay_of("followlqd", dataset.manifest) for _ in least]
+    row = 0
+
+    def feed_without(replay: Replay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
+        feed(replay, arrivals[of_arrival < from_level])
+
+    with ThreadPoolExecutor(threads) as pool:
+        for arrivals in dataset.arrivals():
+            is_data = arrivals["flow_class"] != FlowClass.CONTROL
+            rows = int(np.count_nonzero(is_data))
+            of_arrival = np.full(len(arrivals), np.iinfo(np.int64).min)  # control packets are never left out
+            of_arrival[is_data] = level[row : row + rows]
+            row += rows
+            _wait(
+                [
+                    pool.submit(feed_without, replay, arrivals, of_arrival, from_level)
+                    for replay, from_level in zip(replays, least, strict=True)
+                ]
+            )
+    return [_sent(replay).bytes for replay in replays]
+
+
+def replay_of(
+    policy: str, run: Run, *, features: bool = False, alpha: float = 0.5, first_rtt_alpha: float = 64.0
+) -> Replay:
+    """Return a replay of `policy` on the switches of `run`, to be fed with arrivals of that run in order.
+
+    Parameters
+    ----------
+    policy : str
+        A name of the native library.
+    run : Run
+        Switches, rules, seed and the arithmetic of features.
+    features : bool
+        Also compute features and labels.
+    alpha : float
+        DT, ABM, Reverie: share of the free buffer that is a queue's threshold.
+    first_rtt_alpha : float
+        ABM: alpha of packets of a flow's first round trip.
+    """
+    return Replay(
+        policy,
+        [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
+        wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
+        counting=run.rules.counting,
+        tie=run.rules.tie,
+        victim=run.rules.victim,
+        seed=run.seed,
+        cell_bytes=run.cell_bytes if features else 0,
+        average_shift=run.average_shift,
+        alpha=[alpha],
+        first_rtt_alpha=first_rtt_alpha,
+    )
+
+
+def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
+    """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
+
+    Returns
+    -------
+    dict
+        Per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
+        fate is not known at the end of the batch) and ``features`` (n, 20) int32.
+    """
+    return replay.feed(
+        np.ascontiguousarray(arrivals["time_ns"]),
+        np.ascontiguousarray(arrivals["switch"]),
+        np.ascontiguousarray(arrivals["port"]),
+        np.ascontiguousarray(arrivals["size_bytes"]),
+        (arrivals["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
+        np.ascontiguousarray(arrivals["first_rtt"]),
+        predictions,
+    )
+
+
+def _sent(replay: Replay) -> Sent:
+    finished = replay.finish()
+    return Sent(finished["transmitted_packets"], finished["transmitted_bytes"])
+
+
+def _wait(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result()

@@ -1,0 +1,410 @@
+"""Many policies over one sequence of slotted arrivals, in one pass: what they transmit and what predictions are worth.
+
+The sequence comes in batches and is never held as a whole. LQD runs ahead of the others, because a packet's label is
+final only when LQD has sent or dropped it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.dataset.manifest import Rules
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge._native import SlottedRun, late_qd
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.open_loop import scores as open_loop
+
+DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
+ASKING = ("credence", "credence_artifact")
+ONE_PRIORITY = ("lqd", "followlqd", *ASKING)
+"""Policies that know no priorities: they see one queue per port."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of the policies that have some, and of the features.
+
+    Attributes
+    ----------
+    alpha : tuple of float
+        DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority.
+    first_rtt_alpha : float
+        ABM: alpha of packets of a flow's first round trip.
+    rtt_slots : int
+        ABM, Reverie: congested queues are counted once in so many slots.
+    low_pass_slots : int
+        Reverie: a queue's average moves to its length by 1 / this per slot.
+    average_shift : int
+        Averaged features run over ``2**average_shift`` slots.
+    """
+
+    alpha: tuple[float, ...] = (0.5,)
+    first_rtt_alpha: float = 64.0
+    rtt_slots: int = 25
+    low_pass_slots: int = 1024
+    average_shift: int = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A batch of arrivals with what became of them under LQD.
+
+    Attributes
+    ----------
+    arrivals : Slotted
+    lqd_drop : uint8[n]
+        1 where LQD drops the packet, at its arrival or later: the final label.
+    features : int32[n, features] or None
+        In the order of the catalog, lengths in packets, as LQD's own queues show them.
+    """
+
+    arrivals: Slotted
+    lqd_drop: NDArray[np.uint8]
+    features: NDArray[np.int32] | None = None
+
+
+class Predicted(NamedTuple):
+    """Predictions for a batch: `drop`, uint8[n], 1 = drop; `score`, float64[n] or None, higher = likelier to drop."""
+
+    drop: NDArray[np.uint8]
+    score: NDArray[np.float64] | None = None
+
+
+Predictions = Callable[[Labelled], Predicted]
+"""Makes the predictions of a batch; called once for every batch, in order."""
+
+
+def perfect(batch: Labelled) -> Predicted:
+    """Predict what LQD does."""
+    return Predicted(batch.lqd_drop)
+
+
+def accept(batch: Labelled) -> Predicted:
+    """Predict that LQD drops nothing."""
+    return Predicted(np.zeros(len(batch.arrivals), np.uint8))
+
+
+def in_file(batch: Labelled) -> Predicted:
+    """Take the predictions that came with the arrivals."""
+    if batch.arrivals.prediction is None:
+        raise ForetailError("the arrivals carry no predictions: add a column of them or choose other predictions")
+    return Predicted(batch.arrivals.prediction)
+
+
+def flipped(probability: float, seed: int) -> Predictions:
+    """Predict what LQD does, inverted with `probability` (0 to 1) packet by packet; batches of any size agree."""
+    random = np.random.default_rng(seed)
+
+    def predict(batch: Labelled) -> Predicted:
+        wrong = random.random(len(batch.arrivals)) < probability
+        return Predicted(batch.lqd_drop ^ wrong.astype(np.uint8))
+
+    return predict
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """How predictions agree with LQD on the rows of a region; positive = drop.
+
+    Attributes
+    ----------
+    tp, fp, tn, fn : int
+        Rows predicted to drop that LQD drops and transmits, rows predicted to pass that LQD transmits and drops.
+    score : float64[distinct] or None
+        Distinct scores of the rows, increasing; None when the predictions have none.
+    drops, rows : int64[distinct] or None
+        Rows with that score that LQD drops, and all of them.
+    """
+
+    tp: int = 0
+    fp: int = 0
+    tn: int = 0
+    fn: int = 0
+    score: NDArray[np.float64] | None = None
+    drops: NDArray[np.int64] | None = None
+    rows: NDArray[np.int64] | None = None
+
+    def with_rows(self, lqd_drop: NDArray[np.uint8], predicted: Predicted) -> Agreement:
+        """These rows and more."""
+        n, positive, claimed = len(lqd_drop), int(np.count_nonzero(lqd_drop)), int(np.count_nonzero(predicted.drop))
+        tp = int(np.count_nonzero(lqd_drop & predicted.drop))
+        score, drops, rows = self._with_scores(lqd_drop, predicted.score)
+        return Agreement(
+            tp=self.tp + tp,
+            fp=self.fp + claimed - tp,
+            tn=self.tn + n - positive - claimed + tp,
+            fn=self.fn + positive - tp,
+            score=score,
+            drops=drops,
+            rows=rows,
+        )
+
+    def _with_scores(self, lqd_drop: NDArray[np.uint8], score: NDArray[np.float64] | None) -> tuple[Any, Any, Any]:
+        if score is None:
+            return None, None, None
+        distinct, place = np.unique(score, return_inverse=True)
+        drops = np.bincount(place, weights=lqd_drop, minlength=len(distinct)).astype(np.int64)
+        rows = np.bincount(place, minlength=len(distinct)).astype(np.int64)
+        if self.score is None or self.drops is None or self.rows is None:
+            return distinct, drops, rows
+        merged, place = np.unique(np.concatenate([self.score, distinct]), return_inverse=True)
+        both = np.zeros((2, len(merged)), np.int64)
+        np.add.at(both[0], place, np.concatenate([self.drops, drops]))
+        np.add.at(both[1], place, np.concatenate([self.rows, rows]))
+        return merged, both[0], both[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What policies did with one sequence; all counts in packets, those still buffered after the last slot included.
+
+    Attributes
+    ----------
+    ports, buffer : int
+        The switch.
+    arrivals : int
+        Packets of the sequence.
+    transmitted : dict of str to int
+        By every policy, LQD always among them.
+    lqd, followlqd, accept : int
+        Transmitted by LQD, by FollowLQD without the packets predicted to drop, and by FollowLQD on all packets.
+    optimum : int or None
+        The most that any policy could transmit, if that was computed.
+    whole, asked : Agreement
+        Predictions against labels, for all packets and for those at which a Credence that is told the true labels asks.
+    """
+
+    ports: int
+    buffer: int
+    arrivals: int
+    transmitted: dict[str, int]
+    lqd: int
+    followlqd: int
+    accept: int
+    optimum: int | None
+    whole: Agreement
+    asked: Agreement
+
+    @property
+    def eta(self) -> float | None:
+        """Prediction error (Credence, Definition 1)."""
+        return open_loop.prediction_error(self.lqd, self.followlqd)
+
+    @property
+    def recovered_loss(self) -> float | None:
+        """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
+        return open_loop.recovered_loss(self.lqd, self.followlqd, self.accept)
+
+    def ratio_to_lqd(self, policy: str) -> float | None:
+        """What a policy transmits over what LQD transmits."""
+        return self.transmitted[policy] / self.lqd if self.lqd else None
+
+
+def labelled(
+    batches: Iterable[Slotted],
+    ports: int,
+    buffer: int,
+    rules: Rules = DEFAULT_RULES,
+    features: bool = False,
+    *,
+    seed: int = 0,
+    average_shift: int = 5,
+) -> Iterator[Labelled]:
+    """Run LQD on the arrivals and yield every batch once its labels are final.
+
+    As many batches wait as arrive while a full buffer of `buffer` packets drains.
+
+    Parameters
+    ----------
+    batches : iterable of Slotted
+        One sequence in order.
+    ports, buffer : int
+        The switch: its ports, and its shared buffer in packets.
+    rules : Rules
+        How LQD chooses its victim.
+    features : bool
+        Also compute features.
+    seed : int
+        Of random victims.
+    average_shift : int
+        Averaged features run over ``2**average_shift`` slots.
+
+    Raises
+    ------
+    ValueError
+        Naming the row, when a port or slot is out of range or slots decrease.
+    """
+    run = SlottedRun(
+        "lqd",
+        ports,
+        buffer,
+        counting=rules.counting,
+        tie=rules.tie,
+        victim=rules.victim,
+        seed=seed,
+        average_shift=average_shift,
+        labels=True,
+        features=features,
+    )
+    waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
+    rows = 0
+    for arrivals in batches:
+        seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt)
+        _relabel(waiting, seen["late_drops"])
+        waiting.append((rows, Labelled(arrivals, seen["lqd_drop"], seen.get("features"))))
+        rows += len(arrivals)
+        while waiting and waiting[0][0] + len(waiting[0][1].arrivals) <= seen["settled"]:
+            yield waiting.popleft()[1]
+    _relabel(waiting, run.finish()["late_drops"])
+    for _, batch in waiting:
+        yield batch
+
+
+def compare(
+    batches: Iterable[Slotted],
+    ports: int,
+    buffer: int,
+    policies: Sequence[str],
+    predictions: Predictions = perfect,
+    *,
+    rules: Rules = DEFAULT_RULES,
+    parameters: Parameters = Parameters(),
+    seed: int = 0,
+    features: bool = False,
+    optimum: bool = False,
+    threads: int = 2,
+) -> Comparison:
+    """Run policies over one sequence of arrivals, and judge predictions by the labels of LQD.
+
+    Memory does not depend on the length of the sequence, unless `optimum` is wanted.
+
+    Parameters
+    ----------
+    batches, ports, buffer, rules, seed :
+        As :func:`labelled`.
+    policies : sequence of str
+        Names of the native library, each once. Those of ``ONE_PRIORITY`` do not look at priorities.
+    predictions : Predictions
+        What Credence is told, and what the figures judge. Sees every batch with its labels.
+    parameters : Parameters
+        Of policies and features.
+    features : bool
+        Give `predictions` batches with features.
+    optimum : bool
+        Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
+    threads : int
+        Policies run side by side on so many threads.
+
+    Raises
+    ------
+    ValueError
+        On an unknown policy or rule, a parameter out of range, or wrong arrivals, naming the row.
+    """
+    switch = _Switch(ports, buffer, rules, parameters, seed)
+    runs = {policy: switch.run(policy) for policy in dict.fromkeys((*policies, "followlqd")) if policy != "lqd"}
+    if predictions is perfect:
+        runs.pop("credence", None)  # the shadow is told the same
+    reduced, shadow = switch.run("followlqd"), switch.run("credence")
+    whole = asked = Agreement()
+    arrivals = lqd_drops = 0
+    sequence: list[Slotted] = []
+
+    def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
+        priority = None if policy in ONE_PRIORITY else batch.priority
+        told = drop if policy in ASKING else None
+        runs[policy].feed(batch.slot, batch.port, told, batch.first_rtt, priority, columns=False)
+
+    def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
+        kept = drop == 0
+        reduced.feed(batch.slot[kept], batch.port[kept], columns=False)
+
+    def judge(batch: Labelled, predicted: Predicted) -> None:
+        nonlocal whole, asked
+        asks = shadow.feed(batch.arrivals.slot, batch.arrivals.port, batch.lqd_drop)["asked"].view(np.bool_)
+        whole = whole.with_rows(batch.lqd_drop, predicted)
+        score = None if predicted.score is None else predicted.score[asks]
+        asked = asked.with_rows(batch.lqd_drop[asks], Predicted(predicted.drop[asks], score))
+
+    with ThreadPoolExecutor(threads) as pool:
+        at_work: list[Future[None]] = []
+        for batch in labelled(
+            batches, ports, buffer, rules, features, seed=seed, average_shift=parameters.average_shift
+        ):
+            predicted = predictions(batch)
+            _wait(at_work)  # so far the policies were busy with the batch before
+            at_work = [pool.submit(judge, batch, predicted), pool.submit(feed_reduced, batch.arrivals, predicted.drop)]
+            at_work += [pool.submit(feed, policy, batch.arrivals, predicted.drop) for policy in runs]
+            arrivals += len(batch.arrivals)
+            lqd_drops += int(np.count_nonzero(batch.lqd_drop))
+            if optimum:
+                sequence.append(batch.arrivals)
+        _wait(at_work)
+
+    sent: dict[str, int] = {policy: run.finish()["transmitted"] for policy, run in runs.items()}
+    sent |= {"lqd": arrivals - lqd_drops}
+    if predictions is perfect:
+        sent["credence"] = shadow.finish()["transmitted"]
+    return Comparison(
+        ports=ports,
+        buffer=buffer,
+        arrivals=arrivals,
+        transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
+        lqd=sent["lqd"],
+        followlqd=reduced.finish()["transmitted"],
+        accept=sent["followlqd"],
+        optimum=_optimum(sequence, ports, buffer) if optimum else None,
+        whole=whole,
+        asked=asked,
+    )
+
+
+@dataclass(frozen=True)
+class _Switch:
+    ports: int
+    buffer: int
+    rules: Rules
+    parameters: Parameters
+    seed: int
+
+    def run(self, policy: str) -> SlottedRun:
+        alpha = list(self.parameters.alpha)
+        return SlottedRun(
+            policy,
+            self.ports,
+            self.buffer,
+            counting=self.rules.counting,
+            tie=self.rules.tie,
+            victim=self.rules.victim,
+            seed=self.seed,
+            alpha=alpha[:1] if policy in ONE_PRIORITY else alpha,
+            first_rtt_alpha=self.parameters.first_rtt_alpha,
+            rtt_slots=self.parameters.rtt_slots,
+            low_pass_slots=self.parameters.low_pass_slots,
+            average_shift=self.parameters.average_shift,
+        )
+
+
+def _relabel(waiting: Iterable[tuple[int, Labelled]], late_drops: NDArray[np.int64]) -> None:
+    """Label packets of earlier batches that LQD dropped since; `late_drops` counts rows of the whole sequence."""
+    for first, batch in waiting:
+        mine = (late_drops >= first) & (late_drops < first + len(batch.arrivals))
+        batch.lqd_drop[late_drops[mine] - first] = 1
+
+
+def _wait(futures: Iterable[Future[None]]) -> None:
+    for future in futures:
+        future.result()
+
+
+def _optimum(sequence: Sequence[Slotted], ports: int, buffer: int) -> int:
+    slot = np.concatenate([batch.slot for batch in sequence]) if sequence else np.empty(0, np.int64)
+    port = np.concatenate([batch.port for batch in sequence]) if sequence else np.empty(0, np.int32)
+    transmitted: int = late_qd(ports, buffer, slot, port)["transmitted"]
+    return transmitted

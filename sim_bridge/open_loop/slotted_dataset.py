@@ -1,0 +1,94 @@
+"""Slotted arrivals as a dataset in bytes: packets of one size, and ports that send exactly one of them per slot.
+
+The replay in bytes then is the slotted model, packet for packet. A port that is idle starts on a packet of slot s at
+the start of the slot and has sent it when slot s + 1 starts, where departures come first. Only what a port is sending
+differs: it cannot be pushed out in bytes, and in slots it can. A tail victim is never that packet when the buffer holds
+a packet per port, since a full buffer and the arrival then leave the longest queue at least two packets. So rules other
+than :data:`~foretail.sim_bridge.open_loop.slotted.DEFAULT_RULES` are not offered, nor smaller buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from importlib import metadata
+
+import numpy as np
+
+from foretail.features.dataset.manifest import Run, SwitchGeometry
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Workload
+from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES, Parameters
+
+PACKET_BYTES = 1024
+SLOT_NS = 1024
+"""So averages over ``2**(10 + s)`` ns are those over ``2**s`` slots, and the features' unit of time is a slot."""
+PORT_RATE_BPS = 8 * 10**9 * PACKET_BYTES // SLOT_NS
+AVERAGE_SHIFT = 10 + Parameters().average_shift
+
+
+def slotted_run(
+    workload: Workload,
+    ports: int,
+    buffer_per_port: int,
+    slots: int,
+    seed: int,
+    *,
+    cell_bytes: int,
+    average_shift: int = AVERAGE_SHIFT,
+) -> Run:
+    """Describe the run of :func:`arrivals_in_bytes` of a workload under LQD.
+
+    Its scenario holds all that the packets depend on, so that other parameters, switches or lengths are other traffic.
+
+    Parameters
+    ----------
+    workload : Workload
+        One of ``WORKLOADS``.
+    ports, buffer_per_port : int
+        N and B / N in packets, both at least 1.
+    slots, seed : int
+        As :meth:`Workload.batches`.
+    cell_bytes, average_shift : int
+        Arithmetic of the features, as :class:`Run`. With cells of ``PACKET_BYTES`` they are those of
+        :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
+    """
+    name = next(name for name, kind in WORKLOADS.items() if type(workload) is kind)
+    parameters = asdict(workload)
+    changed = {key: value for key, value in parameters.items() if value != getattr(type(workload), key)}
+    said = ", ".join(f"{key}={value}" for key, value in changed.items())
+    return Run(
+        scenario={
+            "name": f"{name} ({said})" if said else name,
+            "source": "slotted",
+            "workload": {"name": name, **parameters},
+            "ports": ports,
+            "buffer_packets": ports * buffer_per_port,
+            "slots": slots,
+            "slot_ns": SLOT_NS,
+            "packet_bytes": PACKET_BYTES,
+            "open_loop": True,
+            "topology": {"wire_overhead_bytes": 0},
+        },
+        policy={"name": "lqd", "fate_times": "upper_bounds"},
+        seed=seed,
+        switches=(SwitchGeometry(ports, ports * buffer_per_port * PACKET_BYTES, (PORT_RATE_BPS,) * ports),),
+        rules=DEFAULT_RULES,
+        cell_bytes=cell_bytes,
+        average_shift=average_shift,
+        versions={"foretail": metadata.version("foretail")},
+    )
+
+
+def arrivals_in_bytes(
+    batches: Iterable[Slotted], packet_bytes: int = PACKET_BYTES, slot_ns: int = SLOT_NS
+) -> Iterator[Records]:
+    """Yield every batch as data packets of `packet_bytes` that arrive when their slots of `slot_ns` start."""
+    for batch in batches:
+        records = np.zeros(len(batch), ARRIVAL_DTYPE)
+        records["time_ns"] = batch.slot * slot_ns
+        records["port"] = batch.port
+        records["size_bytes"] = packet_bytes
+        records["flow_class"] = FlowClass.BACKGROUND
+        yield records
