@@ -16,7 +16,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema import STAGES, register
+from foretail.configs.schema.stages import STAGES, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema import EvaluateConfig, Policy, Scenario
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,

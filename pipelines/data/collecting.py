@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import CollectConfig, Policy, Scenario
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stages import CollectConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.imports import import_key, import_log

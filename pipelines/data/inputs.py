@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from foretail.configs.schema import Split as SplitConfig
+from foretail.configs.schema.training import Split as SplitConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import MANIFEST_NAME
 from foretail.features.errors import ForetailError

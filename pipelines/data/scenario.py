@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import Policy, Scenario
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
 
 DRIVER_FORMAT = 1
 

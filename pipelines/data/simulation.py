@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import Scenario
+from foretail.configs.schema.scenario import Scenario
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
 from foretail.sim_bridge.ns3.collection import collect_dataset

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import SlottedTraffic
+from foretail.configs.schema.sources import SlottedTraffic
 from foretail.features.dataset.manifest import Run
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import dataset_code

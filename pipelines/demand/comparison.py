@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import DemandConfig
-from foretail.configs.schema import DemandPredictor as PredictorSettings
+from foretail.configs.schema.demand import DemandPredictor as PredictorSettings
+from foretail.configs.schema.stages import DemandConfig
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretail.configs.schema import DemandConfig, Split
+from foretail.configs.schema.stages import DemandConfig
+from foretail.configs.schema.training import Split
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.sequences import (

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema import ExportConfig, P4Demo
+from foretail.configs.schema.stages import ExportConfig
+from foretail.configs.schema.targets import P4Demo
 from foretail.export.c.build import find_compiler
 from foretail.export.c.target import TUNING, export_c
 from foretail.export.folder import CERTIFICATE

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema import ExportConfig, P4Target, PromoteConfig, Tracking
+from foretail.configs.schema.stages import ExportConfig, PromoteConfig
+from foretail.configs.schema.targets import P4Target
+from foretail.configs.schema.tracking import Tracking
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
 from foretail.export.proof.equivalence import Certificate

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 
 from pydantic import TypeAdapter, ValidationError
 
-from foretail.configs.schema import SIZES, STAGES
+from foretail.configs.schema.fields import SIZES
+from foretail.configs.schema.stages import STAGES
 from foretail.features.errors import ForetailError
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.runs.result import RESULT_FILE, Table

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from foretail.configs.schema import Launcher
+from foretail.configs.schema.tracking import Launcher
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.runs.cluster import run_on_cluster
 from foretail.pipelines.runs.progress import StageProgress

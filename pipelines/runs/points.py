@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import Launcher
+from foretail.configs.schema.tracking import Launcher
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 
-from foretail.configs.schema import STAGES, EvaluateConfig, Policy, register
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.stages import STAGES, EvaluateConfig, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed

@@ -8,7 +8,8 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from foretail.configs.schema import Dimension, Search, TrainConfig
+from foretail.configs.schema.stages import TrainConfig
+from foretail.configs.schema.studies import Dimension, Search
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.compose import composed
 

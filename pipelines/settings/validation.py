@@ -15,31 +15,26 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema import (
-    GATED_ALIASES,
-    LOSS_BASED,
-    SEARCH_COSTS,
-    SEARCH_SCORES,
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import LOSS_BASED, FlowSizes, Scenario
+from foretail.configs.schema.stages import (
     CollectConfig,
     DemandConfig,
     DemoConfig,
     DistillConfig,
     EvaluateConfig,
-    FlowSizes,
-    Policy,
-    Predictor,
     PromoteConfig,
     ReportConfig,
-    Scenario,
     ScheduleConfig,
     SearchConfig,
     SelectConfig,
-    Split,
     Stage,
     StudyConfig,
-    Tracking,
     TrainConfig,
 )
+from foretail.configs.schema.studies import SEARCH_COSTS, SEARCH_SCORES
+from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
+from foretail.configs.schema.training import Predictor, Split
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
 

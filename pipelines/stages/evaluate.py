@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretail.configs.schema import EvaluateConfig
+from foretail.configs.schema.stages import EvaluateConfig
 from foretail.pipelines import stage
 from foretail.pipelines.comparison.arrivals import evaluate_arrivals
 from foretail.pipelines.comparison.datasets import evaluate_datasets

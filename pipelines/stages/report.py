@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import ReportConfig
+from foretail.configs.schema.stages import ReportConfig
 from foretail.pipelines.reporting.page import render_page
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_atomically

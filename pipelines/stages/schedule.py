@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from foretail.configs.schema import ScheduleConfig
+from foretail.configs.schema.stages import ScheduleConfig
 from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from foretail.configs.schema import SelectConfig
+from foretail.configs.schema.stages import SelectConfig
 from foretail.features.catalog import FeatureCost, feature
 from foretail.features.rows.labelled_rows import ALONE, Region, Sampling, read_rows
 from foretail.features.rows.splits import Split

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema import DistillConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits

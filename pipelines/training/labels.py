@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema import Labels
+from foretail.configs.schema.training import Labels
 from foretail.features.dataset.manifest import Victim
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from foretail.configs.schema import Predictor, Trainer, Window
+from foretail.configs.schema.training import Predictor, Trainer, Window
 from foretail.features.rows.history import Window as ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 

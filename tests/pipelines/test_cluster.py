@@ -51,7 +51,7 @@ main()
 BAD_POINT = """
 import json, sys
 from functools import partial
-from foretail.configs.schema import Launcher
+from foretail.configs.schema.tracking import Launcher
 from foretail.features.errors import ForetailError
 from foretail.pipelines.runs.jobs import run_points
 

@@ -12,7 +12,16 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import STAGES, DemoConfig, EvaluateConfig, TrainConfig, register
+from foretail.configs.schema.training import (
+    BoostedTrees,
+    ExtraTrees,
+    LogisticRegression,
+    MultilayerPerceptron,
+    Predictor,
+    RandomForest,
+    SequenceNetwork,
+)
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
@@ -34,7 +43,7 @@ MANDATORY = {
 
 
 def composed(stage: str, *overrides: str) -> DictConfig:
-    schema.register()
+    register()
     with initialize_config_module("foretail.configs", version_base="1.3"):
         return compose(stage, [*MANDATORY.get(stage, []), *overrides])
 
@@ -44,9 +53,9 @@ def options(group: str) -> list[str]:
     return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
 
 
-@pytest.mark.parametrize("stage", schema.STAGES)
+@pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_composes_and_is_valid(stage: str) -> None:
-    assert isinstance(typed(composed(stage), schema.STAGES[stage]), schema.STAGES[stage])
+    assert isinstance(typed(composed(stage), STAGES[stage]), STAGES[stage])
 
 
 @pytest.mark.parametrize(
@@ -58,21 +67,21 @@ def test_every_stage_composes_and_is_valid(stage: str) -> None:
     ],
 )
 def test_every_option_of_train_composes_and_is_valid(group: str, option: str) -> None:
-    typed(composed("train", f"{group}={option}"), schema.TrainConfig)
+    typed(composed("train", f"{group}={option}"), TrainConfig)
 
 
 @pytest.mark.parametrize("policy", options("policy"))
 def test_every_policy_composes_under_its_own_name(policy: str) -> None:
     config = typed(
         composed("evaluate", f"policy=[lqd,{policy}]" if policy != "lqd" else "policy=[lqd]", "baselines=[lqd]"),
-        schema.EvaluateConfig,
+        EvaluateConfig,
     )
     assert policy in config.policy
 
 
 @pytest.mark.parametrize("size", options("packets/size"))
 def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
-    typed(composed("demo", f"size={size}"), schema.DemoConfig)
+    typed(composed("demo", f"size={size}"), DemoConfig)
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))
@@ -81,7 +90,7 @@ def test_every_experiment_composes_with_the_stage_of_its_first_lines(experiment:
     command = text.splitlines()[1].removeprefix("# foretail ").split()
     assert f"experiment={experiment}" in command
     stage = command[0]
-    typed(composed(stage, f"experiment={experiment}"), schema.STAGES[stage])
+    typed(composed(stage, f"experiment={experiment}"), STAGES[stage])
 
 
 def test_every_field_says_what_it_is() -> None:
@@ -105,16 +114,16 @@ def test_feature_groups_name_the_catalog() -> None:
 @pytest.mark.parametrize(
     ("settings", "predictor"),
     [
-        (schema.RandomForest, RandomForest),
-        (schema.ExtraTrees, ExtraTrees),
-        (schema.BoostedTrees, BoostedTrees),
-        (schema.LogisticRegression, LogisticRegression),
-        (schema.MultilayerPerceptron, MultilayerPerceptron),
-        (schema.SequenceNetwork, SequenceNetwork),
+        (RandomForest, RandomForest),
+        (ExtraTrees, ExtraTrees),
+        (BoostedTrees, BoostedTrees),
+        (LogisticRegression, LogisticRegression),
+        (MultilayerPerceptron, MultilayerPerceptron),
+        (SequenceNetwork, SequenceNetwork),
     ],
 )
 def test_predictor_settings_are_the_predictors_parameters(
-    settings: type[schema.Predictor], predictor: type[DropPredictor]
+    settings: type[Predictor], predictor: type[DropPredictor]
 ) -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     del defaults["name"]

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
 
 from foretail.configs import schema
-from foretail.configs.schema import CollectConfig, DemandConfig
+from foretail.configs.schema.stages import CollectConfig, DemandConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.demand.sequences import DemandSequence, carried_demand
 from foretail.features.errors import ForetailError

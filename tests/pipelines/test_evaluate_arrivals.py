@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretail.configs.schema import BUFFER_POLICIES
+from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema import BUFFER_POLICIES
+from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry

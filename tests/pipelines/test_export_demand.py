@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.configs.schema import DemandConfig, ExportConfig
+from foretail.configs.schema.stages import DemandConfig, ExportConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.runs.result import plain

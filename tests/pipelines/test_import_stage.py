@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema import CollectConfig, TrainConfig
+from foretail.configs.schema.stages import CollectConfig, TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.validation import refuse_settings_of_others, typed

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs.schema import STAGES, ExportConfig, PromoteConfig, TrainConfig
+from foretail.configs.schema.stages import STAGES, ExportConfig, PromoteConfig, TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.errors import ForetailError

@@ -18,7 +18,8 @@ import mlflow
 import pandas as pd
 import pytest
 
-from foretail.configs.schema import Dimension, Search, SearchConfig, TrainConfig
+from foretail.configs.schema.stages import SearchConfig, TrainConfig
+from foretail.configs.schema.studies import Dimension, Search
 from foretail.export.p4.target import export_p4
 from foretail.features.catalog import FEATURES, selection_cost
 from foretail.features.dataset.dataset import Dataset

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema import STAGES, CollectConfig
+from foretail.configs.schema.stages import STAGES, CollectConfig
 from foretail.export.proof.equivalence import Certificate
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError

@@ -7,7 +7,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from foretail.configs import schema
-from foretail.configs.schema import TrainConfig
+from foretail.configs.schema.stages import TrainConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection

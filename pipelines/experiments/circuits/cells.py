@@ -15,7 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from foretail.configs.schema import FabricDesign, FabricSweep, ScheduleConfig
+from foretail.configs.schema.circuit_experiments import FabricDesign, FabricSweep
+from foretail.configs.schema.stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval

@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import DesignSweep, ScheduleConfig
+from foretail.configs.schema.circuit_experiments import DesignSweep
+from foretail.configs.schema.stages import ScheduleConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import NoiseSweep, ScheduleConfig
+from foretail.configs.schema.circuit_experiments import NoiseSweep
+from foretail.configs.schema.stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.models.demand.scores import matrix_error

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import ScheduleConfig, TradeoffSweep
+from foretail.configs.schema.circuit_experiments import TradeoffSweep
+from foretail.configs.schema.stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_tradeoff

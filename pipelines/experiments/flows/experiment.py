@@ -16,7 +16,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import EvaluateConfig, FlowSweep, Policy, Scenario, TrainConfig
+from foretail.configs.schema.packet_experiments import FlowSweep
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stages import EvaluateConfig, TrainConfig
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import track

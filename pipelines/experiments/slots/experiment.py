@@ -16,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from foretail.configs.schema import EvaluateConfig, Sweep
+from foretail.configs.schema.packet_experiments import Sweep
+from foretail.configs.schema.stages import EvaluateConfig
 from foretail.features.dataset.manifest import Rules
 from foretail.models.mlflow.tracking import TrackedRun, track
 from foretail.models.scoring.metrics import Confusion

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from foretail.configs.schema import BUFFER_POLICIES
+from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.runs.result import Cell, Table, plain
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema import PromoteConfig, Tracking
+from foretail.configs.schema.stages import PromoteConfig
+from foretail.configs.schema.tracking import Tracking
 from foretail.features.dataset.dataset import Dataset
 from foretail.models.mlflow.registry import alias_holder
 from foretail.pipelines.experiments.studies.held_out import HeldOut

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from foretail.configs.schema import TrainConfig
+from foretail.configs.schema.stages import TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.rows.splits import Selection, Split
 from foretail.models.scoring.metrics import Confusion, rank

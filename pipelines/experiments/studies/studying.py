@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema import Scenario, Study, StudyConfig, TrainConfig
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stages import StudyConfig, TrainConfig
+from foretail.configs.schema.studies import Study
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError

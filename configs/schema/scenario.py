@@ -1,0 +1,160 @@
+"""The scenario: what is simulated, whatever the buffer policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import part, setting
+
+
+@dataclass
+class Topology:
+    """A leaf-spine network; every leaf is connected once to every spine (paper, section 4.1)."""
+
+    leaves: int = setting(MISSING, "number of leaf switches", at_least=2, at_most=1024)
+    spines: int = setting(MISSING, "number of spine switches", at_least=1, at_most=1024)
+    servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
+    server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000)
+    spine_link_bps: int = setting(10_000_000_000, "rate of every leaf-spine link", at_least=1_000_000)
+    link_delay_ns: int = setting(3_000, "one-way propagation delay of every link", at_least=0, at_most=1_000_000_000)
+    buffer_bytes_per_port_per_gbps: int = setting(
+        5120, "shared buffer of a switch, summed over its own ports and their rates", at_least=1
+    )
+    wire_overhead_bytes: int = setting(
+        2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=1000
+    )
+
+
+@dataclass
+class FlowSizes:
+    """A distribution of flow sizes, linear between its points."""
+
+    size_bytes: list[int] = setting(MISSING, "flow sizes of the distribution's points, increasing", at_least=0)
+    cumulative: list[float] = setting(
+        MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
+    )
+
+
+@dataclass
+class Background(FlowSizes):
+    """Flows with Poisson arrivals."""
+
+    load: float = setting(MISSING, "offered load, relative to a leaf's uplinks; 0 = none", at_least=0, at_most=2)
+    destinations: str = setting(
+        "next_leaf", "where a flow goes: the next leaf or any other", one_of=("next_leaf", "other_leaves")
+    )
+
+
+@dataclass
+class Incast:
+    """Queries: several servers answer one server at the same instant."""
+
+    queries_per_second_per_server: float = setting(MISSING, "Poisson rate of queries per server; 0 = none", at_least=0)
+    burst_fraction: float = setting(
+        MISSING, "bytes of one query as a fraction of the leaf's buffer", above=0, at_most=100
+    )
+    fan_in: int = setting(MISSING, "servers that answer one query", at_least=1)
+    responders: str = setting(
+        "next_leaf", "who answers: servers of the next leaf or of all others", one_of=("next_leaf", "other_leaves")
+    )
+    connect_ahead_ns: int = setting(
+        1_500_000, "connections are set up this long before the query; 0 = the handshake is inside the FCT", at_least=0
+    )
+
+
+LOSS_BASED = ("cubic", "newreno")
+
+
+TRANSPORTS = ("dctcp", *LOSS_BASED, "theta_powertcp", "timely", "powertcp")
+
+
+@dataclass
+class PowerTcp:
+    """PowerTCP and theta-PowerTCP (thesis, chapter 2)."""
+
+    gamma: float = setting(0.9, "weight of the new window in the moving average", above=0, at_most=1)
+    expected_flows: float = setting(
+        100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip", at_least=1
+    )
+
+
+@dataclass
+class Timely:
+    """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
+
+    low_rtt_ns: int = setting(50_000, "T_low: below it the rate only grows", at_least=0)
+    high_rtt_ns: int = setting(500_000, "T_high: above it the rate falls whatever the gradient", at_least=1)
+    increase_bps: float = setting(10e6, "delta: what a base round trip adds; also the smallest rate", at_least=1_000)
+    decrease: float = setting(0.8, "beta: factor of multiplicative decrease", above=0, at_most=1)
+    gradient_weight: float = setting(
+        0.875,
+        "alpha: weight of the newest difference of round-trip times; the thesis gives none, the public "
+        "simulator ns3-datacenter this one",
+        above=0,
+        at_most=1,
+    )
+
+
+@dataclass
+class Transport:
+    """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
+
+    name: str = setting("dctcp", "congestion control", one_of=TRANSPORTS)
+    background_name: str | None = setting(
+        None, "congestion control of background flows, without ECN; null: as name", one_of=LOSS_BASED
+    )
+    segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=1460)
+    initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
+    slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")
+    min_rto_ns: int = setting(10_000_000, "smallest retransmission timeout", at_least=1_000)
+    delayed_ack_segments: int = setting(1, "segments per acknowledgement", at_least=1, at_most=100)
+    mark_bytes: int = setting(
+        14_400, "ECN mark when the queue holds this much or more on arrival; 0 = no ECN", at_least=0
+    )
+    powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
+    timely: Timely = part(Timely, "parameters of timely")
+
+
+@dataclass
+class Rules:
+    """How Longest Queue Drop chooses its victim; LQD and every virtual LQD of a run share the rules."""
+
+    counting: str = setting(
+        "counted", "is the arrival counted in its own queue when the longest is sought", one_of=("counted", "uncounted")
+    )
+    tie: str = setting("lowest_port", "which of several longest queues", one_of=("lowest_port", "highest_port"))
+    victim: str = setting(
+        "tail",
+        "which packet of the longest queue (labels depend on it)",
+        one_of=("tail", "tail_kept", "head", "random"),
+    )
+
+
+@dataclass
+class FeatureArithmetic:
+    """Integer arithmetic of the features, the same in training, C and switch."""
+
+    cell_bytes: int = setting(
+        256, "bytes of a buffer cell, the unit of lengths", at_least=1, at_most=65_536, power_of_two=True
+    )
+    average_shift: int | None = setting(
+        None, "averages run over 2^this ns; null: the base RTT rounded to a power of two", at_least=0, at_most=24
+    )
+
+
+@dataclass
+class Scenario:
+    """A network with its traffic: everything of a run except seed and buffer policy."""
+
+    name: str = setting(MISSING, "short name for tables and folders")
+    topology: Topology = part(Topology, "network")
+    background: Background = part(Background, "background flows")
+    incast: Incast = part(Incast, "queries")
+    transport: Transport = part(Transport, "TCP")
+    rules: Rules = part(Rules, "rules of LQD")
+    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
+    traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1)
+    drain_ns: int = setting(100_000_000, "simulated time after the last start, for flows to finish", at_least=0)
+    occupancy_interval_ns: int = setting(30_000, "time between two samples of buffer occupancy", at_least=1_000)

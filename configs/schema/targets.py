@@ -1,0 +1,85 @@
+"""Targets of an export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import part, setting
+
+
+@dataclass
+class ModelInput:
+    """One input of a model that another framework trained, in the order of its columns."""
+
+    name: str = setting(MISSING, "feature name: a letter, then letters, digits and underscores")
+    bits: int = setting(MISSING, "the input is an integer in [0, 2^bits)", at_least=1, at_most=24)
+    params: str = setting("", "constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15")
+
+
+@dataclass
+class CTarget:
+    """``target=c``: a header, a library for the simulators and a self-test."""
+
+    shape: str = setting(
+        "auto",
+        "code of a single prediction; auto: measured, or chosen by size",
+        one_of=("auto", "branches", "bitvector"),
+    )
+    batch: str = setting("auto", "code of a batch; auto: measured, or chosen by size", one_of=("auto", "rows", "lanes"))
+    tune: bool = setting(False, "measure every form on the rows of `dataset` and take the fastest")
+
+
+@dataclass
+class P4Demo:
+    """The switch of the demo program that runs around the predictor in BMv2 (docs/p4.md)."""
+
+    buffer_bytes: int | None = setting(None, "shared buffer; null: no demo program", at_least=1, at_most=2**30)
+    port_rates_bps: list[int] = setting([10**10] * 4, "rate of each port, at most 8", at_least=1000, at_most=10**15)
+    wire_overhead_bytes: int = setting(38, "bytes of a packet on the wire, not in the buffer", at_least=0, at_most=256)
+    smallest_packet_bytes: int = setting(64, "smaller packets are not answered", at_least=1, at_most=65_535)
+
+
+@dataclass
+class P4Target:
+    """``target=p4``: a P4_16 control for v1model, its entries and a resource report."""
+
+    encoding: str = setting(
+        "auto", "tables of the features; auto: the cheapest", one_of=("auto", "range", "lpm", "ternary", "exact")
+    )
+    decision: str = setting(
+        "auto", "tables of the trees; auto: the cheapest", one_of=("auto", "leaf_rows", "product", "bitvector")
+    )
+    entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
+    profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
+    bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
+    demo: P4Demo = part(P4Demo, "demo program")
+
+
+@dataclass
+class DemandTarget:
+    """A demand predictor in integers."""
+
+    max_error_uplinks: float = setting(
+        1e-3, "no entry is farther from the predictor's own; decides the fraction bits", above=0, at_most=1
+    )
+    largest_uplinks: float = setting(
+        64.0, "linear predictors keep the error for values up to this, and take larger ones for it", above=0
+    )
+
+
+@dataclass
+class CircuitEntries:
+    """``outputs=[p4]``: the table entries of each rack."""
+
+    first_port: int = setting(0, "egress port of uplink 0", at_least=0, at_most=510)
+
+
+@dataclass
+class EtalonSchedule:
+    """``outputs=[etalon]``: times in the schedule of the Etalon emulator."""
+
+    day_us: int = setting(180, "how long circuits are up", at_least=1, at_most=10**9)
+    night_us: int = setting(20, "how long their reconfiguration takes", at_least=1, at_most=10**9)
+    time_dilation: int = setting(20, "wall-clock time per emulated time", at_least=1, at_most=10**6)
