@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,9 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
+from foretail.configs import schema
+from foretail.configs.schema import training as settings_of
 from foretail.configs.schema.stages import STAGES, DemoConfig, EvaluateConfig, TrainConfig, register
-from foretail.configs.schema.training import (
-    BoostedTrees,
-    ExtraTrees,
-    LogisticRegression,
-    MultilayerPerceptron,
-    Predictor,
-    RandomForest,
-    SequenceNetwork,
-)
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
@@ -94,11 +89,14 @@ def test_every_experiment_composes_with_the_stage_of_its_first_lines(experiment:
 
 
 def test_every_field_says_what_it_is() -> None:
-    kinds = [kind for kind in vars(schema).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    modules = [
+        importlib.import_module(f"{schema.__name__}.{found.name}") for found in pkgutil.iter_modules(schema.__path__)
+    ]
+    kinds = {kind for module in modules for kind in vars(module).values() if dataclasses.is_dataclass(kind)}
     assert len(kinds) > 10
     for kind in kinds:
         for field in dataclasses.fields(kind):
-            assert field.metadata.get("doc"), f"{kind.__name__}.{field.name}"
+            assert field.metadata.get("doc"), f"{kind}.{field.name}"
 
 
 def test_feature_groups_name_the_catalog() -> None:
@@ -114,16 +112,16 @@ def test_feature_groups_name_the_catalog() -> None:
 @pytest.mark.parametrize(
     ("settings", "predictor"),
     [
-        (RandomForest, RandomForest),
-        (ExtraTrees, ExtraTrees),
-        (BoostedTrees, BoostedTrees),
-        (LogisticRegression, LogisticRegression),
-        (MultilayerPerceptron, MultilayerPerceptron),
-        (SequenceNetwork, SequenceNetwork),
+        (settings_of.RandomForest, RandomForest),
+        (settings_of.ExtraTrees, ExtraTrees),
+        (settings_of.BoostedTrees, BoostedTrees),
+        (settings_of.LogisticRegression, LogisticRegression),
+        (settings_of.MultilayerPerceptron, MultilayerPerceptron),
+        (settings_of.SequenceNetwork, SequenceNetwork),
     ],
 )
 def test_predictor_settings_are_the_predictors_parameters(
-    settings: type[Predictor], predictor: type[DropPredictor]
+    settings: type[settings_of.Predictor], predictor: type[DropPredictor]
 ) -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     del defaults["name"]

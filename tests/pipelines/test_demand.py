@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
 
-from foretail.configs import schema
+from foretail.configs.schema.demand import DemandPredictor
 from foretail.configs.schema.stages import CollectConfig, DemandConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.demand.sequences import DemandSequence, carried_demand
@@ -298,7 +298,7 @@ def test_the_predictors_in_the_run_folder_are_those_that_were_scored(tmp_path: P
 
 
 def test_settings_are_the_parameters_of_the_predictors() -> None:
-    fields = {field.name: field for field in dataclasses.fields(schema.DemandPredictor)}
+    fields = {field.name: field for field in dataclasses.fields(DemandPredictor)}
     assert fields["name"].metadata["one_of"] == tuple(PREDICTORS)
     assert set(fields) - {"name"} == {name for kind in PREDICTORS.values() for name in kind.parameter_constraints}
     assert options("demand_predictor") == sorted(PREDICTORS)

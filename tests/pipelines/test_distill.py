@@ -12,7 +12,7 @@ import onnx
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import DemoConfig, DistillConfig, ExportConfig, TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
@@ -42,13 +42,13 @@ def shared(folder: Path) -> list[str]:
     return ["scenario=tiny", f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{folder / 'mlflow.db'}"]
 
 
-def train_config(folder: Path, *overrides: str) -> schema.TrainConfig:
-    return typed(composed("train", *shared(folder), *MLP, *overrides), schema.TrainConfig)
+def train_config(folder: Path, *overrides: str) -> TrainConfig:
+    return typed(composed("train", *shared(folder), *MLP, *overrides), TrainConfig)
 
 
-def distill_config(folder: Path, *overrides: str) -> schema.DistillConfig:
+def distill_config(folder: Path, *overrides: str) -> DistillConfig:
     own = ["student.trees=3", "student.depth=4", f"model={folder / 'teacher'}"]
-    return typed(composed("distill", *shared(folder), *own, *overrides), schema.DistillConfig)
+    return typed(composed("distill", *shared(folder), *own, *overrides), DistillConfig)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def distilled(folder: Path, trained: TrainResult) -> DistillResult:
 
 def side(trained: TrainResult, name: str) -> tuple[splits.Side, Rows]:
     datasets = [Dataset.open(Path(item["path"])) for item in trained.outcome["datasets"]]
-    split = split_datasets(typed(composed("train", "scenario=tiny"), schema.TrainConfig).split, datasets)
+    split = split_datasets(typed(composed("train", "scenario=tiny"), TrainConfig).split, datasets)
     chosen: splits.Side = getattr(split, name)
     return chosen, read_rows(chosen, trained.outcome["columns"])
 
@@ -169,7 +169,7 @@ def test_the_command_distils_and_exports(folder: Path, distilled: DistillResult,
     assert document["ensemble_sha256"] == distilled.ensemble.sha256
     assert document["teacher"]["scores"] == distilled.outcome["teacher"]["scores"]
     given = composed("export", f"model={result.parent}", f"out={tmp_path / 'onnx'}", "target=onnx")
-    export_drop_predictor(typed(given, schema.ExportConfig), tmp_path)
+    export_drop_predictor(typed(given, ExportConfig), tmp_path)
     assert {path.name for path in (tmp_path / "onnx").iterdir()} >= {"drop_predictor.onnx", "certificate.json"}
 
 
@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_at_the_door(package: str, module: str, monke
         monkeypatch.delitem(sys.modules, f"foretail.models.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ForetailError, match=r"pip install 'foretail\[nn\]'"):
-        typed(composed("train", "predictor=mlp"), schema.TrainConfig)
+        typed(composed("train", "predictor=mlp"), TrainConfig)
 
 
 def test_what_cannot_be_distilled_is_refused(
@@ -198,5 +198,5 @@ def test_what_cannot_be_distilled_is_refused(
     with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
         distill(distill_config(folder, "student.leaves=3"), tmp_path / "run")
     with pytest.raises(ForetailError, match="predictor=random_forest"):
-        typed(composed("demo", "predictor=mlp"), schema.DemoConfig)
+        typed(composed("demo", "predictor=mlp"), DemoConfig)
     assert not (tmp_path / "run").exists()

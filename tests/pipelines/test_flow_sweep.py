@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import EvaluateConfig, TrainConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
@@ -51,8 +51,8 @@ POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, se
 FLIPPED = "base: credence, ours, 0.1 inverted, seed 101"
 
 
-def config(*overrides: str) -> schema.EvaluateConfig:
-    return composed(schema.EvaluateConfig, overrides, "test")
+def config(*overrides: str) -> EvaluateConfig:
+    return composed(EvaluateConfig, overrides, "test")
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def test_every_size_composes(experiment: str) -> None:
         sweep = figures[size]
         assert sweep.experiment == experiment
         overrides = [*sweep.scenario, *list(sweep.conditions.values())[-1], "model=x"]
-        topology = composed(schema.EvaluateConfig, overrides, "test").scenario.topology
+        topology = composed(EvaluateConfig, overrides, "test").scenario.topology
         assert topology.leaves * topology.servers_per_leaf == servers
-    trained = composed(schema.TrainConfig, [*sweep.scenario, *sweep.train, *sweep.models["paper"]], "test")
+    trained = composed(TrainConfig, [*sweep.scenario, *sweep.train, *sweep.models["paper"]], "test")
     assert trained.features.own_queues
     assert trained.scenario.background.load == 0.8
     assert trained.scenario.incast.burst_fraction == 0.75

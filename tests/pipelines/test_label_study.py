@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import CollectConfig, TrainConfig
+from foretail.configs.schema.training import Labels
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
@@ -32,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, splits.Split]:
     found = {}
     for policy in ("lqd", "credence_accept"):
         overrides = ["scenario=tiny", f"policy={policy}", "seeds=[1,2,3]", f"store_dir={folder / 'store'}"]
-        made = collect(typed(composed("collect", *overrides), schema.CollectConfig), folder / "out")
+        made = collect(typed(composed("collect", *overrides), CollectConfig), folder / "out")
         found[policy] = splits.split_by_seed([Dataset.open(run.path) for run in made.runs], [1], [2], [3])
     return found
 
@@ -99,7 +100,7 @@ def trained(runs: dict[str, splits.Split], folder: Path, *overrides: str) -> Tra
     paths = [str(selection.dataset.path) for side in splits.SIDES for selection in getattr(runs["lqd"], side)]
     seeds = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     settings = [f"datasets=[{','.join(paths)}]", *seeds, "tracking=off", f"store_dir={folder / 'store'}", *overrides]
-    return train(typed(composed("train", *settings), schema.TrainConfig), folder / "out")
+    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
 def test_train_reassigns_labels(runs: dict[str, splits.Split], study: LabelStudy, tmp_path: Path) -> None:
@@ -125,16 +126,16 @@ def test_train_learns_another_rule(runs: dict[str, splits.Split], tmp_path: Path
     ("labels", "by_time", "message"),
     [
         (
-            schema.Labels("head", 1),
+            Labels("head", 1),
             False,
             r"labels\.rule=head cannot be reassigned: set labels\.rule=tail, or reassign=0",
         ),
-        (schema.Labels("head", 0), True, r"labels\.rule=head is found by replaying whole runs: split by run"),
-        (schema.Labels(None, 1), True, r"labels\.reassign needs whole traces with tail victims: split by run"),
+        (Labels("head", 0), True, r"labels\.rule=head is found by replaying whole runs: split by run"),
+        (Labels(None, 1), True, r"labels\.reassign needs whole traces with tail victims: split by run"),
     ],
 )
 def test_labels_that_cannot_be_had_are_refused(
-    runs: dict[str, splits.Split], labels: schema.Labels, by_time: bool, message: str
+    runs: dict[str, splits.Split], labels: Labels, by_time: bool, message: str
 ) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("nothing is trained")

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_module
 
-from foretail.configs import schema
+from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.stages import EvaluateConfig, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of
@@ -31,10 +32,10 @@ TINY = {
 POINTS = {"credence_fig14": 4, "credence_smoothness": 4, "competitive_ratio": 12}
 
 
-def config(*overrides: str) -> schema.EvaluateConfig:
-    schema.register()
+def config(*overrides: str) -> EvaluateConfig:
+    register()
     with initialize_config_module("foretail.configs", version_base="1.3"):
-        return typed(compose("evaluate", list(overrides)), schema.EvaluateConfig)
+        return typed(compose("evaluate", list(overrides)), EvaluateConfig)
 
 
 def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: 
     assert {"workload", "ports", "buffer", "slots", "seed", "flip_probability", "eta", "closed_form_eta"} <= set(points)
     assert {"lqd_over_credence", "lqd_over_credence_times_eta", "lemma_1_violated", "theorem_2_violated"} <= set(points)
     if experiment == "competitive_ratio":
-        assert {f"opt_over_{policy}" for policy in schema.BUFFER_POLICIES} <= set(points)
+        assert {f"opt_over_{policy}" for policy in BUFFER_POLICIES} <= set(points)
         assert (points.filter(like="opt_over_") >= 1).all(axis=None)
     assert not points["reused"].any()
 

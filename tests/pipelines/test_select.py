@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import SelectConfig
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
@@ -27,11 +27,9 @@ from tests.pipelines.test_configs import composed
 CANDIDATES = ["threshold", "threshold_average", "queue"]
 
 
-def config_of(folder: Path, *overrides: str) -> schema.SelectConfig:
+def config_of(folder: Path, *overrides: str) -> SelectConfig:
     names = f"features.names=[{','.join(CANDIDATES)}]"
-    return typed(
-        composed("select", "scenario=tiny", f"store_dir={folder / 'store'}", names, *overrides), schema.SelectConfig
-    )
+    return typed(composed("select", "scenario=tiny", f"store_dir={folder / 'store'}", names, *overrides), SelectConfig)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs import schema
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.stages import CollectConfig, EvaluateConfig, TrainConfig
 from foretail.export.c.target import export_c
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError
@@ -46,15 +47,15 @@ def trained(folder: Path) -> TrainResult:
     return train(train_config(folder), folder / "run")
 
 
-def train_config(folder: Path, *overrides: str) -> schema.TrainConfig:
+def train_config(folder: Path, *overrides: str) -> TrainConfig:
     return typed(
         composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
-        schema.TrainConfig,
+        TrainConfig,
     )
 
 
 def test_collect_makes_labelled_rows_once(folder: Path) -> None:
-    config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), schema.CollectConfig)
+    config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), CollectConfig)
     (first,) = collect(config, folder).runs
     (again,) = collect(config, folder).runs
     assert again.reused
@@ -123,7 +124,7 @@ def evaluated(folder: Path, *overrides: str) -> FlowsResult:
             "seeds=[11,12]",
             *overrides,
         ),
-        schema.EvaluateConfig,
+        EvaluateConfig,
     )
     return evaluate_flows(config)
 
@@ -182,7 +183,7 @@ def test_a_tau_that_the_proof_does_not_cover_is_refused(folder: Path, trained: T
         certificate=dataclasses.replace(exported.certificate, order=False, taus=[exported.certificate.default_tau]),
     )
     config = train_config(folder)
-    policies = {"credence": schema.Policy(name="credence", predictor="library", tau=-1)}
+    policies = {"credence": Policy(name="credence", predictor="library", tau=-1)}
     with pytest.raises(ForetailError, match="does not cover tau -1"):
         evaluate_policies(config.scenario, policies, [11], narrow, (), Store(folder / "store"), Ns3(None), 1)
 

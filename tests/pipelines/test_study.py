@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from foretail.configs import schema
-from foretail.configs.schema.stages import TrainConfig
+from foretail.configs.schema.stages import StudyConfig, TrainConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
@@ -36,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> StudyResult:
-    config = typed(config_of("study", *SMALL, f"store_dir={folder / 'store'}"), schema.StudyConfig)
+    config = typed(config_of("study", *SMALL, f"store_dir={folder / 'store'}"), StudyConfig)
     settings = config.study["small"]
     settings.candidates, settings.budget, settings.forest_sizes = CANDIDATES, ["paper", "ours"], [1, 2]
     settings.closed_loop.candidates, settings.shift.candidate, settings.label_candidate = (
@@ -153,7 +152,7 @@ def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
         ("tracking=off", "tracking is off"),
     ):
         with pytest.raises(ForetailError, match=message):
-            typed(config_of("study", *SMALL, override), schema.StudyConfig)
+            typed(config_of("study", *SMALL, override), StudyConfig)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +165,7 @@ def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
 def test_a_label_candidate_that_would_fail_late_is_refused_before_anything_is_simulated(
     tmp_path: Path, candidate: list[str], message: str
 ) -> None:
-    config = typed(
-        config_of("study", *SMALL, f"store_dir={tmp_path / 'store'}", "study.small.budget=[]"), schema.StudyConfig
-    )
+    config = typed(config_of("study", *SMALL, f"store_dir={tmp_path / 'store'}", "study.small.budget=[]"), StudyConfig)
     settings = config.study["small"]
     settings.candidates, settings.budget, settings.label_candidate = CANDIDATES | {"other": candidate}, [], "other"
     with pytest.raises(ForetailError, match=message):

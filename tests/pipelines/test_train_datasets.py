@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import DistillConfig, TrainConfig
+from foretail.configs.schema.tracking import Tracking
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.manifest import Rules
 from foretail.features.dataset.schema import SCHEMA_VERSION
@@ -59,7 +60,7 @@ def datasets(folder: Path) -> list[str]:
 
 def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", *SHORT, *overrides]
-    return train(typed(composed("train", *settings), schema.TrainConfig), folder / "out")
+    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_window_is_a_study_that_nothing_else_takes(folder: Path, datasets: lis
     assert names[5:7] == ["threshold", "queue"]
     assert len(names) == 4 * 5
     with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        load_model(str(folder / "out"), schema.Tracking(enabled=False), Store(str(folder / "store")))
+        load_model(str(folder / "out"), Tracking(enabled=False), Store(str(folder / "store")))
 
 
 def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets: list[str]) -> None:
@@ -115,7 +116,7 @@ def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets:
     assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
     student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
     with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        distill(typed(composed("distill", *student, "tracking=off"), schema.DistillConfig), folder / "student")
+        distill(typed(composed("distill", *student, "tracking=off"), DistillConfig), folder / "student")
     with pytest.raises(ForetailError, match=r"= 17 is no power of two"):
         trained(folder, datasets, *fast, "window.ahead=1")
 

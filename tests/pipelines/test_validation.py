@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretail.configs import schema
+from foretail.configs.schema.stages import STAGES, CollectConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import leaf_buffer_bytes, typed, validate
@@ -70,7 +70,7 @@ REFUSED = [
 @pytest.mark.parametrize(("stage", "override", "complaint"), REFUSED)
 def test_is_refused_in_one_sentence(stage: str, override: str, complaint: str) -> None:
     with pytest.raises(ForetailError, match=re.escape(complaint)) as refusal:
-        typed(composed(stage, override), schema.STAGES[stage])
+        typed(composed(stage, override), STAGES[stage])
     assert "\n" not in str(refusal.value)
     assert not str(refusal.value).endswith(".")
 
@@ -79,20 +79,20 @@ def test_no_traffic_at_all_is_refused() -> None:
     with pytest.raises(ForetailError, match="both 0"):
         typed(
             composed("collect", "scenario.background.load=0", "scenario.incast.queries_per_second_per_server=0"),
-            schema.CollectConfig,
+            CollectConfig,
         )
 
 
 def test_fan_in_may_reach_all_servers_of_the_other_leaves() -> None:
     overrides = ["scenario.incast.responders=other_leaves", "scenario.incast.fan_in=24"]
-    assert typed(composed("collect", *overrides), schema.CollectConfig).scenario.incast.fan_in == 24
+    assert typed(composed("collect", *overrides), CollectConfig).scenario.incast.fan_in == 24
     with pytest.raises(ForetailError, match="more than the 24 servers"):
-        typed(composed("collect", overrides[0], "scenario.incast.fan_in=25"), schema.CollectConfig)
+        typed(composed("collect", overrides[0], "scenario.incast.fan_in=25"), CollectConfig)
 
 
 @functools.cache
-def collect_config() -> schema.CollectConfig:
-    return typed(composed("collect"), schema.CollectConfig)
+def collect_config() -> CollectConfig:
+    return typed(composed("collect"), CollectConfig)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
@@ -111,16 +111,16 @@ def test_a_distribution_is_accepted_iff_it_rises_from_0_to_1(cumulative: list[fl
 def test_sizes_of_a_distribution_must_increase() -> None:
     overrides = ["scenario.background.size_bytes=[0,5,5]", "scenario.background.cumulative=[0,0.5,1]"]
     with pytest.raises(ForetailError, match="not increasing at 5"):
-        typed(composed("collect", *overrides), schema.CollectConfig)
+        typed(composed("collect", *overrides), CollectConfig)
 
 
 def test_buffer_of_the_papers_leaf() -> None:
-    config = typed(composed("collect", "scenario=paper"), schema.CollectConfig)
+    config = typed(composed("collect", "scenario=paper"), CollectConfig)
     assert leaf_buffer_bytes(config.scenario) == 1_024_000
 
 
 def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:
-    config = typed(composed("collect"), schema.CollectConfig)
+    config = typed(composed("collect"), CollectConfig)
     document = driver_config(config.scenario, config.policy["lqd"], 7, trace=True)
     assert document["seed"] == 7
     assert document["trace"] is True
