@@ -13,7 +13,11 @@ from foretail.models.ensemble import Ensemble, FeatureInput, Tree
 
 def drawn_tree(random: np.random.Generator, features: Sequence[FeatureInput], depth: int, narrow: int) -> Tree:
     """Return a tree of random cuts, below ``2**narrow``, and of leaves in 64ths; some branches end early."""
-    feature, cut, left, right, value = [], [], [], [], []
+    feature: list[int] = []
+    cut: list[int] = []
+    left: list[int] = []
+    right: list[int] = []
+    value: list[float] = []
 
     def grow(level: int) -> int:
         node = len(feature)

@@ -33,8 +33,8 @@ class Place:
         return Path(tempfile.mkdtemp(dir=self._root))
 
     def run(self, **changes: Any) -> DriverRun:
-        """Return the traced run of the tiny scenario with changes, 3 ms of traffic."""
-        document = settings(**{"trace": True, "traffic_ns": 3 * MILLISECOND, **changes})
+        """Return the traced run of the tiny scenario with changes, 2 ms of traffic."""
+        document = settings(**{"trace": True, "traffic_ns": 2 * MILLISECOND, **changes})
         key = json.dumps(document)
         if key not in self._runs:
             self._runs[key] = run_driver(document, self.folder(), executable=self.driver)
@@ -46,7 +46,7 @@ class Place:
 
     def dataset(self, **changes: Any) -> Dataset:
         """Return the labelled dataset of such a run."""
-        document = settings(**{"trace": True, "traffic_ns": 3 * MILLISECOND, **changes})
+        document = settings(**{"trace": True, "traffic_ns": 2 * MILLISECOND, **changes})
         key = json.dumps(document)
         if key not in self._datasets:
             path = self.folder() / "dataset"

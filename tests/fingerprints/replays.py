@@ -1,4 +1,4 @@
-"""Replays in bytes: what every policy sends of a recorded trace, what predictions pay, and which push-outs were free."""
+"""Replays in bytes: what every policy sends of a recorded trace, what predictions pay, which push-outs were free."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     wrong = np.random.default_rng(1).random(len(frame)) < 0.1
     told = frame["lqd_drop"].to_numpy() ^ wrong
     found = compare_replays(dataset, POLICIES, told, alpha=0.75, first_rtt_alpha=16.0)
-    for policy, sent in found.transmitted.items():
-        yield Fingerprint("sent", f"{parameters} policy={policy}", fingerprint(sent))
+    yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
     scores = (found.offered, found.scores, found.scores.eta, found.scores.recovered_loss)
     yield Fingerprint("predictions", parameters, fingerprint(scores))
     level = np.random.default_rng(2).integers(0, 10, len(frame))

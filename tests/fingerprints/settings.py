@@ -28,6 +28,8 @@ REQUIRED = {
     "search": ["experiment=predictor_search"],
     "report": ["run=x"],
 }
+SIZES = {name: ("", "small", "medium", "full") for name in ("credence_fig6", "predictor_study", "vermilion_fig8_5")}
+"""Of one experiment per kind all sizes, of the others what they have by themselves, and the small one."""
 
 
 def options(group: str) -> list[str]:
@@ -47,6 +49,8 @@ def composed(place: Place) -> Iterator[Fingerprint]:
     with initialize_config_module("foretail.configs", version_base="1.3"):
         for stage in schema.STAGES:
             yield Fingerprint("stage", said(stage=stage), resolved(stage))
+        for size in options("packets/size"):
+            yield Fingerprint("option", f"stage=demo size={size}", resolved("demo", f"size={size}"))
         for group in ("scenario", "features", "predictor", "split", "tracking"):
             for option in options(group):
                 chosen = f"{group}={option}"
@@ -60,21 +64,10 @@ def composed(place: Place) -> Iterator[Fingerprint]:
         for experiment in options("experiment"):
             text = (resources.files("foretail.configs") / "experiment" / f"{experiment}.yaml").read_text("utf-8")
             stage = text.splitlines()[1].removeprefix("# foretail ").split()[0]
-            for size in sizes(stage, experiment):
-                chosen = [f"experiment={experiment}", *([f"size={size}"] if size else [])]
-                yield Fingerprint("experiment", said(stage=stage, experiment=experiment, size=size), resolved(stage, *chosen))
-
-
-def sizes(stage: str, experiment: str) -> list[str | None]:
-    """Return None, the size that it has by itself, and the others that it composes with."""
-    found: list[str | None] = [None]
-    for size in sorted({*options("packets/size"), *options("matrices/size")}):
-        try:
-            compose(stage, [*REQUIRED.get(stage, []), f"experiment={experiment}", f"size={size}"])
-        except Exception:  # noqa: S112, BLE001  (an experiment without sizes)
-            continue
-        found.append(size)
-    return found
+            for size in SIZES.get(experiment, ("", "small")) if stage != "train" else ("",):
+                overrides = [f"experiment={experiment}", *([f"size={size}"] if size else [])]
+                parameters = " ".join([f"stage={stage}", *overrides])
+                yield Fingerprint("experiment", parameters, resolved(stage, *overrides))
 
 
 GROUPS = (Group("configs", "composed", composed),)

@@ -35,7 +35,14 @@ def with_classes(batch: Slotted) -> Slotted:
 def figures(found: Comparison) -> str:
     """Return the fingerprint of what a comparison says of predictions."""
     return fingerprint(
-        found.eta, found.recovered_loss, found.optimum, found.lqd, found.followlqd, found.accept, found.whole, found.asked
+        found.eta,
+        found.recovered_loss,
+        found.optimum,
+        found.lqd,
+        found.followlqd,
+        found.accept,
+        found.whole,
+        found.asked,
     )
 
 
@@ -47,8 +54,7 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
             told = flipped(0.1, seed=4)
             found = compare(arrivals, ports, buffer, POLICIES, told, optimum=True)
             yield Fingerprint("arrivals", parameters, fingerprint([vars(batch) for batch in arrivals]))
-            yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
-            yield Fingerprint("predictions", parameters, figures(found))
+            yield Fingerprint("sent and predictions", parameters, fingerprint(found.transmitted, figures(found)))
 
 
 def policies(place: Place) -> Iterator[Fingerprint]:

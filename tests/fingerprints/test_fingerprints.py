@@ -97,7 +97,18 @@ def test_two_rows_of_one_name_are_refused() -> None:
 
 def test_equal_bytes_of_different_kinds_differ() -> None:
     array = np.arange(6, dtype=np.int32)
-    values = [array, array.view(np.uint32), array.reshape(2, 3), array.tobytes(), [1, 2], ["1", "2"], {"1": 2}, 1, 1.0, True]
+    values = [
+        array,
+        array.view(np.uint32),
+        array.reshape(2, 3),
+        array.tobytes(),
+        [1, 2],
+        ["1", "2"],
+        {"1": 2},
+        1,
+        1.0,
+        True,
+    ]
     assert len({fingerprint(value) for value in values}) == len(values)
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     with pytest.raises(TypeError, match="no fingerprint of object"):

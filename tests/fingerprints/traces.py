@@ -24,9 +24,8 @@ from tests.traces import RUN, write_bursts
 def seen(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     """Yield the values of a dataset, and its content hash, which pyarrow's version moves as well."""
     manifest = dataset.manifest
-    yield Fingerprint("rows", parameters, fingerprint(dataset.frame()))
-    if dataset.is_trace:
-        yield Fingerprint("arrivals", parameters, fingerprint(list(dataset.arrivals())))
+    arrivals = list(dataset.arrivals()) if dataset.is_trace else []
+    yield Fingerprint("values", parameters, fingerprint(dataset.frame(), arrivals))
     counts = (manifest.rows, manifest.drops, manifest.control_rows)
     yield Fingerprint("content_sha256", parameters, fingerprint(manifest.content_sha256, counts))
 
@@ -34,9 +33,7 @@ def seen(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
 def simulated(place: Place) -> Iterator[Fingerprint]:
     for policy in ("lqd", "dt"):
         for seed in (1, 2):
-            yield from seen(
-                place.dataset(policy__name=policy, seed=seed), said(source="ns3", policy=policy, seed=seed)
-            )
+            yield from seen(place.dataset(policy__name=policy, seed=seed), said(source="ns3", policy=policy, seed=seed))
     for victim in ("tail_kept", "head", "random"):
         yield from seen(place.dataset(rules__victim=victim), said(source="ns3", policy="lqd", seed=1, victim=victim))
 
@@ -64,9 +61,7 @@ def etalon(place: Place) -> Iterator[Fingerprint]:
     packets, events = emulate(racks=4, weeks=6, load=0.9, voq_packets=50, seed=1)
     for record_bytes, time_dilation in ((116, 20), (112, 20), (116, 1)):
         folder = place.folder()
-        write_etalon_log(
-            folder / "log", packets, events, record_bytes=record_bytes, time_dilation=time_dilation
-        )
+        write_etalon_log(folder / "log", packets, events, record_bytes=record_bytes, time_dilation=time_dilation)
         parameters = said(source="etalon", record_bytes=record_bytes, time_dilation=time_dilation)
         yield Fingerprint("log", parameters, fingerprint((folder / "log").read_bytes()))
         log = EtalonLog.open(folder / "log", Reading(record_bytes=record_bytes, time_dilation=time_dilation))
