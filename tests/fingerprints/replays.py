@@ -37,7 +37,7 @@ def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
         found = push_outs(dataset, victim)
         parts = (found.lqd_drop, found.forced, found.choices)
         yield Fingerprint("push-outs", f"{parameters} victim={victim}", fingerprint(*parts))
-        for freedom in found.choices:
+        for freedom in found.choices if victim == "tail" else ():
             chosen = found.assign(score, freedom)
             yield Fingerprint("assigned", f"{parameters} victim={victim} freedom={freedom}", fingerprint(chosen))
     other = relabelled(dataset, "head")

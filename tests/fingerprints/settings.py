@@ -28,7 +28,7 @@ REQUIRED = {
     "search": ["experiment=predictor_search"],
     "report": ["run=x"],
 }
-SIZES = {name: ("", "small", "medium", "full") for name in ("credence_fig6", "predictor_study", "vermilion_fig8_5")}
+SIZES = dict.fromkeys(("credence_fig6", "predictor_study", "vermilion_fig8_5"), ("", "small", "medium", "full"))
 """Of one experiment per kind all sizes, of the others what they have by themselves, and the small one."""
 
 

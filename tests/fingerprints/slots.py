@@ -1,4 +1,4 @@
-"""The slotted model: arrivals of every workload, what every policy sends, labels, features, and what predictions pay."""
+"""The slotted model: arrivals of every workload, what every policy sends, labels, features, what predictions pay."""
 
 from __future__ import annotations
 
@@ -34,16 +34,8 @@ def with_classes(batch: Slotted) -> Slotted:
 
 def figures(found: Comparison) -> str:
     """Return the fingerprint of what a comparison says of predictions."""
-    return fingerprint(
-        found.eta,
-        found.recovered_loss,
-        found.optimum,
-        found.lqd,
-        found.followlqd,
-        found.accept,
-        found.whole,
-        found.asked,
-    )
+    counts = (found.optimum, found.lqd, found.followlqd, found.accept)
+    return fingerprint(found.eta, found.recovered_loss, counts, found.whole, found.asked)
 
 
 def workloads(place: Place) -> Iterator[Fingerprint]:
@@ -59,9 +51,9 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
 
 def policies(place: Place) -> Iterator[Fingerprint]:
     """Two priorities, first round trips, and parameters other than the defaults; each policy by itself."""
-    arrivals = [with_classes(batch) for batch in batches("poisson_bursts", 8, 160)]
+    arrivals = [with_classes(batch) for batch in batches("on_off", 8, 24)]
     parameters = Parameters(alpha=(1.0, 0.25), first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64, average_shift=3)
-    found = compare(arrivals, 8, 160, POLICIES, perfect, parameters=parameters, seed=2)
+    found = compare(arrivals, 8, 24, POLICIES, perfect, parameters=parameters, seed=2)
     for policy in POLICIES:
         yield Fingerprint("sent", said(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))
 
