@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.fingerprints import exported, packets, replays, schedules, settings, slots, traces, trained
+from tests.fingerprints import exported, packets, replays, schedules, settings, slots, stages, traces, trained
 from tests.fingerprints.book import Group
 
 GROUPS: tuple[Group, ...] = tuple(
     group
-    for module in (packets, traces, slots, replays, trained, exported, schedules, settings)
+    for module in (packets, traces, slots, replays, trained, exported, schedules, stages, settings)
     for group in module.GROUPS
 )
 KINDS = tuple(dict.fromkeys(group.kind for group in GROUPS))

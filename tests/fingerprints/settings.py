@@ -28,8 +28,8 @@ REQUIRED = {
     "search": ["experiment=predictor_search"],
     "report": ["run=x"],
 }
-SIZES = dict.fromkeys(("credence_fig6", "predictor_study", "vermilion_fig8_5"), ("", "small", "medium", "full"))
-"""Of one experiment per kind all sizes, of the others what they have by themselves, and the small one."""
+SIZED = {"credence_fig6": "evaluate", "predictor_study": "study", "vermilion_fig8_5": "schedule"}
+"""One experiment per kind of sizes, and its stage: composed in all of them."""
 
 
 def options(group: str) -> list[str]:
@@ -49,25 +49,27 @@ def composed(place: Place) -> Iterator[Fingerprint]:
     with initialize_config_module("foretail.configs", version_base="1.3"):
         for stage in schema.STAGES:
             yield Fingerprint("stage", said(stage=stage), resolved(stage))
-        for size in options("packets/size"):
-            yield Fingerprint("option", f"stage=demo size={size}", resolved("demo", f"size={size}"))
-        for group in ("scenario", "features", "predictor", "split", "tracking"):
-            for option in options(group):
-                chosen = f"{group}={option}"
-                yield Fingerprint("option", f"stage=train {chosen}", resolved("train", chosen))
-        for policy in options("policy"):
-            overrides = [f"policy=[{policy}]", f"baselines=[{policy}]"]
-            yield Fingerprint("option", f"stage=evaluate policy={policy}", resolved("evaluate", *overrides))
-        for predictor in options("demand_predictor"):
-            overrides = [f"demand_predictor=[{predictor}]"]
-            yield Fingerprint("option", f"stage=demand demand_predictor={predictor}", resolved("demand", *overrides))
         for experiment in options("experiment"):
             text = (resources.files("foretail.configs") / "experiment" / f"{experiment}.yaml").read_text("utf-8")
             stage = text.splitlines()[1].removeprefix("# foretail ").split()[0]
-            for size in SIZES.get(experiment, ("", "small")) if stage != "train" else ("",):
-                overrides = [f"experiment={experiment}", *([f"size={size}"] if size else [])]
-                parameters = " ".join([f"stage={stage}", *overrides])
-                yield Fingerprint("experiment", parameters, resolved(stage, *overrides))
+            parameters = said(stage=stage, experiment=experiment)
+            yield Fingerprint("experiment", parameters, resolved(stage, f"experiment={experiment}"))
+        for experiment, stage in SIZED.items():
+            for size in ("small", "medium", "full"):
+                parameters = said(stage=stage, experiment=experiment, size=size)
+                yield Fingerprint("experiment", parameters, resolved(stage, f"experiment={experiment}", f"size={size}"))
 
 
-GROUPS = (Group("configs", "composed", composed),)
+def files(place: Place) -> Iterator[Fingerprint]:
+    """What every option says by itself, without its comments."""
+    for group in (
+        *("demand_predictor", "features", "flow_sizes", "launcher", "matrices/size", "packets/size", "policy"),
+        *("predictor", "scenario", "split", "tracking"),
+    ):
+        for option in options(group):
+            text = (resources.files("foretail.configs") / group / f"{option}.yaml").read_text("utf-8")
+            said_there = OmegaConf.to_container(OmegaConf.create(text))
+            yield Fingerprint("option", f"{group}={option}", fingerprint(json.dumps(said_there, sort_keys=True)))
+
+
+GROUPS = (Group("configs", "composed", composed), Group("configs", "files", files))
