@@ -70,7 +70,7 @@ def scheduled(place: Place) -> Iterator[Fingerprint]:
     demand = random.integers(0, 16, (8, 8)) * (1 - np.eye(8, dtype=np.int64))
     (folder / "demand.csv").write_text("\n".join(",".join(map(str, row)) for row in demand.tolist()) + "\n")
     for settings in ("degree=1 k=3", "degree=2 k=4 l=2"):
-        found = tables(folder, "schedule", "demand=demand.csv", "scale=true", *settings.split())
+        found = tables(folder, "schedule", "demand=demand.csv", "scale=true", "multi_hop=no", *settings.split())
         yield Fingerprint("schedule", settings, found)
 
 

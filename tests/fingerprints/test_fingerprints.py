@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,10 @@ from tests.fingerprints.place import Place
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("fingerprints"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("fingerprints")
+    yield Place(folder)
+    shutil.rmtree(folder)  # pytest keeps folders of earlier sessions, and this one holds half a gigabyte
 
 
 @pytest.mark.parametrize(
