@@ -20,10 +20,10 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test lint format ui conformance bench clean
+.PHONY: help setup demo test lint format fingerprints ui conformance bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo "  Options: PYTHON=python3.12 chooses the interpreter; ARGS='...' goes to the command, as in make demo ARGS='--help'."
 
 setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
@@ -45,6 +45,9 @@ format: .venv/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CPP)
+
+fingerprints: .venv/.dev .venv/.driver ## accept that results changed: REASON='why', ARGS=configs for one file only
+	@$(BIN)/python -m tests.fingerprints accept --reason "$${REASON-}" $(ARGS)
 
 ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS='--port 5055' for another)
 	@mkdir -p outputs

@@ -1,0 +1,112 @@
+"""Packets in ns-3: what became of every arrival, every flow and every buffer, and the counters of the switches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from foretail.export.c import export_c
+from tests.fingerprints.book import Fingerprint, Group
+from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.drawn import drawn_ensemble
+from tests.fingerprints.place import Place
+from tests.forests import PAPER_INPUTS
+
+POLICIES = (
+    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
+    *("lqd", "followlqd", "credence", "credence_artifact"),
+)
+
+
+def seen(place: Place, parameters: str, **changes: Any) -> Iterator[Fingerprint]:
+    """Yield the records of one run; its arrivals come with the labels and the features."""
+    run = place.run(**changes)
+    yield Fingerprint("arrivals", parameters, fingerprint(place.arrivals(**changes)))
+    yield Fingerprint("flows", parameters, fingerprint(run.flows()))
+    yield Fingerprint("occupancy", parameters, fingerprint(run.occupancy()))
+
+
+def at_once(place: Place, **changes: Any) -> str:
+    """Return one hash of all records of a run and of its counters."""
+    run = place.run(**changes)
+    # how long it took, and with which ns-3, is no result
+    no_result = {"ns3_version", *(name for name in run.summary if name.endswith("seconds"))}
+    counters = {name: value for name, value in run.summary.items() if name not in no_result}
+    return fingerprint(place.arrivals(**changes), run.flows(), run.occupancy(), counters)
+
+
+def policies(place: Place) -> Iterator[Fingerprint]:
+    for policy in POLICIES:
+        for seed in (1, 2):
+            yield from seen(place, said(policy=policy, seed=seed), policy__name=policy, seed=seed)
+
+
+def transports(place: Place) -> Iterator[Fingerprint]:
+    for transport in ("cubic", "newreno", "theta_powertcp", "timely", "powertcp"):
+        for policy in ("lqd", "dt"):
+            yield from seen(
+                place,
+                said(transport=transport, policy=policy, seed=1),
+                transport__name=transport,
+                policy__name=policy,
+            )
+    for transport, background in (("dctcp", "cubic"), ("cubic", "newreno")):
+        yield from seen(
+            place,
+            said(transport=transport, background=background, policy="abm", seed=3),
+            transport__name=transport,
+            transport__background_name=background,
+            policy__name="abm",
+            seed=3,
+        )
+
+
+def rules(place: Place) -> Iterator[Fingerprint]:
+    for rule, value in (
+        *(("victim", victim) for victim in ("tail_kept", "head", "random")),
+        ("counting", "uncounted"),
+        ("tie", "highest_port"),
+    ):
+        found = at_once(place, **{f"rules__{rule}": value})
+        yield Fingerprint("records and counters", said(policy="lqd", seed=1, **{rule: value}), found)
+
+
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("credence, a tenth of the predictions flipped", {"policy__name": "credence", "policy__flip_probability": 0.1}),
+    ("credence, thresholds of fluid queues", {"policy__name": "credence", "policy__virtual_lqd": "fluid"}),
+    ("abm, an alpha of its own for incasts", {"policy__name": "abm", "policy__incast_alpha": 4.0}),
+    ("dt, alpha 2", {"policy__name": "dt", "policy__alpha": 2.0}),
+    ("anyone to anyone", {"background__destinations": "other_leaves", "incast__responders": "other_leaves"}),
+    ("slow start, delayed acknowledgements", {"transport__slow_start": True, "transport__delayed_ack_segments": 2}),
+    ("connections made on demand", {"incast__connect_ahead_ns": 0}),
+    ("cells of 64 bytes, averages over 1 us", {"features__cell_bytes": 64, "features__average_shift": 10}),
+    ("small buffers", {"topology__buffer_bytes_per_port_per_gbps": 2000}),
+    ("no incasts", {"incast__queries_per_second_per_server": 0.0}),
+)
+
+
+def options(place: Place) -> Iterator[Fingerprint]:
+    for name, changes in OPTIONS:
+        yield Fingerprint("records and counters", name, at_once(place, **changes))
+
+
+def exported_predictor(place: Place) -> Iterator[Fingerprint]:
+    """A predictor in C inside the switch, at three thresholds: it accepts nearly all, some, nearly nothing."""
+    exported = export_c(drawn_ensemble(PAPER_INPUTS, seed=5, narrow=10), place.folder() / "export")
+    for tau in (None, 0, 10**6):
+        run = place.run(
+            policy__name="credence",
+            policy__predictor="library",
+            policy__library=str(exported.library),
+            policy__tau=tau,
+        )
+        yield Fingerprint("flows", said(tau=tau), fingerprint(run.flows()))
+
+
+GROUPS = (
+    Group("ns3", "policies", policies, ns3=True),
+    Group("ns3", "transports", transports, ns3=True),
+    Group("ns3", "rules", rules, ns3=True),
+    Group("ns3", "options", options, ns3=True),
+    Group("ns3", "exported predictor", exported_predictor, ns3=True),
+)

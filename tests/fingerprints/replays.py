@@ -1,0 +1,63 @@
+"""Replays in bytes: what every policy sends of a recorded trace, what predictions pay, which push-outs were free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from foretail.features.dataset import Dataset
+from foretail.sim_bridge.push_outs import push_outs, relabelled
+from foretail.sim_bridge.replay import bytes_without, compare_replays
+from tests.fingerprints.book import Fingerprint, Group
+from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.packets import POLICIES
+from tests.fingerprints.place import Place
+from tests.fingerprints.traces import slotted_dataset
+from tests.traces import write_bursts
+
+
+def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
+    """Yield what policies send when a tenth of the true labels are flipped."""
+    frame = dataset.frame(["lqd_drop"])
+    wrong = np.random.default_rng(1).random(len(frame)) < 0.1
+    told = frame["lqd_drop"].to_numpy() ^ wrong
+    found = compare_replays(dataset, POLICIES, told, alpha=0.75, first_rtt_alpha=16.0)
+    yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
+    scores = (found.offered, found.scores, found.scores.eta, found.scores.recovered_loss)
+    yield Fingerprint("predictions", parameters, fingerprint(scores))
+    level = np.random.default_rng(2).integers(0, 10, len(frame))
+    yield Fingerprint("levels left out", parameters, fingerprint(bytes_without(dataset, level, (3, 8))))
+
+
+def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
+    """Yield the push-outs under every victim rule, and the labels that random scores choose among the equally true."""
+    score = np.random.default_rng(3).random(dataset.manifest.rows)
+    for victim in ("tail", "tail_kept", "head", "random"):
+        found = push_outs(dataset, victim)
+        parts = (found.lqd_drop, found.forced, found.choices)
+        yield Fingerprint("push-outs", f"{parameters} victim={victim}", fingerprint(*parts))
+        for freedom in found.choices if victim == "tail" else ():
+            chosen = found.assign(score, freedom)
+            yield Fingerprint("assigned", f"{parameters} victim={victim} freedom={freedom}", fingerprint(chosen))
+    other = relabelled(dataset, "head")
+    yield Fingerprint("relabelled", f"{parameters} victim=head", fingerprint(vars(other)))
+
+
+def simulated(place: Place) -> Iterator[Fingerprint]:
+    for policy in ("lqd", "dt"):
+        parameters = said(source="ns3", recorded=policy, seed=1)
+        yield from replayed(place.dataset(policy__name=policy), parameters)
+        yield from freed(place.dataset(policy__name=policy), parameters)
+
+
+def open_loop(place: Place) -> Iterator[Fingerprint]:
+    for name, dataset in (
+        ("bursts", write_bursts(place.folder() / "dataset", 1)),
+        ("slotted incast", slotted_dataset(place, "incast")),
+    ):
+        yield from replayed(dataset, said(source=name, seed=1))
+        yield from freed(dataset, said(source=name, seed=1))
+
+
+GROUPS = (Group("replay", "simulated", simulated, ns3=True), Group("replay", "open loop", open_loop))
