@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.models.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 
 
 def drawn_tree(random: np.random.Generator, features: Sequence[FeatureInput], depth: int, narrow: int) -> Tree:

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.export.c import render_c
+from foretail.export.c.target import render_c
 from foretail.export.demand import TARGETS
 from foretail.export.demand.c_header import render_header
 from foretail.export.demand.fixed_point import fixed_point
 from foretail.export.demand.onnx_graph import render_graph
-from foretail.export.onnx import render_onnx
+from foretail.export.onnx.target import render_onnx
 from foretail.export.p4.cost import plan
 from foretail.export.p4.encoding import DECISIONS
 from foretail.export.p4.prefixes import KINDS
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.render import render_p4
-from foretail.export.passes import lower
+from foretail.export.passes.passes import lower
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.contract import synthetic_sequences
@@ -31,7 +31,7 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, name_of, to_json
 from foretail.models.demand.regression import LinearEntries
-from foretail.models.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.export.p4_texts import small_ensemble
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from foretail.export.c import export_c
+from foretail.export.c.target import export_c
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.drawn import drawn_ensemble

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.features.dataset import Dataset
-from foretail.sim_bridge.push_outs import push_outs, relabelled
-from foretail.sim_bridge.replay import bytes_without, compare_replays
+from foretail.features.dataset.dataset import Dataset
+from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
+from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.packets import POLICIES

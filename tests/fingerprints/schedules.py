@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.export.schedule import PlannedSchedule, render_schedule
-from foretail.features.demand_matrix import DemandMatrix
-from foretail.sim_bridge.fabric.birkhoff import birkhoff
-from foretail.sim_bridge.fabric.mars import mars
-from foretail.sim_bridge.fabric.matrices import MATRICES
-from foretail.sim_bridge.fabric.round_robin import round_robin
-from foretail.sim_bridge.fabric.schedule import Schedule
-from foretail.sim_bridge.fabric.single_hop_optimum import single_hop_optimum
-from foretail.sim_bridge.fabric.solstice import solstice
-from foretail.sim_bridge.fabric.vermilion import vermilion
+from foretail.export.schedule import render_schedule
+from foretail.export.schedule.planned import PlannedSchedule
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.sim_bridge.circuits.demand.matrices import MATRICES
+from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff
+from foretail.sim_bridge.circuits.schedules.mars import mars
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
+from foretail.sim_bridge.circuits.schedules.solstice import solstice
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.place import Place

@@ -13,7 +13,7 @@ from importlib import resources
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from foretail.configs import schema
+from foretail.configs.schema import stages as schema
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.place import Place

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.features.manifest import Rules
-from foretail.sim_bridge.arrivals import Slotted
-from foretail.sim_bridge.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
-from foretail.sim_bridge.workloads import WORKLOADS, workload_of
+from foretail.features.dataset.manifest import Rules
+from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
+from foretail.sim_bridge.open_loop.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.packets import POLICIES
