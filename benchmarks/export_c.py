@@ -28,7 +28,8 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from foretail.configs.schema.stages import CollectConfig, register
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.stages import register
 from foretail.export.c.build import find_compiler, vector_widths
 from foretail.export.c.target import candidates, render_c
 from foretail.export.c.text import Batch, Single

@@ -20,9 +20,10 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import CollectConfig, register
+from foretail.configs.schema.stages import register
 from foretail.export.c.target import export_c
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
 from foretail.features.dataset.dataset import Dataset

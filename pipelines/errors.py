@@ -22,6 +22,9 @@ class PointsFailed(ForetailError):
     """Points of a sweep failed; the others are done."""
 
 
+RENAMED = {"sweep": "slots (evaluate) or noise (schedule)", "figures": "flows", "fabric": "cells"}
+"""Settings of earlier versions, and what they are called now."""
+
 BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException, OSError)
 """What a user can cause; anything else is a defect of Foretail."""
 
@@ -83,6 +86,9 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -
     if match is None:
         return _first_line(error)
     name = re.split(r"[=@]", match[1])[0]
+    first, _, rest = name.partition(".")
+    if first in RENAMED:
+        return f"the setting {name} has another name now: {RENAMED[first]}{'.' + rest if rest else ''}"
     last = name.rpartition(".")[2]
     close = difflib.get_close_matches(name, settings, n=1, cutoff=0.7)
     close = close or [setting for setting in settings if setting.endswith(f".{last}")]

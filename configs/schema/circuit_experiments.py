@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.fields import Experiment, part, setting
 from foretail.configs.schema.scenario import FlowSizes
 
 
 @dataclass
-class NoiseSweep:
+class NoiseExperiment(Experiment):
     """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
 
     experiment: str = setting(
@@ -34,7 +34,7 @@ class NoiseSweep:
 
 
 @dataclass
-class DesignSweep:
+class DesignExperiment(Experiment):
     """Designs of periodic networks side by side: every matrix on every number of nodes with every seed is a point."""
 
     experiment: str = setting(
@@ -60,7 +60,7 @@ class DesignSweep:
 
 
 @dataclass
-class FabricDesign:
+class CellDesign:
     """A schedule of circuits, and how cells go over it."""
 
     schedule: str = setting(
@@ -76,7 +76,7 @@ class FabricDesign:
 
 
 @dataclass
-class FabricSweep:
+class CellExperiment(Experiment):
     """Flows over designs, cell by cell: every design under every load with every seed is a point."""
 
     experiment: str = setting(
@@ -87,7 +87,7 @@ class FabricSweep:
     racks: int = setting(MISSING, "n", at_least=3, at_most=1024)
     loads: list[float] = setting(MISSING, "offered, relative to the rate of a rack's uplinks", above=0, at_most=2)
     seeds: list[int] = setting(MISSING, "of permutations and flows", at_least=1, at_most=2**31 - 1)
-    designs: dict[str, FabricDesign] = setting(MISSING, "what is compared; the first is compared to the others")
+    designs: dict[str, CellDesign] = setting(MISSING, "what is compared; the first is compared to the others")
     sizes: FlowSizes = part(FlowSizes, "flow sizes")
     uplink_bps: int = setting(25_000_000_000, "rate of an uplink", at_least=1, at_most=10**13)
     day_ns: int = setting(4_500, "time of a slot in which circuits are up: one cell", at_least=1, at_most=10**12)
@@ -100,7 +100,7 @@ class FabricSweep:
 
 
 @dataclass
-class TradeoffSweep:
+class TradeoffExperiment(Experiment):
     """Consistency against robustness: every matrix with every seed is a point, with all gammas and predictions."""
 
     experiment: str = setting(
@@ -108,7 +108,7 @@ class TradeoffSweep:
     )
     nodes: int = setting(8, "n", at_least=4, at_most=64)
     matrices: list[str] = setting(
-        MISSING, "true demand, and wrong predictions of the others, named as in ``DesignSweep``"
+        MISSING, "true demand, and wrong predictions of the others, named as in ``DesignExperiment``"
     )
     seeds: list[int] = setting(MISSING, "of random matrices and the search", at_least=1, at_most=2**31 - 1)
     tries: int = setting(40, "predictions that the search for the worst one tries", at_least=1, at_most=10**6)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from foretail.features.errors import ForetailError
 
 
 def setting(
@@ -44,4 +47,41 @@ def part(kind: type[Any], doc: str) -> Any:
     return dataclasses.field(default_factory=kind, metadata={"doc": doc})
 
 
+Chosen = TypeVar("Chosen")
+
 SIZES = ("small", "medium", "full")
+
+
+class Experiment:
+    """Base of an experiment's settings: whose lists make points."""
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on an empty list, unless that is its default, and on a value that is there twice."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type] # its subclasses are dataclasses
+            values = getattr(self, field.name)
+            if not isinstance(values, list):
+                continue
+            if not values and (field.default_factory is dataclasses.MISSING or field.default_factory()):
+                raise ForetailError(f"{where}.{field.name} is empty: give at least one value")
+            require_distinct(f"{where}.{field.name}", values, "every value makes points of its own")
+
+
+def experiment_of_size(where: str, experiments: Mapping[str, Chosen], size: str) -> Chosen:
+    """The experiment of a size; raises ForetailError when there is none."""
+    if size not in experiments:
+        raise ForetailError(f"{where} has no size {size}: choose from {', '.join(experiments)}, or give {where}.{size}")
+    return experiments[size]
+
+
+def require_distinct(where: str, values: Sequence[Any], why: str) -> None:
+    """Raise ForetailError on a value that is there twice; `why` says what values are for."""
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise ForetailError(f"{where} {'names' if isinstance(value, str) else 'holds'} {value} twice: {why}")
+
+
+def require_seeds(where: str, seeds: Sequence[int]) -> None:
+    """Raise ForetailError unless there are seeds, none of them twice."""
+    if not seeds:
+        raise ForetailError(f"{where} is empty: give at least one seed, such as {where}=[1]")
+    require_distinct(where, seeds, "every seed is a run of its own")

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
-from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.fields import Experiment, part, setting
+from foretail.configs.schema.policies import ASKING, BUFFER_POLICIES
 from foretail.configs.schema.training import Split
+from foretail.features.errors import ForetailError
 
 
 @dataclass
-class Sweep:
+class SlotExperiment(Experiment):
     """Generated arrivals under several policies: every workload, switch, flip probability and seed is a point."""
 
     experiment: str = setting(
@@ -30,9 +31,15 @@ class Sweep:
     slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
     policies: list[str] = setting(MISSING, "policies beside LQD", one_of=BUFFER_POLICIES)
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError when the policy is missing that the experiment is about."""
+        super().check(where)
+        if self.experiment != "competitive_ratio" and "credence" not in self.policies:
+            raise ForetailError(f"{where}.policies lacks credence, which {self.experiment} is about: add it")
+
 
 @dataclass
-class FlowSweep:
+class FlowExperiment(Experiment):
     """Flows in ns-3: every condition, policy, share of flips and seed is a point.
 
     Overrides are written as on the command line: of the scenario in ``scenario`` and ``conditions``, of
@@ -62,3 +69,19 @@ class FlowSweep:
         [0.0], "shares of the models' predictions that are inverted", at_least=0, at_most=1
     )
     seeds: list[int] = setting(MISSING, "traffic seeds, none of the split", at_least=1, at_most=2**31 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on conditions, policies or seeds that cannot be compared."""
+        super().check(where)
+        if not self.conditions:
+            raise ForetailError(f"{where}.conditions is empty: name at least one")
+        if "lqd" not in self.policies:
+            raise ForetailError(f"{where}.policies lacks lqd, to which all are compared: add it")
+        if self.experiment == "where_prediction_pays" and "cs" not in self.policies:
+            raise ForetailError(f"{where}.policies lacks cs, to which {self.experiment} compares: add it")
+        for name in ASKING:
+            if name in self.policies:
+                raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")
+        if self.split.name != "by_run":
+            raise ForetailError(f"{where}.split is {self.split.name}: models train on whole runs, use by_run")
+        self.split.require_unseen(f"{where}.seeds and its split", self.seeds, "simulate seeds that did not train")

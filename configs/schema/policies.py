@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import setting
+from foretail.features.errors import ForetailError
 
 BUFFER_POLICIES = (
     "cs",
@@ -20,6 +23,12 @@ BUFFER_POLICIES = (
     "credence",
     "credence_artifact",
 )
+
+
+ASKING = ("credence", "credence_artifact")
+"""Policies that ask a predictor."""
+ONE_QUEUE = ("lqd", "followlqd", *ASKING)
+"""Policies that know one queue per port."""
 
 
 @dataclass
@@ -45,6 +54,49 @@ class Policy:
     library: str | None = setting(None, "Credence: path of the compiled predictor; null = the stage's exported model")
     tau: int | None = setting(None, "Credence: drop iff score > tau; null = the predictor's own")
     flip_probability: float = setting(0.0, "Credence: share of predictions that are inverted", at_least=0, at_most=1)
+
+    @property
+    def asks_exported_model(self) -> bool:
+        """Whether the policy needs the stage's exported model, having no library of its own."""
+        return self.name in ASKING and self.predictor == "library" and self.library is None
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on parameters that the policy does not know."""
+        asks = self.name in ASKING and self.predictor == "library"
+        if not asks and (self.library is not None or self.predictor == "library"):
+            raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
+        if self.incast_alpha is not None and self.name in ONE_QUEUE:
+            raise ForetailError(
+                f"{where}.incast_alpha gives incast a queue of its own, which {self.name} cannot: set it to null"
+            )
+        if self.library is not None and not Path(self.library).is_file():
+            raise ForetailError(f"{where}.library: there is no file {self.library}")
+
+
+def require_policies(where: str, policies: Mapping[str, Policy]) -> None:
+    """Raise ForetailError unless there are policies."""
+    if not policies:
+        raise ForetailError(f"{where} is empty: choose at least one policy, such as {where}=lqd")
+
+
+def require_baselines(baselines: Sequence[str], policies: Mapping[str, Policy]) -> None:
+    """Raise ForetailError on a baseline that does not run."""
+    for name in baselines:
+        if name not in policies:
+            raise ForetailError(
+                f"baselines names {name!r}, which is not among the policies ({', '.join(policies)}): add it to "
+                "policy=[...] or take it out of baselines"
+            )
+
+
+def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:
+    """Raise ForetailError unless there is one policy, which moves the packets of a trace."""
+    require_policies(where, policies)
+    if len(policies) != 1:
+        raise ForetailError(f"{where} names {', '.join(policies)}: a trace comes from exactly one policy")
+    for name, policy in policies.items():
+        if policy.asks_exported_model:
+            raise ForetailError(f"{where}.{name} asks a predictor and there is none: give {where}.{name}.library=PATH")
 
 
 @dataclass

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
+from foretail.features.errors import ForetailError
+
+MOST_SERVERS = 65_535
 
 
 @dataclass
@@ -35,6 +39,25 @@ class FlowSizes:
     cumulative: list[float] = setting(
         MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
     )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless sizes rise, and probabilities from 0 to 1 with them."""
+        size_bytes, cumulative = self.size_bytes, self.cumulative
+        if len(size_bytes) != len(cumulative) or len(size_bytes) < 2:
+            raise ForetailError(
+                f"{where}.size_bytes has {len(size_bytes)} points and {where}.cumulative has {len(cumulative)}: "
+                "give both the same number of points, at least 2"
+            )
+        for before, after in itertools.pairwise(size_bytes):
+            if after <= before:
+                raise ForetailError(f"{where}.size_bytes is not increasing at {after} after {before}: sort its points")
+        for low, high in itertools.pairwise(cumulative):
+            if high < low:
+                raise ForetailError(f"{where}.cumulative is not monotone: {high:g} follows {low:g}")
+        if cumulative[0] != 0 or cumulative[-1] != 1:
+            raise ForetailError(
+                f"{where}.cumulative must run from 0 to 1, not from {cumulative[0]:g} to {cumulative[-1]:g}"
+            )
 
 
 @dataclass
@@ -116,6 +139,21 @@ class Transport:
     powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
     timely: Timely = part(Timely, "parameters of timely")
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a transport that cannot run as it is set."""
+        if self.name == "dctcp" and self.mark_bytes == 0:
+            raise ForetailError(f"{where}.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it")
+        if self.background_name is not None and self.name not in ("dctcp", *LOSS_BASED):
+            raise ForetailError(
+                f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which paces all "
+                "senders: choose another name, or null"
+            )
+        if self.timely.high_rtt_ns <= self.timely.low_rtt_ns:
+            raise ForetailError(
+                f"{where}.timely.high_rtt_ns = {self.timely.high_rtt_ns} is not above low_rtt_ns = "
+                f"{self.timely.low_rtt_ns}: raise it"
+            )
+
 
 @dataclass
 class Rules:
@@ -158,3 +196,40 @@ class Scenario:
     traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1)
     drain_ns: int = setting(100_000_000, "simulated time after the last start, for flows to finish", at_least=0)
     occupancy_interval_ns: int = setting(30_000, "time between two samples of buffer occupancy", at_least=1_000)
+
+    @property
+    def leaf_buffer_bytes(self) -> int:
+        """Shared buffer of a leaf: bytes per port and Gbps, summed over its server and spine ports."""
+        topology = self.topology
+        bps = topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
+        return topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on traffic that the network cannot carry."""
+        topology, incast = self.topology, self.incast
+        if self.background.load == 0 and incast.queries_per_second_per_server == 0:
+            raise ForetailError(
+                f"{where}.background.load and {where}.incast.queries_per_second_per_server are both 0: raise one of "
+                "them"
+            )
+        responders = topology.servers_per_leaf * (1 if incast.responders == "next_leaf" else topology.leaves - 1)
+        if incast.fan_in > responders:
+            raise ForetailError(
+                f"{where}.incast.fan_in = {incast.fan_in} is more than the {responders} servers that can answer a "
+                f"query: use at most {responders}, or raise {where}.topology.servers_per_leaf"
+            )
+        servers = topology.leaves * topology.servers_per_leaf
+        if servers > MOST_SERVERS:
+            raise ForetailError(
+                f"{where}.topology has {servers} servers and the driver addresses {MOST_SERVERS}: lower leaves or "
+                "servers_per_leaf"
+            )
+        if self.leaf_buffer_bytes < 2 * self.transport.segment_bytes:
+            raise ForetailError(
+                f"the buffer of a leaf holds {self.leaf_buffer_bytes} bytes, less than two segments: raise "
+                f"{where}.topology.buffer_bytes_per_port_per_gbps"
+            )
+        if incast.burst_fraction * self.leaf_buffer_bytes < incast.fan_in:
+            raise ForetailError(
+                f"{where}.incast.burst_fraction = {incast.burst_fraction:g} is less than a byte per responder: raise it"
+            )

@@ -7,6 +7,7 @@ from typing import Any
 
 from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
+from foretail.features.errors import ForetailError
 
 
 @dataclass
@@ -36,6 +37,11 @@ class EtalonImport:
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a record that the emulator does not write."""
+        if self.record_bytes not in (None, 112, 116):
+            raise ForetailError(f"{where}.record_bytes = {self.record_bytes} is unknown: choose from 112, 116")
+
 
 @dataclass
 class ArtifactImport:
@@ -56,3 +62,20 @@ class SlottedTraffic:
     buffer_per_port: int = setting(50, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
     slots: int = setting(20_000, "slots with arrivals", at_least=1, at_most=2**40)
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, 32 slots")
+
+    @property
+    def buffer(self) -> int:
+        """Packets of shared buffer."""
+        return self.ports * self.buffer_per_port
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a buffer that is too large, or parameters without names."""
+        if self.buffer > 2**20:
+            raise ForetailError(
+                f"{where}.ports x {where}.buffer_per_port = {self.buffer} packets are more than the {2**20} of the "
+                "largest buffer: lower one of them"
+            )
+        if not isinstance(self.settings, dict | None):
+            raise ForetailError(
+                f"{where}.settings = {self.settings} names nothing: write {where}.settings={{NAME: VALUE}}"
+            )

@@ -7,8 +7,11 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.fields import SIZES, part, require_distinct, require_seeds, setting
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
+from foretail.features.errors import ForetailError
 
 
 @dataclass
@@ -50,16 +53,38 @@ class Study:
         [], "candidates that fit a switch; the best of them on validation runs is put up for champion; empty = none"
     )
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on names that mean nothing here, and on seeds that have two roles."""
+        if self.split.name != "by_run":
+            raise ForetailError(f"{where}.split is {self.split.name}: a study holds whole runs out, use by_run")
+        for name, known in (("conditions", self.conditions), ("candidates", self.candidates)):
+            if not known:
+                raise ForetailError(f"{where}.{name} is empty: name at least one")
+        if not self.train_on:
+            raise ForetailError(f"{where}.train_on is empty: name conditions to train on")
+        for name, given, known in (
+            ("train_on", self.train_on, self.conditions),
+            ("closed_loop.conditions", self.closed_loop.conditions, self.conditions),
+            ("closed_loop.candidates", self.closed_loop.candidates, self.candidates),
+            ("shift.conditions", self.shift.conditions, self.conditions),
+            ("shift.candidate", [self.shift.candidate] if self.shift.conditions else [], self.candidates),
+            ("label_candidate", [self.label_candidate] if self.labels else [], self.candidates),
+            ("budget", self.budget, self.candidates),
+        ):
+            for item in given:
+                if item not in known:
+                    raise ForetailError(f"{where}.{name} names {item}, which is not among {', '.join(known)}")
+        for name, simulated in (("closed_loop", self.closed_loop.seeds), ("shift", self.shift.seeds)):
+            self.split.require_unseen(f"{where}.{name}.seeds and the split", simulated, "simulate other seeds")
+        if self.closed_loop.conditions:
+            require_seeds(f"{where}.closed_loop.seeds", self.closed_loop.seeds)
+            if "lqd" not in self.closed_loop.policies:
+                raise ForetailError(f"{where}.closed_loop.policies lacks lqd, to which all are compared: add it")
+
 
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
-
-
 """Of a search, on its validation runs: where Credence asks; more is better."""
-
-
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
-
-
 """Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
 
 
@@ -73,6 +98,34 @@ class Dimension:
     floats: list[float] = setting([], "lower and upper end")
     step: int = setting(1, "of the integers", at_least=1)
     log: bool = setting(False, "drawn by order of magnitude")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless it is one of choices, integers and floats, and holds more than one value."""
+        given = [name for name in ("choices", "integers", "floats") if getattr(self, name)]
+        if len(given) != 1:
+            raise ForetailError(
+                f"{where} has {' and '.join(given) or 'no values'}: give one of choices, integers=[first,last] and "
+                "floats=[low,high]"
+            )
+        if self.choices:
+            if self.log or self.step != 1:
+                raise ForetailError(f"{where} has choices, which know no step or log: leave those out")
+            for position, choice in enumerate(self.choices):
+                if not isinstance(choice, (str, int, float, bool, type(None))):
+                    raise ForetailError(f"{where}.choices holds {choice}: write it in quotes, as on the command line")
+                if any(choice is other or choice == other for other in self.choices[:position]):
+                    raise ForetailError(f"{where}.choices holds {choice} twice: name every value once")
+            return
+        name = given[0]
+        values = getattr(self, name)
+        if len(values) != 2 or not values[0] < values[1]:
+            raise ForetailError(f"{where}.{name} = {values} is no range: give two numbers, the smaller one first")
+        if self.step != 1 and (self.log or name == "floats" or (values[1] - values[0]) % self.step):
+            raise ForetailError(
+                f"{where}.step = {self.step} is for integers without log whose last is a step: change or leave it out"
+            )
+        if self.log and values[0] <= 0:
+            raise ForetailError(f"{where}.{name} = {values} has no orders of magnitude: log needs a range above 0")
 
 
 @dataclass
@@ -99,3 +152,57 @@ class Search:
         4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
     )
     seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless a score is weighed against a cost, within known limits."""
+        if not self.space:
+            raise ForetailError(f"{where}.space is empty: name at least one setting to draw")
+        for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
+            if not set(self.objectives) & set(known):
+                raise ForetailError(f"{where}.objectives holds no {kind}: add one of {', '.join(known)}")
+        require_distinct(f"{where}.objectives", self.objectives, "name every one once")
+        for name in self.budget:
+            if name not in SEARCH_COSTS:
+                raise ForetailError(f"{where}.budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")
+
+
+@dataclass
+class StudyConfig(Stage):
+    """``foretail study``: predictors on held-out runs and conditions, open loop and in ns-3."""
+
+    study: dict[str, Study] = setting(MISSING, "the study by size: full and small")
+    size: str = setting("full", "which one", one_of=SIZES)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    tracking: Tracking = part(Tracking, "MLflow")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without a study of the size, or a champion without MLflow."""
+        if self.size not in self.study:
+            raise ForetailError(
+                f"study has no size {self.size}: choose an experiment that has it, such as predictor_study"
+            )
+        if self.study[self.size].budget and not self.tracking.enabled:
+            raise ForetailError(
+                f"study.{self.size}.budget makes a champion in MLflow, and tracking is off: turn it on or empty it"
+            )
+
+
+@dataclass
+class SearchConfig(Stage):
+    """``foretail search``: predictors by their scores on validation runs and their costs in a switch."""
+
+    search: dict[str, Search] = setting(MISSING, "the search by size: full and small")
+    size: str = setting("full", "which one", one_of=SIZES)
+    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
+    name: str | None = setting(
+        None, "of the search in that file; null: from everything that decides its trials, so that it can be resumed"
+    )
+    jobs: int = setting(2, "trials at the same time", at_least=1, at_most=1024)
+    tracking: Tracking = part(Tracking, "MLflow")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without a search of the size."""
+        if self.size not in self.search:
+            raise ForetailError(
+                f"search has no size {self.size}: choose an experiment that has it, such as predictor_search"
+            )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from foretail.configs.schema.fields import setting
+from foretail.features.errors import ForetailError
 
 GATED_ALIASES = ("champion", "challenger")
-
-
 """Aliases of a registered model that only the gate of ``foretail promote`` moves."""
 
 
@@ -27,6 +29,14 @@ class Tracking:
     sweep_id: str | None = setting(None, "runs of one sweep share this tag")
     parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown")
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on an alias that only a gate moves."""
+        if self.alias in GATED_ALIASES:
+            raise ForetailError(
+                f"{where}.alias = {self.alias} moves by its gate only: choose another alias, then foretail promote "
+                f"model=models:/NAME@ALIAS to={self.alias}"
+            )
+
 
 @dataclass
 class Launcher:
@@ -34,3 +44,16 @@ class Launcher:
 
     name: str = setting("local", "on this machine, or on a Ray cluster of which it is a part", one_of=("local", "ray"))
     address: str = setting("127.0.0.1:6379", "ray: HOST:PORT of the cluster's head, as ray start names it")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on an address of no cluster."""
+        address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
+        if self.name == "ray" and (address is None or int(address[1]) > 65_535):
+            raise ForetailError(f"{where}.address = {self.address} is no HOST:PORT: give what ray start names")
+
+    def require_points(self, experiments: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ForetailError when there are no points to spread over a cluster."""
+        if self.name == "ray" and not any(experiments):
+            raise ForetailError(
+                "launcher=ray spreads the points of an experiment: give experiment=..., or leave it out"
+            )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import setting
+from foretail.configs.schema.fields import require_seeds, setting
+from foretail.features.errors import ForetailError
 
 
 @dataclass
@@ -17,84 +19,6 @@ class FeatureSelection:
     own_queues: bool = setting(
         False, "train real features on LQD's own queues as the paper did, instead of a shadow Credence's"
     )
-
-
-PREDICTORS = ("random_forest", "extra_trees", "boosted_trees", "logistic_regression", "mlp", "sequence")
-
-
-@dataclass
-class Predictor:
-    """What is trained; the class that it names declares and checks the ranges of its other settings."""
-
-    name: str = setting(MISSING, "kind of predictor", one_of=PREDICTORS)
-
-
-@dataclass
-class RandomForest(Predictor):
-    """A random forest, as in the paper: ``foretail.models.drop.forest.RandomForest``."""
-
-    trees: int = setting(4, "number of trees")
-    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
-    min_leaf_rows: int = setting(1, "fewest training rows in a leaf")
-    features_per_split: int | None = setting(None, "features tried at each split; null: square root of their number")
-    bootstrap: bool = setting(True, "every tree sees its own draw of the rows")
-    seed: int = setting(1, "same seed and rows, same forest")
-
-
-@dataclass
-class ExtraTrees(RandomForest):
-    """Extremely randomised trees: ``foretail.models.drop.forest.ExtraTrees``."""
-
-    bootstrap: bool = setting(False, "every tree sees its own draw of the rows")
-
-
-@dataclass
-class BoostedTrees(Predictor):
-    """XGBoost: ``foretail.models.drop.boosted.BoostedTrees``."""
-
-    mode: str = setting("boosted", "boosted: one tree after the other; forest: all at once")
-    trees: int = setting(4, "number of trees, in either mode")
-    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree")
-    learning_rate: float = setting(0.3, "what of a tree counts")
-    min_child_weight: float = setting(1.0, "fewest p (1 - p), summed over the weighted rows of a leaf")
-    l2: float = setting(1.0, "penalty on the squares of leaf values")
-    subsample: float = setting(1.0, "share of the rows that a tree sees")
-    feature_share: float = setting(1.0, "share of the features that are tried at each split")
-    bins: int = setting(4096, "values of a feature among which cuts are sought")
-    seed: int = setting(1, "same seed, rows, threads and device, same trees")
-
-
-@dataclass
-class LogisticRegression(Predictor):
-    """One linear score, to compare with: ``foretail.models.drop.logistic.LogisticRegression``."""
-
-    l2: float = setting(1.0, "penalty on the squares of the coefficients")
-    iterations: int = setting(1000, "most iterations of its solver")
-
-
-@dataclass
-class MultilayerPerceptron(Predictor):
-    """A neural network: ``foretail.models.drop.neural.MultilayerPerceptron``."""
-
-    layers: int = setting(2, "hidden layers")
-    width: int = setting(64, "units of a hidden layer")
-    steps: int = setting(4000, "batches to learn from")
-    batch_rows: int = setting(1024, "rows of a batch, half of them drops")
-    learning_rate: float = setting(0.01, "of Adam at the start; it falls to 0 along a half cosine")
-    seed: int = setting(1, "same seed, rows, threads and device, same network")
-
-
-@dataclass
-class SequenceNetwork(Predictor):
-    """A network over the last arrivals of a switch, a ceiling: ``foretail.models.drop.neural.SequenceNetwork``."""
-
-    width: int = setting(48, "units of a layer")
-    rounds: int = setting(60, "most rounds of training")
-    round_steps: int = setting(100, "batches of a round")
-    patience: int = setting(2, "rounds without a better training loss before the learning rate is halved")
-    batch_rows: int = setting(512, "rows of a batch, half of them drops")
-    learning_rate: float = setting(0.003, "of Adam at the start")
-    seed: int = setting(1, "same seed, rows, threads and device, same network")
 
 
 @dataclass
@@ -136,6 +60,42 @@ class Split:
     )
     seed: int = setting(1, "drawn: of the draw", at_least=0, at_most=2**32 - 1)
     gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1)
+
+    @property
+    def roles(self) -> dict[str, list[int]]:
+        """The seeds of a by-run split by role, or those of another split under one name."""
+        if self.name == "by_run":
+            return {"train": self.train, "validation": self.validation, "test": self.test}
+        return {"seeds": self.seeds}
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds of all roles."""
+        return [seed for seeds in self.roles.values() for seed in seeds]
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless every run has one role, and something is left to train on."""
+        seen: dict[int, str] = {}
+        for role, seeds in self.roles.items():
+            require_seeds(f"{where}.{role}", seeds)
+            for seed in seeds:
+                if seed in seen:
+                    raise ForetailError(
+                        f"{where}.{role} and {where}.{seen[seed]} both hold seed {seed}: a run has one role"
+                    )
+                seen[seed] = role
+        held_out = self.validation_fraction + self.test_fraction
+        if self.name != "by_run" and held_out >= 1:
+            raise ForetailError(
+                f"{where}.validation_fraction + {where}.test_fraction = {held_out:g} leaves nothing to train on: keep "
+                "the sum below 1"
+            )
+
+    def require_unseen(self, where: str, seeds: Sequence[int], why: str) -> None:
+        """Raise ForetailError when simulated `seeds` are those of a run of the split."""
+        shared = sorted(set(seeds) & set(self.all_seeds))
+        if shared:
+            raise ForetailError(f"{where} share seed {shared[0]}: {why}")
 
 
 @dataclass

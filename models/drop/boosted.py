@@ -61,6 +61,7 @@ class BoostedTrees(TreePredictor):
         The trained trees.
     """
 
+    packages = ("xgboost", "xgboost-cpu")
     parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
         "mode": Parameter(str, choices=("boosted", "forest")),
         "trees": Parameter(int, low=1, high=4096),

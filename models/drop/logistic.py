@@ -43,6 +43,7 @@ class LogisticRegression(NetworkPredictor):
     """
 
     threads_change_the_model = False
+    packages = ("onnxruntime",)
     parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
         "l2": Parameter(float, low=1e-9),
         "iterations": Parameter(int, low=1),

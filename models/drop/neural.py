@@ -38,6 +38,8 @@ class _Dense(NetworkPredictor):
     Analysis 9, 2001), and probabilities are those of the weighted rows.
     """
 
+    packages = ("torch", "onnxruntime")
+
     def __init__(
         self, batch_rows: int, learning_rate: float, seed: int, jobs: int, device: Literal["cpu", "cuda"]
     ) -> None:

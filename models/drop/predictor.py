@@ -120,10 +120,13 @@ class DropPredictor(Parameterised):
         Called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default.
     threads_change_the_model : bool
         Whether another number of `jobs` may give another model.
+    packages : tuple of str
+        Packages, beside those of every model, on whose versions it depends.
     """
 
     report: Callable[[float, str], None] = staticmethod(lambda share, words: None)
     threads_change_the_model: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ()
 
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.configs.schema.stages import EvaluateConfig
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
     Source,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.configs.schema.stages import EvaluateConfig
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError

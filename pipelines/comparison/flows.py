@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
@@ -44,7 +44,6 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor, export_tab
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.pipelines.settings.validation import asks_exported_model
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge.ns3.driver import DriverRun
 
@@ -242,7 +241,7 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
     """Every policy on every seed, from the store or simulated now."""
     store = Store(config.store_dir)
     predictor = None
-    if config.model is not None and any(map(asks_exported_model, config.policy.values())):
+    if config.model is not None and any(policy.asks_exported_model for policy in config.policy.values()):
         predictor = export_to_store(load_model(config.model, config.tracking, store), store)
     return evaluate_policies(
         config.scenario,
@@ -268,7 +267,7 @@ def evaluate_policies(
 ) -> FlowsResult:
     """As ``evaluate_flows``, with the predictor already exported."""
     for policy in policies.values():
-        if predictor is not None and policy.tau is not None and asks_exported_model(policy):
+        if predictor is not None and policy.tau is not None and policy.asks_exported_model:
             predictor.certificate.check_tau(policy.tau)
     simulations = [
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema.stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.catalog import FEATURES, feature
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import CollectConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.imports import import_key, import_log
@@ -27,7 +27,6 @@ from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table, write_atomically
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.pipelines.settings.validation import logs
 from foretail.sim_bridge.ns3.driver import DriverRun
 
 DATASET = "dataset"
@@ -131,7 +130,7 @@ def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]
 
     tasks = {
         f"{log}, number {seed}": lambda report, log=Path(log), seed=seed: task(log, seed, report)
-        for log, seed in zip(logs(config), config.seeds, strict=True)
+        for log, seed in zip(config.logs, config.seeds, strict=True)
     }
     return tuple(run_jobs(tasks, config.jobs).values())
 

@@ -8,8 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport
-from foretail.configs.schema.stages import CollectConfig
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.demand import DemandPredictor as PredictorSettings
-from foretail.configs.schema.stages import DemandConfig
+from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
@@ -22,7 +21,6 @@ from foretail.pipelines.comparison.statistics import PairedDifference, interval_
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_atomically, write_result
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.validation import roles
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.loading import tracking_uri
 
@@ -94,11 +92,11 @@ class DemandResult:
         """Every figure, JSON-like."""
         split, kinds = self.config.split, self.config.demand_predictor
         return {
-            "seeds": ({"draw": split.seed} if split.name == "drawn" else dict(roles(split)))
+            "seeds": ({"draw": split.seed} if split.name == "drawn" else dict(split.roles))
             | {"schedule": self.config.seed, "job": self.config.job_seed},
             "routing": self.config.routing,
             "predictors": {
-                name: {"name": kinds[name].name, "parameters": predictor.parameters()}
+                name: {"name": kinds[name]["name"], "parameters": predictor.parameters()}
                 for name, predictor in self.predictors.items()
             },
             "workloads": {
@@ -187,18 +185,25 @@ def write_predictors(found: Comparison, run_dir: Path) -> Path:
     return folder
 
 
-def untrained(name: str, settings: PredictorSettings) -> DemandPredictor:
+def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
-    kind = PREDICTORS[settings.name]
-    given = {key: value for key, value in asdict(settings).items() if key != "name" and value is not None}
+    kind = _kind(f"demand_predictor.{name}", settings)
+    given = {key: value for key, value in settings.items() if key != "name" and value is not None}
     for key, value in given.items():
         where, constraint = f"demand_predictor.{name}.{key}", kind.parameter_constraints.get(key)
         if constraint is None:
             takes = ", ".join(kind.parameter_constraints) or "nothing"
-            raise ForetailError(f"{where} is given, but {settings.name} takes {takes}: leave it out")
+            raise ForetailError(f"{where} is given, but {settings['name']} takes {takes}: leave it out")
         if not constraint.allows(value):
             raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
     return kind(**given)
+
+
+def _kind(where: str, settings: Mapping[str, Any]) -> type[DemandPredictor]:
+    name = str(settings.get("name"))
+    if name not in PREDICTORS:
+        raise ForetailError(f"{where}.name = {name} is unknown: choose from {', '.join(PREDICTORS)}")
+    return PREDICTORS[name]
 
 
 def compare(
@@ -276,7 +281,7 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
                     f"{found.workload} {name}",
                     {
                         "workload": found.workload,
-                        "predictor": config.demand_predictor[name].name,
+                        "predictor": config.demand_predictor[name]["name"],
                         "parameters": plain(result.predictors[name].parameters()),
                         "trust": evaluation.trust,
                     },

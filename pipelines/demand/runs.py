@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretail.configs.schema.stages import DemandConfig
+from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.configs.schema.training import Split
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
@@ -24,7 +24,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
-from foretail.pipelines.settings.validation import roles
 from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
 
 DATASETS, LOGS = "datasets", "logs"
@@ -39,7 +38,7 @@ def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
         return {LOGS: _of_logs(config)}
     if config.interval_ns is not None:  # generated demand has none
         return {DATASETS: _of_datasets(config, config.interval_ns)}
-    seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
+    seeds = config.split.all_seeds
     return {
         name: _split({seed: _generated(name, seed, config) for seed in seeds}, config.split)
         for name in config.collectives

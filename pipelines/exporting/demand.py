@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.stages import ExportConfig
+from foretail.configs.schema.model_stages import ExportConfig
 from foretail.export.demand import DemandCertificate, export_demand
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor_file import SCHEMA, load

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema.stages import ExportConfig
+from foretail.configs.schema.model_stages import ExportConfig
 from foretail.configs.schema.targets import P4Demo
 from foretail.export.c.build import find_compiler
 from foretail.export.c.target import TUNING, export_c

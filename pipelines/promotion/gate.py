@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema.stages import ExportConfig, PromoteConfig
+from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig
 from foretail.configs.schema.targets import P4Target
 from foretail.configs.schema.tracking import Tracking
 from foretail.export.c.build import PredictorLibrary

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.stages import STAGES, EvaluateConfig, register
+from foretail.configs.schema.stages import STAGES, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from foretail.configs.schema.stages import TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.studies import Dimension, Search
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.compose import composed
@@ -62,7 +62,7 @@ class Space:
         known: dict[str | None, frozenset[str]] = {}
         for predictor in predictors:
             overrides = [*search.candidate, *([] if predictor is None else [f"{PREDICTOR}={predictor}"])]
-            has = vars(composed(TrainConfig, overrides, f"{where}.candidate").predictor)
+            has = composed(TrainConfig, overrides, f"{where}.candidate").predictor
             known[predictor] = frozenset(
                 name for name in drawn if not name.startswith(f"{PREDICTOR}.") or name.partition(".")[2] in has
             )
@@ -97,35 +97,6 @@ class Space:
     def config(self, values: Mapping[str, Any], where: str) -> TrainConfig:
         """Return the checked settings for drawn values."""
         return composed(TrainConfig, self.overrides(values), where)
-
-
-def check_dimension(where: str, dimension: Dimension) -> None:
-    """Raise ForetailError unless a dimension is one of choices, integers and floats, and holds more than one value."""
-    given = [name for name in ("choices", "integers", "floats") if getattr(dimension, name)]
-    if len(given) != 1:
-        raise ForetailError(
-            f"{where} has {' and '.join(given) or 'no values'}: give one of choices, integers=[first,last] and "
-            "floats=[low,high]"
-        )
-    if dimension.choices:
-        if dimension.log or dimension.step != 1:
-            raise ForetailError(f"{where} has choices, which know no step or log: leave those out")
-        for position, choice in enumerate(dimension.choices):
-            if not isinstance(choice, (str, int, float, bool, type(None))):
-                raise ForetailError(f"{where}.choices holds {choice}: write it in quotes, as on the command line")
-            if any(choice is other or choice == other for other in dimension.choices[:position]):
-                raise ForetailError(f"{where}.choices holds {choice} twice: name every value once")
-        return
-    name = given[0]
-    values = getattr(dimension, name)
-    if len(values) != 2 or not values[0] < values[1]:
-        raise ForetailError(f"{where}.{name} = {values} is no range: give two numbers, the smaller one first")
-    if dimension.step != 1 and (dimension.log or name == "floats" or (values[1] - values[0]) % dimension.step):
-        raise ForetailError(
-            f"{where}.step = {dimension.step} is for integers without log whose last is a step: change or leave it out"
-        )
-    if dimension.log and values[0] <= 0:
-        raise ForetailError(f"{where}.{name} = {values} has no orders of magnitude: log needs a range above 0")
 
 
 def _distribution(dimension: Dimension) -> BaseDistribution:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.stages import CollectConfig
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table, import_runs, slotted_runs
 from foretail.pipelines.data.simulation import (
     Ns3,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.stages import DemoConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.data.simulation import Ns3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from foretail.configs.schema.stages import DistillConfig
+from foretail.configs.schema.model_stages import DistillConfig
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store

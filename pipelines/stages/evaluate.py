@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretail.configs.schema.stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines import stage
 from foretail.pipelines.comparison.arrivals import evaluate_arrivals
 from foretail.pipelines.comparison.datasets import evaluate_datasets
@@ -19,9 +19,9 @@ from foretail.pipelines.experiments.slots.experiment import laboratory
 
 def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
     """Compare policies on what the settings name: a sweep, a file of arrivals, datasets, or else flows in ns-3."""
-    if config.sweep:
+    if config.slots:
         return laboratory(config, run_dir)
-    if config.figures:
+    if config.flows:
         return flow_sweep(config, run_dir)
     if config.arrivals is not None:
         return evaluate_arrivals(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretail.configs.schema.stages import ExportConfig
+from foretail.configs.schema.model_stages import ExportConfig
 from foretail.pipelines.exporting.demand import DemandExport, export_demand_predictor, is_demand_predictor
 from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
 

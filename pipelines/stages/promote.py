@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretail.configs.schema.stages import PromoteConfig
+from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 
 

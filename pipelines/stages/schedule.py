@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from foretail.configs.schema.stages import ScheduleConfig
+from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
@@ -36,10 +36,10 @@ MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
 FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {
-    "sweep": noise_experiment,
+    "noise": noise_experiment,
     "designs": design_experiment,
     "tradeoff": tradeoff_experiment,
-    "fabric": fabric_experiment,
+    "cells": fabric_experiment,
 }
 """What runs an experiment, by the setting that holds its sweeps."""
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from foretail.configs.schema.stages import SelectConfig
+from foretail.configs.schema.model_stages import SelectConfig
 from foretail.features.catalog import FeatureCost, feature
 from foretail.features.rows.labelled_rows import ALONE, Region, Sampling, read_rows
 from foretail.features.rows.splits import Split
@@ -27,9 +27,9 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.judgement import Labelled
-from foretail.pipelines.training.predictors import untrained
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from foretail.configs.schema.stages import StudyConfig
+from foretail.configs.schema.studies import StudyConfig
 from foretail.models.mlflow.tracking import track
 from foretail.pipelines.experiments.studies.studying import StudyResult, run_study
 from foretail.pipelines.runs.result import plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretail.configs.schema.stages import TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from foretail.configs.schema.stages import DistillConfig
+from foretail.configs.schema.model_stages import DistillConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, read_rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema.stages import DistillConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
@@ -32,7 +32,7 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.settings.validation import roles
+from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
 from foretail.pipelines.training.judgement import Labelled, calibrate, judge, judge_side
 from foretail.pipelines.training.labels import SideLabels, training_labels
@@ -48,7 +48,6 @@ from foretail.pipelines.training.outcome import (
     tracked_entry,
     write_outcome,
 )
-from foretail.pipelines.training.predictors import packages, untrained, window_of
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -92,7 +91,7 @@ def find_split(
         datasets = open_datasets(config.datasets)
         return (), split_datasets(config.split, datasets)
     ((_, policy),) = config.policy.items()
-    seeds = [seed for _, seeds in roles(config.split) for seed in seeds]
+    seeds = config.split.all_seeds
     collected = collect_runs(config.scenario, policy, seeds, store, ns3, config.jobs)
     return collected, split_datasets(config.split, [Dataset.open(run.path) for run in collected])
 
@@ -218,7 +217,7 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
         "labels": asdict(config.labels),
         "objective": asdict(config.objective),
         "drop_weight": config.drop_weight,
-        "predictor": {"name": config.predictor.name, **parameters},
-        "packages": {name: versions()[name] for name in packages(config.predictor.name)},
+        "predictor": {"name": config.predictor["name"], **parameters},
+        "packages": {name: versions()[name] for name in predictor_class(config.predictor).packages},
     }
     return model_key(MODEL, config, split, store, depends_on)

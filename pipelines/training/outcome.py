@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretail.configs.schema.stages import DistillConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits

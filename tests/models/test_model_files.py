@@ -135,7 +135,7 @@ DAMAGED = """
 import os, signal, sys
 from pathlib import Path
 from foretail.features.errors import ForetailError
-from foretail.models import frontends
+from foretail.models.ensemble import frontends
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.model_files import Format, format_of, read_foreign
 import skops.io, xgboost

@@ -35,9 +35,9 @@ SWEEP = [
     "experiment=vermilion_fig9_5",
     "size=small",
     "k=4",
-    "sweep.small.matrices=[ring,random]",
-    "sweep.small.deviations=[0,1,2,3,4,5,6,7,8,10]",
-    "sweep.small.samples=4",
+    "noise.small.matrices=[ring,random]",
+    "noise.small.deviations=[0,1,2,3,4,5,6,7,8,10]",
+    "noise.small.samples=4",
 ]
 POINTS = 20
 HEAD = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--include-dashboard=false"]

@@ -15,14 +15,11 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from foretail.configs import schema
-from foretail.configs.schema import training as settings_of
-from foretail.configs.schema.stages import STAGES, DemoConfig, EvaluateConfig, TrainConfig, register
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
+from foretail.configs.schema.stages import STAGES, register
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
-from foretail.models.drop.boosted import BoostedTrees
-from foretail.models.drop.forest import ExtraTrees, RandomForest
-from foretail.models.drop.logistic import LogisticRegression
-from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
-from foretail.models.drop.predictor import DropPredictor
+from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 
 MANDATORY = {
@@ -109,24 +106,15 @@ def test_feature_groups_name_the_catalog() -> None:
     assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES if feature.name != "threshold_headroom")
 
 
-@pytest.mark.parametrize(
-    ("settings", "predictor"),
-    [
-        (settings_of.RandomForest, RandomForest),
-        (settings_of.ExtraTrees, ExtraTrees),
-        (settings_of.BoostedTrees, BoostedTrees),
-        (settings_of.LogisticRegression, LogisticRegression),
-        (settings_of.MultilayerPerceptron, MultilayerPerceptron),
-        (settings_of.SequenceNetwork, SequenceNetwork),
-    ],
-)
-def test_predictor_settings_are_the_predictors_parameters(
-    settings: type[settings_of.Predictor], predictor: type[DropPredictor]
-) -> None:
-    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    del defaults["name"]
-    parameters = predictor().parameters()
-    assert defaults == {name: parameters[name] for name in parameters.keys() - {"arrivals", "device", "jobs"}}
+@pytest.mark.parametrize("predictor", options("predictor"))
+def test_predictor_settings_are_the_predictors_parameters(predictor: str) -> None:
+    settings: dict[str, Any] = dict(composed("train", f"predictor={predictor}").predictor)
+    parameters = predictor_class(settings)().parameters()
+    assert settings.pop("name") in (predictor, "boosted_trees")
+    assert settings.pop("_target_")
+    assert settings.keys() == parameters.keys() - {"arrivals", "device", "jobs"}
+    if predictor != "boosted_forest":  # the same class with other settings
+        assert settings == {name: parameters[name] for name in settings}
 
 
 def test_websearch_has_the_mean_of_the_paper() -> None:

@@ -12,7 +12,8 @@ import onnx
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs.schema.stages import DemoConfig, DistillConfig, ExportConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, TrainConfig
+from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
@@ -176,7 +177,7 @@ def test_the_command_distils_and_exports(folder: Path, distilled: DistillResult,
 @pytest.mark.parametrize(("package", "module"), [("torch", "neural"), ("onnx", "network")])
 def test_a_missing_package_is_named_at_the_door(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("neural", module):
-        monkeypatch.delitem(sys.modules, f"foretail.models.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"foretail.models.drop.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ForetailError, match=r"pip install 'foretail\[nn\]'"):
         typed(composed("train", "predictor=mlp"), TrainConfig)

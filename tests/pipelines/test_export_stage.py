@@ -12,7 +12,7 @@ import xgboost
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 
-from foretail.configs.schema.stages import ExportConfig
+from foretail.configs.schema.model_stages import ExportConfig
 from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.stages import EvaluateConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
@@ -40,11 +41,11 @@ from tests.pipelines.test_configs import options
 EXPERIMENTS = [name for name in options("experiment") if name in CLAIMS]
 TINY = (
     "size=small",
-    "figures.small.policies=[lqd, dt]",
-    "figures.small.models.ours=['features=virtual']",
-    "~figures.small.models.paper",
-    "figures.small.flip_probabilities=[0, 0.1]",
-    "figures.small.seeds=[101]",
+    "flows.small.policies=[lqd, dt]",
+    "flows.small.models.ours=['features=virtual']",
+    "~flows.small.models.paper",
+    "flows.small.flip_probabilities=[0, 0.1]",
+    "flows.small.seeds=[101]",
     "tracking=off",
 )
 POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, seed 101"]
@@ -75,7 +76,7 @@ def test_there_is_an_experiment_for_every_figure() -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_size_composes(experiment: str) -> None:
-    figures = config(f"experiment={experiment}", "size=medium").figures
+    figures = config(f"experiment={experiment}", "size=medium").flows
     for size, servers in {"medium": 32, "full": 256}.items():
         sweep = figures[size]
         assert sweep.experiment == experiment
@@ -91,14 +92,14 @@ def test_every_size_composes(experiment: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["figures.small.policies=[dt]"], "lacks lqd"),
-        (["figures.small.policies=[lqd, credence]"], "names credence, which asks a model"),
-        (["figures.small.seeds=[1, 101]"], "share seed 1"),
-        (["figures.small.seeds=[]"], "seeds is empty"),
-        (["figures.small.flip_probabilities=[2]"], "at most 1"),
-        (["figures.small.experiment=credence_fig99"], "credence_fig99 is unknown"),
-        (["figures.small.split.name=by_time"], "use by_run"),
-        (["arrivals=x.csv", "ports=4", "buffer=9"], "leave arrivals"),
+        (["flows.small.policies=[dt]"], "lacks lqd"),
+        (["flows.small.policies=[lqd, credence]"], "names credence, which asks a model"),
+        (["flows.small.seeds=[1, 101]"], "share seed 1"),
+        (["flows.small.seeds=[]"], "seeds is empty"),
+        (["flows.small.flip_probabilities=[2]"], "at most 1"),
+        (["flows.small.experiment=credence_fig99"], "credence_fig99 is unknown"),
+        (["flows.small.split.name=by_time"], "use by_run"),
+        (["arrivals=x.csv", "ports=4", "buffer=9"], "flows and arrivals are both given"),
     ],
 )
 def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> None:
@@ -108,19 +109,19 @@ def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> N
 
 def test_the_map_needs_complete_sharing() -> None:
     with pytest.raises(ForetailError, match="lacks cs"):
-        config("experiment=where_prediction_pays", "size=small", "figures.small.policies=[lqd]")
+        config("experiment=where_prediction_pays", "size=small", "flows.small.policies=[lqd]")
 
 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["figures.small.policies=[lqd, newest]"], "newest"),
+        (["flows.small.policies=[lqd, newest]"], "newest"),
         (
-            ["figures.small.scenario=['scenario=tiny', 'scenario.transport.name=quic']"],
+            ["flows.small.scenario=['scenario=tiny', 'scenario.transport.name=quic']"],
             "quic is unknown: choose from",
         ),
-        (["+figures.small.conditions.few=['scenario.topology.servers_per_leaf=2']"], "few = .*fan_in = 4 is more than"),
-        (["figures.small.train=['scenario.background.load=0.4']"], "conditions.40 is what paper trains on"),
+        (["+flows.small.conditions.few=['scenario.topology.servers_per_leaf=2']"], "few = .*fan_in = 4 is more than"),
+        (["flows.small.train=['scenario.background.load=0.4']"], "conditions.40 is what paper trains on"),
         (["model=nothing"], "there is no model nothing"),
     ],
 )
@@ -209,8 +210,8 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowSweepResult, f
     given = config(
         "experiment=credence_fig10",
         *TINY,
-        "figures.small.scenario=['scenario=tiny', 'scenario.features.cell_bytes=128']",
-        "figures.small.flip_probabilities=[0]",
+        "flows.small.scenario=['scenario=tiny', 'scenario.features.cell_bytes=128']",
+        "flows.small.flip_probabilities=[0]",
         f"model={tmp_path / 'ensemble.json'}",
         f"store_dir={folder / 'store'}",
     )

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.stages import CollectConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.pipelines.settings.validation import refuse_settings_of_others, typed
+from foretail.pipelines.settings.validation import refuse_unused, typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
@@ -171,6 +172,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complain
     ],
 )
 def test_settings_of_another_source_are_refused(source: str, override: str) -> None:
-    refuse_settings_of_others(source, [f"source={source}", "seeds=[2]", "jobs=2", "log=x"])
+    config = CollectConfig(source=source)
+    refuse_unused(config, [f"source={source}", "seeds=[2]", "jobs=2", "log=x"])
     with pytest.raises(ForetailError, match=f"means nothing to source={source}"):
-        refuse_settings_of_others(source, [override])
+        refuse_unused(config, [override])

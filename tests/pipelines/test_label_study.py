@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from foretail.configs.schema.stages import CollectConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Labels
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset.dataset import Dataset

@@ -13,21 +13,22 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_module
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.configs.schema.stages import EvaluateConfig, register
+from foretail.configs.schema.stages import register
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of
 from foretail.pipelines.settings.validation import typed
 
 TINY = {
-    "credence_fig14": ["sweep.small.slots=20000", "sweep.small.flip_probabilities=[0,0.5]", "sweep.small.seeds=[1,2]"],
+    "credence_fig14": ["slots.small.slots=20000", "slots.small.flip_probabilities=[0,0.5]", "slots.small.seeds=[1,2]"],
     "credence_smoothness": [
-        "sweep.small.slots=2000",
-        "sweep.small.flip_probabilities=[0,0.5]",
-        "sweep.small.workloads=[poisson_bursts,followlqd_lower_bound]",
+        "slots.small.slots=2000",
+        "slots.small.flip_probabilities=[0,0.5]",
+        "slots.small.workloads=[poisson_bursts,followlqd_lower_bound]",
     ],
-    "competitive_ratio": ["sweep.small.slots=2000", "sweep.small.ports=[4]"],
+    "competitive_ratio": ["slots.small.slots=2000", "slots.small.ports=[4]"],
 }
 POINTS = {"credence_fig14": 4, "credence_smoothness": 4, "competitive_ratio": 12}
 
@@ -124,7 +125,7 @@ def test_what_the_papers_prove_shows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["small", "full"])
 def test_points_of_proofs_come_once_where_nothing_is_random(size: str) -> None:
-    sweep = config("experiment=competitive_ratio", f"size={size}").sweep[size]
+    sweep = config("experiment=competitive_ratio", f"size={size}").slots[size]
     points = list(cases_of(sweep))
     assert len(set(points)) == len(points)
     seeds = {name: {point.seed for point in points if point.workload == name} for name in sweep.workloads}
@@ -141,12 +142,12 @@ def test_the_size_chooses_the_scenario_in_ns3() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["sweep.small.workloads=[nobody]"], "sweep.small.workloads = nobody is unknown"),
-        (["sweep.small.seeds=[]"], "sweep.small.seeds is empty"),
-        (["sweep.small.seeds=[1,1]"], "sweep.small.seeds holds 1 twice"),
-        (["sweep.small.flip_probabilities=[1.5]"], "at most 1"),
-        (["sweep.small.policies=[dt]"], "lacks credence"),
-        (["arrivals=x.csv", "ports=2", "buffer=4"], "leave arrivals and datasets out"),
+        (["slots.small.workloads=[nobody]"], "slots.small.workloads = nobody is unknown"),
+        (["slots.small.seeds=[]"], "slots.small.seeds is empty"),
+        (["slots.small.seeds=[1,1]"], "slots.small.seeds holds 1 twice"),
+        (["slots.small.flip_probabilities=[1.5]"], "at most 1"),
+        (["slots.small.policies=[dt]"], "lacks credence"),
+        (["arrivals=x.csv", "ports=2", "buffer=4"], "slots and arrivals are both given"),
         (["parameters.alpha=[0.5,1]"], "one priority"),
     ],
 )

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs.schema.stages import STAGES, ExportConfig, PromoteConfig, TrainConfig
+from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
+from foretail.configs.schema.stages import STAGES
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.errors import ForetailError

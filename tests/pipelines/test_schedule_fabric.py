@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.circuit_experiments import FabricDesign
+from foretail.configs.schema.circuit_experiments import CellDesign
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.experiments.circuits.cells import scheduled
@@ -34,7 +34,7 @@ SHORT = {
 
 def arguments(experiment: str, folder: Path, name: str, *overrides: str) -> list[str]:
     where = [f"store_dir={folder / 'store'}", f"hydra.run.dir={folder / name}"]
-    short = [f"fabric.small.{name}={value}".replace(" ", "") for name, value in SHORT.items()]
+    short = [f"cells.small.{name}={value}".replace(" ", "") for name, value in SHORT.items()]
     return ["schedule", f"experiment={experiment}", "size=small", "degree=4", *where, *short, *overrides]
 
 
@@ -120,18 +120,18 @@ def test_both_figures_share_their_points(folder: Path) -> None:
 
 
 def test_a_matching_stays_for_its_slots() -> None:
-    once = scheduled(FabricDesign(schedule="round_robin", routing="two_hop"), permutation(5, 2, 1), 2, 1)
-    held = scheduled(FabricDesign(schedule="round_robin", routing="two_hop", hold_slots=3), permutation(5, 2, 1), 2, 1)
+    once = scheduled(CellDesign(schedule="round_robin", routing="two_hop"), permutation(5, 2, 1), 2, 1)
+    held = scheduled(CellDesign(schedule="round_robin", routing="two_hop", hold_slots=3), permutation(5, 2, 1), 2, 1)
     assert held.period == 3 * once.period
     assert np.array_equal(held.matchings[::3], once.matchings)
     assert np.array_equal(held.matchings[2::3], once.matchings)
 
 
 BAD = {
-    "fabric.small.racks=4": "degree is 4: give 1 to 3 uplinks for 4 nodes",
-    "fabric.small.racks=9": "k n = 3 x 9 matchings do not fill 4 uplinks evenly: choose k = 4",
-    "fabric.small.designs.vlb.routing=hot_potato": "fabric.small.designs.vlb.routing = hot_potato is unknown",
-    "fabric.small.sizes.cumulative=[0,0.9,0.5]": "fabric.small.sizes.cumulative is not monotone",
+    "cells.small.racks=4": "degree is 4: give 1 to 3 uplinks for 4 nodes",
+    "cells.small.racks=9": "k n = 3 x 9 matchings do not fill 4 uplinks evenly: choose k = 4",
+    "cells.small.designs.vlb.routing=hot_potato": "cells.small.designs.vlb.routing = hot_potato is unknown",
+    "cells.small.sizes.cumulative=[0,0.9,0.5]": "cells.small.sizes.cumulative is not monotone",
 }
 
 

@@ -19,7 +19,7 @@ from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 from foretail.sim_bridge.circuits.throughput.tradeoff import noisy
 
 EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
-SHORT = ["size=small", "sweep.small.deviations=[10,0]"]
+SHORT = ["size=small", "noise.small.deviations=[10,0]"]
 
 
 def arguments(experiment: str, folder: Path, name: str, *overrides: str) -> list[str]:
@@ -134,10 +134,10 @@ def test_a_prediction_of_no_demand_at_all_is_not_looked_at(tmp_path: Path) -> No
     small = [
         "k=3",
         "degree=3",
-        "sweep.small.nodes=3",
-        "sweep.small.matrices=[ring]",
-        "sweep.small.deviations=[10]",
-        "sweep.small.samples=20",
+        "noise.small.nodes=3",
+        "noise.small.matrices=[ring]",
+        "noise.small.deviations=[10]",
+        "noise.small.samples=20",
     ]
     ran("vermilion_fig9_6", tmp_path, "run", *small)
     samples = pd.read_parquet(tmp_path / "run" / "vermilion_fig9_6.parquet")
@@ -179,15 +179,15 @@ def test_a_stopped_sweep_goes_on_and_a_drawn_k_measures_nothing_again(
 
 
 BAD = {
-    "sweep.small.deviations=[1,1]": "sweep.small.deviations holds 1.0 twice: every value makes points of its own",
-    "sweep.small.matrices=[]": "sweep.small.matrices is empty",
-    "sweep.small.matrices=[torus]": "sweep.small.matrices = torus is unknown: choose from ring",
-    "sweep.small.noise=[pink]": "sweep.small.noise = pink is unknown",
-    "sweep.small.deviations=[-1]": "sweep.small.deviations = -1.0 is out of range",
-    "sweep.small.samples=0": "sweep.small.samples = 0 is out of range",
-    "sweep.small.uniform_from=[11]": "uniform_from = 11 is more than k = 10: choose at most k",
-    "sweep.small.duty_cycle=0": "sweep.small.duty_cycle = 0.0 is out of range",
-    "sweep.small.nodes=6": "k n = 1 x 6 matchings do not fill 4 uplinks evenly",
+    "noise.small.deviations=[1,1]": "noise.small.deviations holds 1.0 twice: every value makes points of its own",
+    "noise.small.matrices=[]": "noise.small.matrices is empty",
+    "noise.small.matrices=[torus]": "noise.small.matrices = torus is unknown: choose from ring",
+    "noise.small.noise=[pink]": "noise.small.noise = pink is unknown",
+    "noise.small.deviations=[-1]": "noise.small.deviations = -1.0 is out of range",
+    "noise.small.samples=0": "noise.small.samples = 0 is out of range",
+    "noise.small.uniform_from=[11]": "uniform_from = 11 is more than k = 10: choose at most k",
+    "noise.small.duty_cycle=0": "noise.small.duty_cycle = 0.0 is out of range",
+    "noise.small.nodes=6": "k n = 1 x 6 matchings do not fill 4 uplinks evenly",
 }
 
 

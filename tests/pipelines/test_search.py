@@ -18,8 +18,8 @@ import mlflow
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.stages import SearchConfig, TrainConfig
-from foretail.configs.schema.studies import Dimension, Search
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.studies import Dimension, Search, SearchConfig
 from foretail.export.p4.target import export_p4
 from foretail.features.catalog import FEATURES, selection_cost
 from foretail.features.dataset.dataset import Dataset
@@ -119,7 +119,7 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     exported = export_p4(model, folder / "p4").plan.chosen
     assert trial.found["table_entries"] == exported.total("rows")
     assert trial.found["tcam_bits"] == exported.total("tcam_bits")
-    assert trial.found["comparisons"] <= config.predictor.trees * config.predictor.depth  # type: ignore[attr-defined]
+    assert trial.found["comparisons"] <= config.predictor["trees"] * config.predictor["depth"]
     assert trial.found["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
 
 

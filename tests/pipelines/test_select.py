@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from foretail.configs.schema.stages import SelectConfig
+from foretail.configs.schema.model_stages import SelectConfig
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
@@ -18,10 +18,10 @@ from foretail.models.scoring.metrics import rank
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.select import select
 from foretail.pipelines.training.fitting import find_split
-from foretail.pipelines.training.predictors import untrained
 from tests.pipelines.test_configs import composed
 
 CANDIDATES = ["threshold", "threshold_average", "queue"]

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.stages import STAGES, CollectConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.stages import STAGES
 from foretail.export.proof.equivalence import Certificate
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion.promoting import promote_model
-from foretail.pipelines.settings.validation import refuse_settings_of_others, typed
+from foretail.pipelines.settings.validation import refuse_unused, typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
@@ -127,4 +128,4 @@ def test_a_workload_without_chance_is_one_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("override", ["scenario=tiny", "policy=dt", "ns3_prefix=/opt/ns3", "etalon.racks=4"])
 def test_settings_of_another_source_are_refused(override: str) -> None:
     with pytest.raises(ForetailError, match="means nothing to source=slotted"):
-        refuse_settings_of_others("slotted", ["slotted.ports=3", override])
+        refuse_unused(CollectConfig(source="slotted"), ["slotted.ports=3", override])

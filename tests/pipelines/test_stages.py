@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.stages import CollectConfig, EvaluateConfig, TrainConfig
 from foretail.export.c.target import export_c
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError

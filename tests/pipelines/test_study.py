@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from foretail.configs.schema.stages import StudyConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.studies import StudyConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
@@ -128,7 +129,7 @@ def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: StudyR
 
 
 def test_overrides_are_checked_like_those_of_the_command_line() -> None:
-    assert composed(TrainConfig, ["predictor.trees=7"], "here").predictor.trees == 7  # type: ignore[attr-defined]
+    assert composed(TrainConfig, ["predictor.trees=7"], "here").predictor["trees"] == 7
     with pytest.raises(ForetailError, match=r"here = predictor\.trees=no:"):
         composed(TrainConfig, ["predictor.trees=no"], "here")
     with pytest.raises(ForetailError, match="here = features=none: features=none is unknown"):

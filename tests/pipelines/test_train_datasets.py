@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.stages import DistillConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.manifest import Rules

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.stages import STAGES, CollectConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.stages import STAGES
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.settings.validation import leaf_buffer_bytes, typed, validate
+from foretail.pipelines.settings.validation import typed, validate
 from tests.pipelines.test_configs import composed
 
 REFUSED = [
@@ -116,7 +117,7 @@ def test_sizes_of_a_distribution_must_increase() -> None:
 
 def test_buffer_of_the_papers_leaf() -> None:
     config = typed(composed("collect", "scenario=paper"), CollectConfig)
-    assert leaf_buffer_bytes(config.scenario) == 1_024_000
+    assert config.scenario.leaf_buffer_bytes == 1_024_000
 
 
 def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:

@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from foretail.configs.schema.circuit_experiments import FabricDesign, FabricSweep
-from foretail.configs.schema.stages import ScheduleConfig
+from foretail.configs.schema.circuit_experiments import CellDesign, CellExperiment
+from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
@@ -43,7 +43,7 @@ PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with
 
 @dataclass(frozen=True)
 class Case:
-    """A design of ``FabricSweep.designs`` under one load with one seed."""
+    """A design of ``CellExperiment.designs`` under one load with one seed."""
 
     design: str
     load: float
@@ -65,7 +65,7 @@ class FabricResult:
     files : curves, samples and figure
     """
 
-    sweep: FabricSweep
+    sweep: CellExperiment
     samples: pd.DataFrame
     curves: pd.DataFrame
     reused: int
@@ -150,10 +150,10 @@ class FabricResult:
         return {str(name): value for name, value in row.iloc[0].items()}
 
 
-def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path) -> FabricResult:
+def fabric_experiment(sweep: CellExperiment, config: ScheduleConfig, run_dir: Path) -> FabricResult:
     """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
     if not sweep.designs:
-        raise ForetailError(f"fabric.{config.size}.designs is empty: give at least one design")
+        raise ForetailError(f"cells.{config.size}.designs is empty: give at least one design")
     for design in sweep.designs.values():  # what does not fit is said before anything has run
         scheduled(design, permutation(sweep.racks, config.degree), config.degree, 1)
     cases = [
@@ -187,12 +187,12 @@ def fabric_experiment(sweep: FabricSweep, config: ScheduleConfig, run_dir: Path)
     return FabricResult(sweep, samples, curves, reused, len(points), write_files(run_dir, {**files, **drawn}))
 
 
-def slot_time(sweep: FabricSweep) -> SlotTime:
+def slot_time(sweep: CellExperiment) -> SlotTime:
     """The slot of a sweep."""
     return SlotTime(sweep.uplink_bps, sweep.day_ns, sweep.night_ns)
 
 
-def scheduled(design: FabricDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
+def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
     """The circuits of a design, `seed` draws those that demand leaves over."""
     if design.schedule == "vermilion":
         made = vermilion(demand, degree, design.k, seed=seed)
@@ -201,7 +201,7 @@ def scheduled(design: FabricDesign, demand: DemandMatrix, degree: int, seed: int
     return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
 
 
-def _measured(case: Case, sweep: FabricSweep, degree: int, so_far: SoFar) -> dict[str, Any]:
+def _measured(case: Case, sweep: CellExperiment, degree: int, so_far: SoFar) -> dict[str, Any]:
     """The trial of a point."""
     design, end = sweep.designs[case.design], sweep.warm_up_slots + sweep.slots
     window = Window(sweep.warm_up_slots, end, end + sweep.drain_slots)
@@ -222,7 +222,7 @@ def _measured(case: Case, sweep: FabricSweep, degree: int, so_far: SoFar) -> dic
     return asdict(trial)
 
 
-def _row(case: Case, found: Mapping[str, Any], sweep: FabricSweep, degree: int) -> dict[str, Any]:
+def _row(case: Case, found: Mapping[str, Any], sweep: CellExperiment, degree: int) -> dict[str, Any]:
     """The point and every metric; NaN where no flow of a class started."""
     time, carried = slot_time(sweep), CellCounts(**found["carried"])
     row: dict[str, Any] = {

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.circuit_experiments import DesignSweep
-from foretail.configs.schema.stages import ScheduleConfig
+from foretail.configs.schema.circuit_experiments import DesignExperiment
+from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
@@ -35,7 +35,7 @@ DESIGN = ["design", "routing", "k"]
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix of ``DesignSweep.matrices`` on some nodes, drawn with a seed."""
+    """A matrix of ``DesignExperiment.matrices`` on some nodes, drawn with a seed."""
 
     nodes: int
     matrix: str
@@ -56,7 +56,7 @@ class DesignResult:
     files : tables, figure, and the matrices of violations
     """
 
-    sweep: DesignSweep
+    sweep: DesignExperiment
     samples: pd.DataFrame
     gap: pd.DataFrame
     violations: pd.DataFrame
@@ -93,7 +93,7 @@ class DesignResult:
         return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
 
 
-def design_experiment(sweep: DesignSweep, config: ScheduleConfig, run_dir: Path) -> DesignResult:
+def design_experiment(sweep: DesignExperiment, config: ScheduleConfig, run_dir: Path) -> DesignResult:
     """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
     _check(sweep, config.degree)
     code, cases = code_digest("features", "sim_bridge"), list(_cases(sweep))
@@ -151,7 +151,7 @@ def over_seeds(samples: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def _check(sweep: DesignSweep, degree: int) -> None:
+def _check(sweep: DesignExperiment, degree: int) -> None:
     """Whatever a point could stumble over, before any is measured."""
     for nodes in sweep.nodes:
         most = nodes - 1 if "oblivious" in sweep.designs else nodes
@@ -172,14 +172,14 @@ def _check(sweep: DesignSweep, degree: int) -> None:
             evaluation_matrix(matrix, nodes, degree)
 
 
-def _cases(sweep: DesignSweep) -> Iterator[Case]:
+def _cases(sweep: DesignExperiment) -> Iterator[Case]:
     for nodes in sweep.nodes:
         for matrix in sweep.matrices:
             for seed in sweep.seeds:
                 yield Case(nodes, matrix, seed)
 
 
-def _outcomes(case: Case, sweep: DesignSweep, degree: int, so_far: SoFar) -> list[dict[str, Any]]:
+def _outcomes(case: Case, sweep: DesignExperiment, degree: int, so_far: SoFar) -> list[dict[str, Any]]:
     demand = evaluation_matrix(case.matrix, case.nodes, degree, case.seed)
     outcomes = []
     for design in sorted(sweep.designs):

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.circuit_experiments import NoiseSweep
-from foretail.configs.schema.stages import ScheduleConfig
+from foretail.configs.schema.circuit_experiments import NoiseExperiment
+from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.models.demand.scores import matrix_error
@@ -52,7 +52,7 @@ class Case:
 
     Attributes
     ----------
-    matrix : name in ``NoiseSweep.matrices``
+    matrix : name in ``NoiseExperiment.matrices``
     noise : additive or multiplicative
     deviation : its standard deviation, where the largest entry of the matrix is 10 (additive) or every entry 1
     """
@@ -75,7 +75,7 @@ class NoiseResult:
     files : curves, samples and figure
     """
 
-    sweep: NoiseSweep
+    sweep: NoiseExperiment
     curves: pd.DataFrame
     fits: pd.DataFrame
     reused: int
@@ -140,7 +140,7 @@ class NoiseResult:
         ]
 
 
-def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -> NoiseResult:
+def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Path) -> NoiseResult:
     """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
     for least in sweep.uniform_from:
         if least > config.k:
@@ -162,7 +162,7 @@ def noise_experiment(sweep: NoiseSweep, config: ScheduleConfig, run_dir: Path) -
     return NoiseResult(sweep, curves, fits, reused, len(list(_cases(sweep))), write_files(run_dir, files))
 
 
-def demand_of(matrix: str, sweep: NoiseSweep, degree: int, seed: int) -> DemandMatrix:
+def demand_of(matrix: str, sweep: NoiseExperiment, degree: int, seed: int) -> DemandMatrix:
     """The true matrix of a sample; `seed` draws the random one and the permutation of the skewed one."""
     made: Mapping[str, Callable[[], DemandMatrix]] = {
         "ring": lambda: ring(sweep.nodes, degree),
@@ -174,14 +174,14 @@ def demand_of(matrix: str, sweep: NoiseSweep, degree: int, seed: int) -> DemandM
     return made[matrix]()
 
 
-def _cases(sweep: NoiseSweep) -> Iterator[Case]:
+def _cases(sweep: NoiseExperiment) -> Iterator[Case]:
     for noise in sweep.noise:
         for matrix in sweep.matrices:
             for deviation in sorted(sweep.deviations):
                 yield Case(matrix, noise, deviation)
 
 
-def _samples(config: ScheduleConfig, sweep: NoiseSweep) -> tuple[pd.DataFrame, int]:
+def _samples(config: ScheduleConfig, sweep: NoiseExperiment) -> tuple[pd.DataFrame, int]:
     """One row per sample and trust factor, and how many points were in the store."""
     code, cases = code_digest("features", "sim_bridge"), list(_cases(sweep))
     settings = {
@@ -212,7 +212,7 @@ def _samples(config: ScheduleConfig, sweep: NoiseSweep) -> tuple[pd.DataFrame, i
     return pd.DataFrame(rows), sum(measurement.entry.reused for measurement in measured)
 
 
-def _throughput(case: Case, sweep: NoiseSweep, config: ScheduleConfig, so_far: SoFar) -> list[list[float]]:
+def _throughput(case: Case, sweep: NoiseExperiment, config: ScheduleConfig, so_far: SoFar) -> list[list[float]]:
     """Throughput on the true matrix: [sample][gamma - 1]."""
     theta = []
     for seed in range(1, sweep.samples + 1):
@@ -235,7 +235,7 @@ def _capacity(predicted: DemandMatrix, config: ScheduleConfig, trust: int, seed:
     return made.capacity
 
 
-def _by_schedule(samples: pd.DataFrame, sweep: NoiseSweep, largest: int) -> pd.DataFrame:
+def _by_schedule(samples: pd.DataFrame, sweep: NoiseExperiment, largest: int) -> pd.DataFrame:
     """One row per sample and schedule; a drawn k has its expectation in every sample."""
     if not sweep.uniform_from:
         ordered = samples.sort_values("gamma", kind="stable", ignore_index=True)
@@ -278,7 +278,7 @@ def _curves(by_schedule: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def _errors(cases: Sequence[Case], sweep: NoiseSweep, degree: int) -> dict[tuple[Case, int], float]:
+def _errors(cases: Sequence[Case], sweep: NoiseExperiment, degree: int) -> dict[tuple[Case, int], float]:
     """Error of shape of every prediction, by case and seed."""
     errors = {}
     for case in cases:
@@ -289,7 +289,7 @@ def _errors(cases: Sequence[Case], sweep: NoiseSweep, degree: int) -> dict[tuple
     return errors
 
 
-def _matrices(case: Case, sweep: NoiseSweep, degree: int, seed: int) -> tuple[DemandMatrix, DemandMatrix]:
+def _matrices(case: Case, sweep: NoiseExperiment, degree: int, seed: int) -> tuple[DemandMatrix, DemandMatrix]:
     """True and predicted demand of a sample."""
     demand = demand_of(case.matrix, sweep, degree, seed)
     return demand, noisy(demand, case.deviation, cast(Noise, case.noise), NOISE_SEED + seed)

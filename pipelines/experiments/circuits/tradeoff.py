@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.circuit_experiments import TradeoffSweep
-from foretail.configs.schema.stages import ScheduleConfig
+from foretail.configs.schema.circuit_experiments import TradeoffExperiment
+from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_tradeoff
@@ -71,7 +71,7 @@ class TradeoffResult:
     files : tables, figure, and the matrices of violations
     """
 
-    sweep: TradeoffSweep
+    sweep: TradeoffExperiment
     curves: pd.DataFrame
     optimised: pd.DataFrame
     violations: pd.DataFrame
@@ -140,7 +140,7 @@ class TradeoffResult:
         ]
 
 
-def tradeoff_experiment(sweep: TradeoffSweep, config: ScheduleConfig, run_dir: Path) -> TradeoffResult:
+def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_dir: Path) -> TradeoffResult:
     """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
     for matrix in sweep.matrices:  # what does not fit is said before anything has run
         for gamma in (1, config.k):
@@ -195,13 +195,13 @@ def tradeoff_experiment(sweep: TradeoffSweep, config: ScheduleConfig, run_dir: P
     )
 
 
-def _cases(sweep: TradeoffSweep) -> Iterator[Case]:
+def _cases(sweep: TradeoffExperiment) -> Iterator[Case]:
     for matrix in sweep.matrices:
         for seed in sweep.seeds:
             yield Case(matrix, seed)
 
 
-def _throughputs(case: Case, sweep: TradeoffSweep, config: ScheduleConfig, so_far: SoFar) -> list[dict[str, Any]]:
+def _throughputs(case: Case, sweep: TradeoffExperiment, config: ScheduleConfig, so_far: SoFar) -> list[dict[str, Any]]:
     """One row per gamma, prediction and routing."""
     degree, seed, diagonal = config.degree, case.seed, cast(Diagonal, config.diagonal)
     demand = evaluation_matrix(case.matrix, sweep.nodes, degree, seed)
@@ -274,7 +274,7 @@ def _curves(samples: pd.DataFrame, largest: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _optimised(curves: pd.DataFrame, sweep: TradeoffSweep, largest: int) -> pd.DataFrame:
+def _optimised(curves: pd.DataFrame, sweep: TradeoffExperiment, largest: int) -> pd.DataFrame:
     """The best distribution of k for every floor: an expectation is the mean of what each k gives."""
     measured = curves[curves["routing"] == "multi-hop"].sort_values("gamma")
     rows = []

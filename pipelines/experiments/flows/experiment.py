@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.packet_experiments import FlowSweep
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_experiments import FlowExperiment
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import EvaluateConfig, TrainConfig
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import track
@@ -86,7 +87,7 @@ class FlowSweepResult:
     tracked : run and server in MLflow, or None
     """
 
-    sweep: FlowSweep
+    sweep: FlowExperiment
     points: pd.DataFrame
     conditions: Mapping[str, Resampled]
     figures: pd.DataFrame
@@ -183,7 +184,7 @@ class _Plan:
 
     @classmethod
     def of(cls, config: EvaluateConfig) -> _Plan:
-        sweep, where = config.figures[config.size], f"figures.{config.size}"
+        sweep, where = config.flows[config.size], f"flows.{config.size}"
         trainings = _trainings(config, sweep, where)
         scenarios = _scenarios(sweep, where)
         for name, training in trainings.items():
@@ -198,13 +199,13 @@ class _Plan:
 
 
 def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
-    """Run the sweep that ``config.size`` chooses of ``config.figures``, draw it, track it with its trainings inside."""
+    """Run the sweep that ``config.size`` chooses of ``config.flows``, draw it, track it with its trainings inside."""
     plan = _Plan.of(config)
     # A model of a sweep is no candidate for the registry.
     tracking = replace(config.tracking, registered_model=None)
     if not tracking.enabled:
         return _swept(replace(config, tracking=tracking), plan, run_dir)
-    sweep = config.figures[config.size]
+    sweep = config.flows[config.size]
     with track(
         tracking.experiment,
         {"experiment": sweep.experiment, "size": config.size, "model": config.model, "sweep": asdict(sweep)},
@@ -222,7 +223,7 @@ def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
 
 
 def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResult:
-    sweep, scenarios = config.figures[config.size], plan.scenarios
+    sweep, scenarios = config.flows[config.size], plan.scenarios
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
     models, predictors = _models(config, plan, store, ns3)
     points = _points(sweep, scenarios, plan.policies, predictors, ns3)
@@ -253,14 +254,14 @@ def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResul
     return FlowSweepResult(sweep, frame, conditions, figures, models, failed, write_files(run_dir, files))
 
 
-def _scenarios(sweep: FlowSweep, where: str) -> dict[str, Scenario]:
+def _scenarios(sweep: FlowExperiment, where: str) -> dict[str, Scenario]:
     return {
         name: composed(TrainConfig, [*sweep.scenario, *overrides], f"{where}.conditions.{name}").scenario
         for name, overrides in sweep.conditions.items()
     }
 
 
-def _trainings(config: EvaluateConfig, sweep: FlowSweep, where: str) -> dict[str, TrainConfig]:
+def _trainings(config: EvaluateConfig, sweep: FlowExperiment, where: str) -> dict[str, TrainConfig]:
     return {
         name: replace(
             composed(TrainConfig, [*sweep.scenario, *sweep.train, *overrides], f"{where}.models.{name}"),
@@ -295,7 +296,7 @@ def _flipped(policy: str, flip_probability: float) -> str:
 
 
 def _points(
-    sweep: FlowSweep,
+    sweep: FlowExperiment,
     scenarios: Mapping[str, Scenario],
     policies: Mapping[str, Policy],
     predictors: Mapping[str, ExportedPredictor],
@@ -331,7 +332,7 @@ def _simulated(
                 found[point.name] = point.simulation.opened(entry)
         except ForetailError as error:
             failed[point.name] = str(error)
-    title = config.figures[config.size].experiment
+    title = config.flows[config.size].experiment
     simulated, failures = run_points(title, missing, config.jobs, config.launcher)
     return found | simulated, failed | failures
 

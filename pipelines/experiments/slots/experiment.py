@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from foretail.configs.schema.packet_experiments import Sweep
-from foretail.configs.schema.stages import EvaluateConfig
+from foretail.configs.schema.packet_experiments import SlotExperiment
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.dataset.manifest import Rules
 from foretail.models.mlflow.tracking import TrackedRun, track
 from foretail.models.scoring.metrics import Confusion
@@ -75,7 +75,7 @@ class LaboratoryResult:
     tracked : run and server in MLflow, or None
     """
 
-    sweep: Sweep
+    sweep: SlotExperiment
     points: pd.DataFrame
     files: tuple[Path, ...]
     tracked: dict[str, Any] | None
@@ -101,8 +101,8 @@ class LaboratoryResult:
 
 
 def laboratory(config: EvaluateConfig, run_dir: Path) -> LaboratoryResult:
-    """Run the sweep that ``config.size`` chooses of ``config.sweep``, draw it and track it."""
-    sweep = config.sweep[config.size]
+    """Run the sweep that ``config.size`` chooses of ``config.slots``, draw it and track it."""
+    sweep = config.slots[config.size]
     store = Store(config.store_dir)
     tracking = config.tracking
     if not tracking.enabled:
@@ -133,7 +133,7 @@ def laboratory(config: EvaluateConfig, run_dir: Path) -> LaboratoryResult:
     )
 
 
-def cases_of(sweep: Sweep) -> Iterator[Case]:
+def cases_of(sweep: SlotExperiment) -> Iterator[Case]:
     """The cases of a sweep, each once: where nothing is random, the first seed stands for all."""
     for workload in sweep.workloads:
         for ports in sweep.ports:
@@ -144,7 +144,7 @@ def cases_of(sweep: Sweep) -> Iterator[Case]:
                         yield Case(workload, ports, per_port * ports, sweep.slots, seed, probability)
 
 
-def key_of(case: Case, sweep: Sweep, config: EvaluateConfig, code: str) -> Key:
+def key_of(case: Case, sweep: SlotExperiment, config: EvaluateConfig, code: str) -> Key:
     """What the counts of a point depend on; `code` is the digest of the simulator."""
     return Key(
         POINT,
@@ -161,7 +161,7 @@ def key_of(case: Case, sweep: Sweep, config: EvaluateConfig, code: str) -> Key:
     )
 
 
-def _rows(config: EvaluateConfig, sweep: Sweep, store: Store) -> pd.DataFrame:
+def _rows(config: EvaluateConfig, sweep: SlotExperiment, store: Store) -> pd.DataFrame:
     """Measure what the store lacks and return one row per case."""
     cases = list(cases_of(sweep))
     for case in cases:  # what does not suit a workload is said before anything has run
@@ -174,7 +174,7 @@ def _rows(config: EvaluateConfig, sweep: Sweep, store: Store) -> pd.DataFrame:
     return pd.DataFrame([_row(case, measurement) for case, measurement in zip(cases, measured, strict=True)])
 
 
-def _counts(case: Case, sweep: Sweep, config: EvaluateConfig, so_far: SoFar) -> dict[str, Any]:
+def _counts(case: Case, sweep: SlotExperiment, config: EvaluateConfig, so_far: SoFar) -> dict[str, Any]:
     def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
         for batch in batches:
             so_far("")
@@ -255,7 +255,7 @@ def _log_points(run: TrackedRun, points: pd.DataFrame) -> None:
         )
 
 
-def _write(sweep: Sweep, points: pd.DataFrame, run_dir: Path) -> tuple[Path, ...]:
+def _write(sweep: SlotExperiment, points: pd.DataFrame, run_dir: Path) -> tuple[Path, ...]:
     """Write the points and the figure into the run folder; a file appears whole."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".laboratory.", dir=run_dir) as staging:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.stages import PromoteConfig
+from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.dataset.dataset import Dataset
 from foretail.models.mlflow.registry import alias_holder

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from foretail.configs.schema.stages import TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.rows.splits import Selection, Split
 from foretail.models.scoring.metrics import Confusion, rank
@@ -16,9 +16,9 @@ from foretail.pipelines.comparison.statistics import interval_text, mean_interva
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.training.judgement import Labelled, judge_side
 from foretail.pipelines.training.outcome import TrainResult
-from foretail.pipelines.training.predictors import window_of
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 
 POINT = "held_out"

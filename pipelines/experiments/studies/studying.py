@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import StudyConfig, TrainConfig
-from foretail.configs.schema.studies import Study
+from foretail.configs.schema.studies import Study, StudyConfig
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
@@ -34,9 +34,9 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import composed, composed_policies
+from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
-from foretail.pipelines.training.predictors import predictor_class, untrained
 
 CREDENCE = "credence"
 PAPER_DEPTH = 4
@@ -353,9 +353,9 @@ def _closed_loop(
 
 def _check_label_candidate(name: str, candidate: TrainConfig) -> None:
     """Before hours of work: whether the label study can train it, on its own features and on the paper's."""
-    if not issubclass(predictor_class(candidate.predictor.name), TreePredictor):
+    if not issubclass(predictor_class(candidate.predictor), TreePredictor):
         raise ForetailError(f"the label study trains trees, and {name} are none: name trees")
-    of_a_split = getattr(candidate.predictor, "features_per_split", None) or 0
+    of_a_split = candidate.predictor.get("features_per_split") or 0
     if of_a_split > len(PAPER_FEATURES):
         raise ForetailError(
             f"the label study also trains {name} on the paper's {len(PAPER_FEATURES)} features, and its "

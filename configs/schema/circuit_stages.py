@@ -1,0 +1,164 @@
+"""Stages on circuits and their demand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.circuit_experiments import (
+    CellExperiment,
+    DesignExperiment,
+    NoiseExperiment,
+    TradeoffExperiment,
+)
+from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_distinct, setting
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
+from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.configs.schema.training import Split
+from foretail.features.errors import ForetailError
+
+
+@dataclass
+class ScheduleConfig(Stage):
+    """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput.
+
+    With an experiment, settings of a single schedule are refused: see ``unused``.
+    """
+
+    demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
+    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1)
+    k: int = setting(MISSING, "circuits per node and period, in n: the larger, the closer to the demand", at_least=1)
+    l: int = setting(1, "of these, circuits between every pair whatever the demand; k / l is the trust", at_least=1)  # noqa: E741
+    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    diagonal: str = setting(
+        "idle", "circuits of a node to itself: idle, as the theorems count, or left over", one_of=("idle", "reuse")
+    )
+    scale: bool = setting(False, "scale a demand beyond the hose model into it, instead of refusing it")
+    multi_hop: str = setting(
+        "auto", "compute the multi-hop throughput, a linear program; auto: up to 64 nodes", one_of=("auto", "yes", "no")
+    )
+    prediction: str | None = setting(
+        None, "file of the matrix to schedule for; null: `demand`, on which throughput is always taken"
+    )
+    outputs: list[str] = setting(
+        ["json"],
+        "files: JSON, a C table, P4 entries of each rack, the Etalon emulator's string",
+        one_of=("json", "c", "p4", "etalon"),
+    )
+    p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
+    etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
+    noise: dict[str, NoiseExperiment] = setting(
+        {}, "experiment on noisy predictions, by size: full and small; empty = none"
+    )
+    designs: dict[str, DesignExperiment] = setting({}, "experiment on designs, by size: full and small; empty = none")
+    tradeoff: dict[str, TradeoffExperiment] = setting({}, "experiment on trust, by size: full and small; empty = none")
+    cells: dict[str, CellExperiment] = setting({}, "experiment on cells, by size: full and small; empty = none")
+    size: str = setting("full", "which size of an experiment", one_of=SIZES)
+    jobs: int = setting(2, "experiments: points at the same time", at_least=1, at_most=1024)
+    launcher: Launcher = part(Launcher, "experiments: where points are measured")
+
+    @property
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        """The experiments that are given, by their setting: of each its sizes."""
+        return {name: found for name in ("noise", "designs", "tradeoff", "cells") if (found := getattr(self, name))}
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on several experiments, or one without the wanted size."""
+        if len(self.experiments) > 1:
+            raise ForetailError(
+                f"{' and '.join(self.experiments)} are experiments of their own: run one after the other"
+            )
+        for name, sizes in self.experiments.items():
+            experiment_of_size(name, sizes, self.size)
+        self.launcher.require_points([self.experiments])
+
+    def unused(self) -> Mapping[str, str]:
+        """With an experiment what only a single schedule has, and what this experiment does not read."""
+        if not self.experiments:
+            return dict.fromkeys(("jobs", "launcher"), "a single schedule")
+        (name,) = self.experiments
+        names = {"demand", "l", "seed", "scale", "multi_hop", "prediction", "outputs", "p4", "etalon"}
+        names |= {"k", "diagonal"} if name in ("designs", "cells") else set()
+        return dict.fromkeys(names, f"the experiment {name}")
+
+
+@dataclass
+class DemandConfig(Stage):
+    """``foretail demand``: train demand predictors on runs, and score the schedules of what they predict on others."""
+
+    demand_predictor: dict[str, dict[str, Any]] = setting(
+        MISSING, "predictors to compare, by the name they have in the table; the last value is always beside them"
+    )
+    collectives: list[str] = setting(
+        ["hybrid_parallel"],
+        "generated demand: names from foretail.sim_bridge.circuits.demand.sequences; A+B swings between two and back",
+    )
+    nodes: int = setting(8, "collectives: n", at_least=2, at_most=1024)
+    noise: float = setting(0.2, "collectives: standard deviation of an entry, relative", at_least=0, at_most=10)
+    placed_at_random: bool = setting(True, "collectives: every run has an order of nodes and a first step of its own")
+    mixture_period_steps: float = setting(12.0, "collectives: from A over B to A in A+B", at_least=2, at_most=10**9)
+    job_seed: int = setting(1, "collectives: of a job's matrices, the same in all runs", at_least=0, at_most=2**32 - 1)
+    datasets: list[str] = setting(
+        [], "instead of collectives: ns-3 runs or imported packet logs of Etalon, split by their seeds"
+    )
+    interval_ns: int | None = setting(None, "datasets, logs: time of a step", at_least=1)
+    demand: str = setting(
+        "offered",
+        "datasets: what flows want to send, or data packets that reached the uplinks",
+        one_of=("offered", "carried"),
+    )
+    logs: list[str] = setting(
+        [], "instead: NPY, CSV, Parquet or TXT files of demand matrices, whose runs are numbered from 1 for the split"
+    )
+    uplink_bps: int | None = setting(None, "logs in bytes, and Etalon: rate of an uplink", at_least=1)
+    steps: int | None = setting(
+        None, "matrices of a run; null: 24 generated ones, else all that there are", at_least=3, at_most=10**6
+    )
+    warm_up: int = setting(6, "first step that is predicted and scored", at_least=1)
+    degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1)
+    trusts: list[int] = setting([2, 3, 5], "values of k, with l = 1, to choose from on the validation runs", at_least=1)
+    routing: str = setting(
+        "single_hop", "of the throughput that counts; multi_hop is slower", one_of=("single_hop", "multi_hop")
+    )
+    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    split: Split = part(Split, "seeds of the runs to train on, to choose the trust by, and to score")
+    tracking: Tracking = part(Tracking, "MLflow")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless there is one source of demand, and predictors to score on it."""
+        if self.split.name == "by_time":
+            raise ForetailError("demand is split by run: use split=by_run or split=drawn")
+        for name in ("demand_predictor", "trusts"):
+            if not getattr(self, name):
+                raise ForetailError(f"{name} is empty: give at least one")
+        for name in self.demand_predictor:
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                raise ForetailError(f"demand_predictor {name!r} names a file: use letters, digits and _.- only")
+        require_distinct("trusts", self.trusts, "name every k once")
+        require_distinct("collectives", self.collectives, "name every one once")
+        if self.steps is not None and self.warm_up >= self.steps:
+            raise ForetailError(f"warm_up = {self.warm_up} leaves none of steps = {self.steps} to score: lower it")
+        if self.datasets and self.logs:
+            raise ForetailError("datasets and logs are both given: score one after the other")
+        if self.datasets and self.interval_ns is None:
+            raise ForetailError("datasets are cut into steps: give interval_ns=..., the time of one")
+        if self.datasets or self.logs:
+            return
+        for name in ("interval_ns", "uplink_bps"):
+            if getattr(self, name) is not None:
+                raise ForetailError(f"{name} is for datasets=[...] and logs=[...], and none is given: leave it out")
+        if not self.collectives:
+            raise ForetailError(
+                "there are no sequences of demand: give collectives=[...], datasets=[...] or logs=[...]"
+            )
+
+    def unused(self) -> Mapping[str, str]:
+        """What generated demand alone has, where demand is given."""
+        generated = ("collectives", "nodes", "noise", "placed_at_random", "mixture_period_steps", "job_seed")
+        given = "datasets" if self.datasets else "logs" if self.logs else None
+        return {} if given is None else dict.fromkeys(generated, f"{given}=[...]")

@@ -1,0 +1,155 @@
+"""Stages on drop predictors: train, select, distill, export and promote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import part, require_seeds, setting
+from foretail.configs.schema.policies import Policy, require_one_policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stage import LearningStage, Stage
+from foretail.configs.schema.targets import CTarget, DemandTarget, ModelInput, P4Target
+from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
+from foretail.configs.schema.training import (
+    FeatureBudget,
+    FeatureSelection,
+    Labels,
+    Objective,
+    OperatingPoint,
+    Sampling,
+    Student,
+    Trainer,
+    Window,
+)
+from foretail.features.catalog import selection_cost, training_columns
+from foretail.features.errors import ForetailError
+
+
+@dataclass
+class TrainConfig(LearningStage):
+    """``foretail train``: fit a predictor, choose its operating point, score it, track it."""
+
+    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    predictor: dict[str, Any] = setting(MISSING, "the predictor; its class documents and checks its settings")
+    drop_weight: Any = setting(1.0, "what a drop counts in training: a number, balanced, or cost, which is N - 1")
+    trainer: Trainer = part(Trainer, "where it is trained")
+    window: Window = part(Window, "other arrivals that the predictor sees")
+    allow_constant_features: bool = setting(False, "train on a feature that never changes in the training rows")
+    sampling: Sampling = part(Sampling, "of the training rows")
+    labels: Labels = part(Labels, "the labels that train")
+    objective: Objective = part(Objective, "what is learned")
+    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
+    tracking: Tracking = part(Tracking, "MLflow")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on features that are unknown."""
+        super().check(where)
+        training_columns(self.features.names, self.features.own_queues)
+
+
+@dataclass
+class SelectConfig(LearningStage):
+    """``foretail select``: what each feature is worth, and the best ones that a switch can afford."""
+
+    features: FeatureSelection = part(FeatureSelection, "the candidates")
+    predictor: dict[str, Any] = setting(MISSING, "what is trained on every selection that is tried")
+    trainer: Trainer = part(Trainer, "where it is trained")
+    sampling: Sampling = part(Sampling, "of the training rows")
+    region: str = setting("asked", "validation rows that count: where Credence asks, or all", one_of=("asked", "whole"))
+    budget: FeatureBudget = part(FeatureBudget, "limits of the selection")
+    margin: float = setting(0.005, "average precision that a feature must add", at_least=0, at_most=1)
+    repeats: int = setting(5, "shuffles of every feature for its importance", at_least=1, at_most=10_000)
+    seed: int = setting(1, "of the shuffles", at_least=0, at_most=2**32 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on features that no switch can know."""
+        super().check(where)
+        training_columns(self.features.names, self.features.own_queues)
+        selection_cost(self.features.names, ports=1)
+
+
+@dataclass
+class DistillConfig(LearningStage):
+    """``foretail distill``: turn a trained network into trees for a switch, and tell what that costs."""
+
+    model: str = setting(MISSING, "the teacher: a train run folder with model.onnx, or that file")
+    student: Student = part(Student, "the trees")
+    own_queues: bool = setting(
+        False, "show real features of LQD's own queues as the paper did, instead of a shadow Credence's"
+    )
+    operating_point: OperatingPoint = part(OperatingPoint, "where the student's decisions are to be the teacher's")
+    tracking: Tracking = part(Tracking, "MLflow")
+
+
+@dataclass
+class ExportConfig(Stage):
+    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent.
+
+    A demand predictor takes ``target``, ``name``, ``out`` and ``demand``.
+    """
+
+    model: str = setting(
+        MISSING,
+        "an ensemble (JSON file), a train run folder, a model file of scikit-learn (skops), XGBoost (JSON, UBJ) or "
+        "treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON file)",
+    )
+    target: str = setting("c", "language of the export", one_of=("c", "p4", "onnx"))
+    name: str | None = setting(
+        None, "prefix of files and of the names in the code; null = drop_predictor or demand_predictor"
+    )
+    out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
+    inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: `columns`")
+    columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
+    dataset: str | None = setting(None, "dataset whose manifest describes `columns`, and whose rows tune the C code")
+    allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
+    any_tau: bool = setting(
+        True, "votes that keep the order of all sums, so that tau can be turned; false: narrower ones, for one tau"
+    )
+    max_cells: int = setting(
+        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    c: CTarget = part(CTarget, "target=c")
+    p4: P4Target = part(P4Target, "target=p4")
+    demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
+    tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
+
+
+@dataclass
+class PromoteConfig(Stage):
+    """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it."""
+
+    model: str = setting(MISSING, "as in export; trees that a tracked run trained or distilled")
+    to: str = setting("champion", "alias that moves to the model", one_of=GATED_ALIASES)
+    datasets: list[str] = setting(
+        [], "held-out runs, as in train; empty = runs of the scenario with `seeds`, simulated when missing"
+    )
+    scenario: Scenario = part(Scenario, "the scenario of the seeds")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the held-out runs; exactly one")
+    seeds: list[int] = setting(MISSING, "seeds of the held-out runs", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    f1_margin: float = setting(0.02, "the asked region's F1 may be this much less than the holder's", at_least=0)
+    recovered_loss_margin: float = setting(0.02, "recovered loss may be this much less than the holder's", at_least=0)
+    p4: bool = setting(False, "P4 has to be proven equal too, which also tells its table entries")
+    p4_profile: str = setting("v1model", "p4=true: what the switch offers: v1model, rmt, or a YAML file")
+    max_cells: int = setting(
+        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    shift: str | None = setting(None, "CSV or Parquet file of shift tests, for the model card")
+    tracking: Tracking = part(Tracking, "MLflow, with the name in the registry")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless an alias can move, and runs give an interval."""
+        require_one_policy("policy", self.policy)
+        require_seeds("seeds", self.seeds)
+        if not self.tracking.enabled or self.tracking.registered_model is None:
+            raise ForetailError(
+                "a promotion moves an alias in MLflow's registry: leave tracking on, and give tracking.registered_model"
+            )
+        if not self.datasets and len(self.seeds) < 2:
+            raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
+        if self.shift is not None and not Path(self.shift).is_file():
+            raise ForetailError(f"shift: there is no file {self.shift}")

@@ -1,0 +1,260 @@
+"""Stages on packets: collect, evaluate and demo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_distinct, require_seeds, setting
+from foretail.configs.schema.packet_experiments import FlowExperiment, SlotExperiment
+from foretail.configs.schema.policies import (
+    BUFFER_POLICIES,
+    Policy,
+    PolicyParameters,
+    require_baselines,
+    require_one_policy,
+    require_policies,
+)
+from foretail.configs.schema.scenario import Rules, Scenario
+from foretail.configs.schema.sources import ArtifactImport, EtalonImport, SlottedTraffic
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
+from foretail.features.catalog import training_columns
+from foretail.features.errors import ForetailError
+
+
+@dataclass
+class CollectConfig(Stage):
+    """``foretail collect``: simulate under LQD, or import the logs of others, and write labelled datasets.
+
+    Every other source refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and
+    ``ns3_prefix``.
+    """
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "the policy that moves the packets; exactly one")
+    seeds: list[int] = setting(
+        [1],
+        "one dataset per seed; an import gives its logs these numbers, by which a split names them",
+        at_least=1,
+        at_most=2**31 - 1,
+    )
+    jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
+    source: str = setting("ns3", "where packets come from", one_of=("ns3", "slotted", "etalon", "credence_artifact"))
+    slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
+    log: Any = setting(None, "source=etalon, credence_artifact: a log to import, or a list of them")
+    etalon: EtalonImport = part(EtalonImport, "source=etalon")
+    credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")
+
+    @property
+    def logs(self) -> list[str]:
+        """The logs to import, in order."""
+        given = self.log if isinstance(self.log, list) else [self.log]
+        return [log for log in given if log is not None]
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless the source has what it reads."""
+        require_one_policy("policy", self.policy)
+        require_seeds("seeds", self.seeds)
+        if self.source in ("ns3", "slotted"):
+            if self.logs:
+                raise ForetailError("log is for imports: give source=etalon or source=credence_artifact with it")
+            return
+        if not self.logs:
+            raise ForetailError(f"source={self.source} imports a log and there is none: give log=FILE")
+        for log in self.logs:
+            if not isinstance(log, str):
+                raise ForetailError(f"log holds {log!r}, which is no path: give log=FILE or log=[FILE,...]")
+            if not Path(log).is_file():
+                raise ForetailError(f"log: there is no file {log}")
+        if len(self.logs) != len(self.seeds):
+            numbers = ",".join(map(str, range(1, len(self.logs) + 1)))
+            raise ForetailError(
+                f"log names {len(self.logs)} files and seeds has {len(self.seeds)} numbers: give every log a number of "
+                f"its own, such as seeds=[{numbers}]"
+            )
+
+    def unused(self) -> Mapping[str, str]:
+        """What belongs to another source."""
+        names = {"slotted", "etalon", "credence_artifact"} - {self.source}
+        if self.source != "ns3":
+            names |= {"scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment"}
+        return dict.fromkeys(names, f"source={self.source}")
+
+
+@dataclass
+class EvaluateConfig(Stage):
+    """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
+
+    Settings that mean nothing beside ``arrivals``, ``datasets`` or an experiment are refused: see ``unused``.
+    """
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
+    seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
+    model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
+    jobs: int = setting(2, "simulations or, open loop, policies at the same time", at_least=1, at_most=1024)
+    launcher: Launcher = part(Launcher, "experiments: where points are measured")
+    baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
+    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+    arrivals: str | None = setting(
+        None, "open loop: CSV or Parquet file of slotted arrivals (columns slot, port), instead of ns-3"
+    )
+    datasets: list[str] = setting([], "open loop: recorded datasets whose arrivals are replayed, instead of ns-3")
+    policies: list[str] = setting([], "open loop: names of policies; empty = all", one_of=BUFFER_POLICIES)
+    ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
+    buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1)
+    rules: Rules = part(Rules, "arrivals: rules of LQD")
+    rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
+    parameters: PolicyParameters = part(PolicyParameters, "open loop: parameters of the policies")
+    optimum: bool = setting(False, "arrivals: also compute the optimum; holds the whole sequence in memory")
+    allow_more_than_ports_per_slot: bool = setting(False, "arrivals: accept slots with more packets than ports")
+    predictions: str | None = setting(
+        None,
+        "open loop: what Credence is told; null: the model if one is given, else the file's column, else perfect",
+        one_of=("perfect", "flipped", "column", "model", "accept"),
+    )
+    prediction_column: str = setting("prediction", "arrivals: name of the column of predictions, 1 = drop")
+    flip_probability: float = setting(0.0, "predictions=flipped: share that is inverted", at_least=0, at_most=1)
+    prediction_seed: int = setting(1, "predictions=flipped: seed of the flips", at_least=0, at_most=2**63 - 1)
+    own_queues: bool = setting(
+        False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
+    )
+    slots: dict[str, SlotExperiment] = setting(
+        {}, "experiment on generated arrivals in slots, by size: full and small; empty = none"
+    )
+    flows: dict[str, FlowExperiment] = setting(
+        {}, "experiment on flows in ns-3, by size: full, medium and small; empty = none"
+    )
+    size: str = setting("full", "which experiment; in ns-3, small is the scenario tiny", one_of=SIZES)
+
+    @property
+    def mode(self) -> str:
+        """What runs: slots or flows (experiments), arrivals or datasets (open loop), else ns3."""
+        return next((name for name in ("slots", "flows", "arrivals", "datasets") if getattr(self, name)), "ns3")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on settings that only together cannot work."""
+        require_policies("policy", self.policy)
+        require_seeds("seeds", self.seeds)
+        self.launcher.require_points([self.slots, self.flows])
+        given = [name for name in ("slots", "flows", "arrivals", "datasets") if getattr(self, name)]
+        if len(given) > 1:
+            raise ForetailError(f"{' and '.join(given)} are both given: evaluate one after the other")
+        if self.mode in ("slots", "flows"):
+            self._check_experiment()
+        elif self.mode == "ns3":
+            self._check_flows()
+        else:
+            self._check_open_loop()
+
+    def unused(self) -> Mapping[str, str]:
+        """What means nothing in this mode."""
+        of_ns3 = {"scenario", "policy", "seeds", "baselines", "ns3_prefix"}
+        of_arrivals = {"ports", "buffer", "rules", "rules_seed", "optimum", "allow_more_than_ports_per_slot"}
+        open_loop = {
+            "policies",
+            "predictions",
+            "prediction_column",
+            "flip_probability",
+            "prediction_seed",
+            "own_queues",
+        }
+        names = {
+            "ns3": of_arrivals | open_loop | {"parameters"},
+            "arrivals": of_ns3 | {"own_queues", "launcher"},
+            "datasets": of_ns3 | of_arrivals | {"prediction_column", "launcher"},
+            "slots": of_ns3 | open_loop | {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "model"},
+            "flows": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
+        }[self.mode]
+        return dict.fromkeys(names, "flows in ns-3" if self.mode == "ns3" else f"{self.mode}=...")
+
+    def _check_flows(self) -> None:
+        require_baselines(self.baselines, self.policy)
+        for name in ("policies", "ports", "buffer", "optimum", "predictions"):
+            if getattr(self, name):
+                raise ForetailError(
+                    f"{name} is for arrivals=FILE and datasets=[...], and neither is given: give one, or choose what "
+                    "runs in ns-3 with policy=[...]"
+                )
+        for name, policy in self.policy.items():
+            if self.model is None and policy.asks_exported_model:
+                raise ForetailError(
+                    f"policy {name} asks a predictor and there is none: give model=FILE, policy.{name}.library=PATH or "
+                    f"policy.{name}.predictor=accept"
+                )
+
+    def _check_experiment(self) -> None:
+        experiment_of_size(self.mode, getattr(self, self.mode), self.size)
+        if self.mode == "slots" and len(self.parameters.alpha) != 1:
+            raise ForetailError(
+                "parameters.alpha has several values, but generated arrivals have one priority: give one"
+            )
+
+    def _check_open_loop(self) -> None:
+        require_distinct("policies", self.policies, "name every policy once")
+        if not 1 <= len(self.parameters.alpha) <= 8:
+            raise ForetailError(
+                f"parameters.alpha has {len(self.parameters.alpha)} values: give one per priority, 1 to 8 of them"
+            )
+        if self.mode == "arrivals":
+            if self.ports is None or self.buffer is None:
+                raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
+            if self.buffer < self.ports:
+                raise ForetailError(
+                    f"buffer = {self.buffer} packets is less than one for each of ports = {self.ports}: raise buffer"
+                )
+        else:
+            for name in ("ports", "buffer", "optimum", "allow_more_than_ports_per_slot"):
+                if getattr(self, name):
+                    raise ForetailError(f"{name} is for arrivals=FILE: leave it out, a dataset knows its switches")
+            if len(self.parameters.alpha) > 1:
+                raise ForetailError(
+                    "parameters.alpha has several values, but datasets have one priority: give one value"
+                )
+            if self.predictions == "column":
+                raise ForetailError("predictions=column is for arrivals=FILE: a dataset has no predictions")
+        if self.predictions == "model" and self.model is None:
+            raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
+        if self.predictions not in (None, "model") and self.model is not None:
+            raise ForetailError(
+                f"predictions={self.predictions} does not ask the model {self.model}: leave one of the two out"
+            )
+        if self.flip_probability and self.predictions != "flipped":
+            raise ForetailError("flip_probability is for predictions=flipped: give that too")
+
+
+@dataclass
+class DemoConfig(Stage):
+    """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario."""
+
+    scenario: Scenario = part(Scenario, "what is simulated")
+    policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
+    collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    predictor: dict[str, Any] = setting(MISSING, "the predictor; its class documents and checks its settings")
+    split: Split = part(Split, "training, validation and test runs")
+    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
+    tracking: Tracking = part(Tracking, "MLflow")
+    seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
+    baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
+    size: str = setting("full", "what scenario and seeds are for", one_of=SIZES)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""
+        require_policies("policy", self.policy)
+        require_one_policy("collect_policy", self.collect_policy)
+        require_seeds("seeds", self.seeds)
+        require_baselines(self.baselines, self.policy)
+        training_columns(self.features.names, self.features.own_queues)
+        if self.predictor["name"] in ("logistic_regression", "mlp", "sequence"):
+            raise ForetailError("the demo exports to C, which takes trees: use predictor=random_forest")
+        if self.split.name != "by_run":
+            raise ForetailError("the demo splits by run: use split=by_run, or the stage train for split=by_time")
+        self.split.require_unseen("seeds and split", self.seeds, "evaluate on seeds that did not train")

@@ -1,0 +1,51 @@
+"""Settings that every stage has, and those of every stage that learns from labelled runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.policies import Policy, require_one_policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.training import Split
+
+
+@dataclass
+class Stage:
+    """Settings of every stage."""
+
+    store_dir: str = setting("outputs/store", "folder of datasets, models and runs, addressed by content")
+    ns3_prefix: str | None = setting(None, "an ns-3 >= 3.44 installation; null = the Python package ns3")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on settings that only together cannot work; ranges are checked before."""
+
+    def unused(self) -> Mapping[str, str]:
+        """Settings that mean nothing beside the others, with what makes them so: giving one is refused."""
+        return {}
+
+
+@dataclass
+class LearningStage(Stage):
+    """A stage that learns from labelled runs: datasets that are given, or those of a scenario."""
+
+    scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
+    policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    datasets: list[str] = setting(
+        [], "datasets, or runs or sweeps of foretail collect; empty = the scenario's runs, simulated when missing"
+    )
+    split: Split = part(Split, "training, validation and test rows")
+    jobs: int = setting(
+        1, "simulations at the same time, for datasets that are not in the store", at_least=1, at_most=1024
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless one policy moves the packets."""
+        require_one_policy("policy", self.policy)
+
+    def unused(self) -> Mapping[str, str]:
+        """What given datasets make meaningless."""
+        return dict.fromkeys(("scenario", "policy", "ns3_prefix"), "datasets=[...]") if self.datasets else {}

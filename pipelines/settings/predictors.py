@@ -1,0 +1,83 @@
+"""Drop predictors from their settings: ``_target_`` names the class, which declares and checks the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
+from foretail.configs.schema.packet_stages import DemoConfig
+from foretail.configs.schema.training import Trainer, Window
+from foretail.features.errors import ForetailError
+from foretail.features.rows.history import Window as ArrivalWindow
+from foretail.models.drop.predictor import DropPredictor
+from foretail.models.drop.weights import checked_drop_weight
+
+SEQUENCE_BEHIND = 15
+"""Arrivals before this one that a sequence network sees by default."""
+NOT_PARAMETERS = ("_target_", "name")
+
+
+def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
+    """The class that ``predictor._target_`` names; ForetailError when there is none, or its packages are missing."""
+    module, _, name = str(predictor.get("_target_", "")).rpartition(".")
+    try:
+        kind = getattr(import_module(module), name) if module else None
+    except (ImportError, AttributeError) as error:
+        raise ForetailError(f"predictor._target_ = {module}.{name} cannot be loaded: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, DropPredictor)):
+        raise ForetailError(f"predictor._target_ = {module}.{name} is no DropPredictor: name a subclass of it")
+    return kind
+
+
+def window_of(predictor: Mapping[str, Any], window: Window) -> ArrivalWindow:
+    """The arrivals that a predictor sees."""
+    usual = SEQUENCE_BEHIND if predictor["name"] == "sequence" else 0
+    return ArrivalWindow(usual if window.behind is None else window.behind, window.ahead)
+
+
+def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWindow) -> DropPredictor:
+    """The predictor of the settings, not trained yet; it takes of `trainer` and `window` what it knows."""
+    kind = predictor_class(predictor)
+    given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
+    around: dict[str, Any] = {**asdict(trainer), "arrivals": window.arrivals}
+    return kind(**given, **{name: value for name, value in around.items() if name in kind.parameter_constraints})
+
+
+def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
+    """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
+    predictor = config.predictor
+    constraints = predictor_class(predictor).parameter_constraints
+    for name, value in predictor.items():
+        if name in NOT_PARAMETERS:
+            continue
+        if name not in constraints:
+            raise ForetailError(
+                f"predictor.{name} is no setting of {predictor['name']}: it has {', '.join(constraints)}"
+            )
+        if not constraints[name].allows(value):
+            raise ForetailError(
+                f"predictor.{name} = {value} is out of range: it must be {constraints[name].describe()}"
+            )
+    if isinstance(config, DemoConfig):
+        return
+    if config.trainer.device != "cpu" and "device" not in constraints:
+        raise ForetailError(
+            f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "
+            "set trainer.device=cpu"
+        )
+    if isinstance(config, SelectConfig):
+        if predictor["name"] == "sequence":
+            raise ForetailError(
+                "sequence sees other arrivals too, which no switch affords: choose another predictor to select by"
+            )
+        return
+    checked_drop_weight(config.drop_weight)
+    arrivals = window_of(predictor, config.window).arrivals
+    if "arrivals" in constraints and arrivals & (arrivals - 1):
+        raise ForetailError(
+            f"window.behind + 1 + window.ahead = {arrivals} is no power of two, which {predictor['name']} needs: "
+            "change window.behind"
+        )
