@@ -13,16 +13,16 @@ from foretail.pipelines import stage
 from foretail.pipelines.comparison.arrivals import evaluate_arrivals
 from foretail.pipelines.comparison.datasets import evaluate_datasets
 from foretail.pipelines.comparison.flows import evaluate_flows
-from foretail.pipelines.experiments.flows.experiment import flow_sweep
-from foretail.pipelines.experiments.slots.experiment import laboratory
+from foretail.pipelines.experiments.flows.experiment import flow_experiment
+from foretail.pipelines.experiments.slots.experiment import slot_experiment
 
 
 def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
     """Compare policies on what the settings name: a sweep, a file of arrivals, datasets, or else flows in ns-3."""
     if config.slots:
-        return laboratory(config, run_dir)
+        return slot_experiment(config, run_dir)
     if config.flows:
-        return flow_sweep(config, run_dir)
+        return flow_experiment(config, run_dir)
     if config.arrivals is not None:
         return evaluate_arrivals(config)
     if config.datasets:

@@ -16,7 +16,7 @@ from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines import stage
-from foretail.pipelines.experiments.circuits.cells import fabric_experiment
+from foretail.pipelines.experiments.circuits.cells import cell_experiment
 from foretail.pipelines.experiments.circuits.designs import design_experiment
 from foretail.pipelines.experiments.circuits.noise import noise_experiment
 from foretail.pipelines.experiments.circuits.tradeoff import tradeoff_experiment
@@ -39,7 +39,7 @@ FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]]
     "noise": noise_experiment,
     "designs": design_experiment,
     "tradeoff": tradeoff_experiment,
-    "cells": fabric_experiment,
+    "cells": cell_experiment,
 }
 """What runs an experiment, by the setting that holds its sweeps."""
 

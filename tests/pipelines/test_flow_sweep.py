@@ -17,7 +17,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
 from foretail.pipelines.comparison.flows import check_same_flows
-from foretail.pipelines.experiments.flows.experiment import FlowSweepResult, flow_sweep
+from foretail.pipelines.experiments.flows.experiment import FlowFindings, Plan, find, flow_experiment
 from foretail.pipelines.experiments.flows.verdicts import (
     CLAIMS,
     CLOSE,
@@ -62,9 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> FlowSweepResult:
+def found(folder: Path) -> FlowFindings:
     given = config("experiment=credence_fig10", *TINY, f"store_dir={folder / 'store'}")
-    return flow_sweep(given, folder / "run")
+    return find(given, Plan.of(given))
 
 
 # ---- settings -----------------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
 ) -> None:
     given = config("experiment=credence_fig6", "size=small", *overrides, f"store_dir={tmp_path / 'store'}")
     with pytest.raises(ForetailError, match=sentence):
-        flow_sweep(given, tmp_path)
+        flow_experiment(given, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 # ---- a sweep ------------------------------------------------------------------------------------------------------
 
 
-def test_points_figures_and_files(found: FlowSweepResult, folder: Path) -> None:
+def test_points_figures_and_files(found: FlowFindings, folder: Path) -> None:
     assert found.failed == {}
     assert len(found.points) == 4
     assert found.points["key"].nunique() == 4
@@ -153,7 +153,8 @@ def test_points_figures_and_files(found: FlowSweepResult, folder: Path) -> None:
                 )
                 assert of_sweep.mean == pytest.approx(of_run)
         assert resampled.figure(name, "timed_out_percent.all").mean == pytest.approx(row["timed_out_percent"])
-    assert {path.name for path in found.files} == {
+    result = found.result(folder / "run")
+    assert {path.name for path in result.files} == {
         "points.parquet",
         *(
             f"credence_fig10.{name}.{kind}"
@@ -167,10 +168,10 @@ def test_points_figures_and_files(found: FlowSweepResult, folder: Path) -> None:
     lqd = lines[lines["policy"] == "lqd"]
     assert (lqd["minus_lqd_mean"].dropna() == 0).all()
     assert len(lqd) == len(FLOW_METRICS) + 5
-    json.dumps(found.document(), default=str)
+    json.dumps(result.document(), default=str)
 
 
-def test_models_train_on_other_seeds(found: FlowSweepResult) -> None:
+def test_models_train_on_other_seeds(found: FlowFindings) -> None:
     (trained,) = found.models.values()
     assert trained is not None
     assert {run.seed for run in trained.collected} == {1, 2, 3, 4}
@@ -178,7 +179,7 @@ def test_models_train_on_other_seeds(found: FlowSweepResult) -> None:
 
 
 def test_a_point_that_fails_is_named_and_repeated_alone(
-    found: FlowSweepResult, folder: Path, capfd: pytest.CaptureFixture[str]
+    found: FlowFindings, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keys = dict(zip([*POINTS, FLIPPED], found.points["key"], strict=True))
     flows = folder / "store" / "flows"
@@ -203,7 +204,7 @@ def test_a_point_that_fails_is_named_and_repeated_alone(
     assert [row["key"] for row in document["points"]] == list(keys.values())
 
 
-def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowSweepResult, folder: Path, tmp_path: Path) -> None:
+def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, folder: Path, tmp_path: Path) -> None:
     (trained,) = found.models.values()
     assert trained is not None
     trained.ensemble.save(tmp_path / "ensemble.json")
@@ -215,13 +216,13 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowSweepResult, f
         f"model={tmp_path / 'ensemble.json'}",
         f"store_dir={folder / 'store'}",
     )
-    result = flow_sweep(given, tmp_path)
-    assert result.failed.keys() == {"base: credence, given, seed 101"}
-    assert "1 of 3 points failed" in str(result.failure())
-    assert list(result.conditions["base"].policies) == ["lqd", "dt"]
+    refused = find(given, Plan.of(given))
+    assert refused.failed.keys() == {"base: credence, given, seed 101"}
+    assert "1 of 3 points failed" in str(refused.result(tmp_path).failure())
+    assert list(refused.conditions["base"].policies) == ["lqd", "dt"]
 
 
-def test_flows_that_differ_cannot_be_compared(found: FlowSweepResult, folder: Path) -> None:
+def test_flows_that_differ_cannot_be_compared(found: FlowFindings, folder: Path) -> None:
     class Run:
         def __init__(self, policy: str, traffic: str) -> None:
             self.policy, self.seed, self.traffic_sha256 = policy, 101, traffic

@@ -89,7 +89,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     experiment = "competitive_ratio"
     first = ran(experiment, tmp_path, "first", "tracking=off")
     assert first["tracked"] is None
-    entries = sorted((tmp_path / "store" / "laboratory").iterdir())
+    entries = sorted((tmp_path / "store" / "slots").iterdir())
     assert len(entries) == POINTS[experiment]
 
     again = ran(experiment, tmp_path, "again", "tracking=off")

@@ -21,9 +21,10 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
 from foretail.pipelines.experiments.circuits.figures import draw_completion_times, draw_utilisation
-from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
+from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, Routing
 from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, Window, cell_trial
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
@@ -42,7 +43,7 @@ PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with
 
 
 @dataclass(frozen=True)
-class Case:
+class CellCase:
     """A design of ``CellExperiment.designs`` under one load with one seed."""
 
     design: str
@@ -50,52 +51,68 @@ class Case:
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class FabricResult:
-    """A finished sweep.
+def cell_experiment(sweep: CellExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves.
 
-    Attributes
-    ----------
-    sweep : its settings
-    samples : one row per design, load and seed
-    curves : one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds, and
-        the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval; with
-        unfinished flows a completion time is a lower bound
-    reused, points : how many of the points were in the store
-    files : curves, samples and figure
+    Its curves have one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds,
+    and the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval. With
+    unfinished flows a completion time is a lower bound.
     """
+    if not sweep.designs:
+        raise ForetailError(f"cells.{config.size}.designs is empty: give at least one design")
+    for design in sweep.designs.values():  # what does not fit is said before anything has run
+        scheduled(design, permutation(sweep.racks, config.degree), config.degree, 1)
+    varied = ("experiment", "loads", "seeds", "designs")
+    settings = {name: value for name, value in asdict(sweep).items() if name not in varied}
+    settings |= {"degree": config.degree, "classes": [SHORT_BELOW_BYTES, LONG_FROM_BYTES]}
+    settings |= {"code": code_digest("features", "sim_bridge")}
+    measured = measure_cases(
+        sweep.experiment,
+        POINT,
+        [
+            CellCase(design, load, seed)
+            for load in sorted(sweep.loads)
+            for seed in sweep.seeds
+            for design in sweep.designs
+        ],
+        config,
+        name=lambda case: f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
+        depends_on=lambda case: {**asdict(case), "design": asdict(sweep.designs[case.design]), **settings},
+        measure=partial(_measured, sweep=sweep, degree=config.degree),
+    )
+    samples = measured.rows(lambda case, found: _row(found, sweep, config.degree))
+    curves, stem = _curves(samples, next(iter(sweep.designs))), sweep.experiment
+    tables = _Tables(sweep, samples, curves)
+    if sweep.experiment == "vermilion_fig8_5":
+        figure, shown = draw_completion_times(curves), [tables.completion_times(of) for of in CLASSES]
+    else:
+        figure, shown = draw_utilisation(curves), [tables.utilisation()]
+    drawn = figure_files(stem, figure, ("pdf", "png", "svg"))
+    return ExperimentResult(
+        sweep.experiment,
+        {
+            "routing": {name: design.routing for name, design in sweep.designs.items()},
+            "duty_cycle": slot_time(sweep).duty_cycle,
+            "duty_cycle_included": {"completion times": True, "delivered": True, "utilisation": False},
+            "seeds": sweep.seeds,
+            "curves": plain(curves.to_dict("records")),
+            "points": plain(samples.to_dict("records")),
+        },
+        shown,
+        write_files(run_dir, {f"{stem}.csv": curves, f"{stem}.parquet": samples, **drawn}),
+        (f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",),
+    )
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables of one run of the experiment."""
 
     sweep: CellExperiment
     samples: pd.DataFrame
     curves: pd.DataFrame
-    reused: int
-    points: int
-    files: tuple[Path, ...]
 
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "routing": {name: design.routing for name, design in self.sweep.designs.items()},
-            "duty_cycle": slot_time(self.sweep).duty_cycle,
-            "duty_cycle_included": {"completion times": True, "delivered": True, "utilisation": False},
-            "seeds": self.sweep.seeds,
-            "curves": plain(self.curves.to_dict("records")),
-            "points": plain(self.samples.to_dict("records")),
-            "files": [path.name for path in self.files],
-        }
-
-    def tables(self) -> list[Table]:
-        """Completion times, or utilisation."""
-        if self.sweep.experiment == "vermilion_fig8_5":
-            tables = [self._completion_times(of) for of in CLASSES]
-        else:
-            tables = [self._utilisation()]
-        last, seeds = tables[-1], ", ".join(map(str, self.sweep.seeds))
-        notes = (f"Seeds {seeds}; {self.points} points, {self.reused} of them reused",)
-        return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
-
-    def _completion_times(self, of: str) -> Table:
+    def completion_times(self, of: str) -> Table:
         first, *others = self.sweep.designs
         metrics = [name for name in COMPLETION if name.startswith(of)]
         rows: list[tuple[Cell, ...]] = []
@@ -119,7 +136,7 @@ class FabricResult:
             ),
         )
 
-    def _utilisation(self) -> Table:
+    def utilisation(self) -> Table:
         first, *others = self.sweep.designs
         rows: list[tuple[Cell, ...]] = []
         for load, design in self._lines():
@@ -150,43 +167,6 @@ class FabricResult:
         return {str(name): value for name, value in row.iloc[0].items()}
 
 
-def fabric_experiment(sweep: CellExperiment, config: ScheduleConfig, run_dir: Path) -> FabricResult:
-    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
-    if not sweep.designs:
-        raise ForetailError(f"cells.{config.size}.designs is empty: give at least one design")
-    for design in sweep.designs.values():  # what does not fit is said before anything has run
-        scheduled(design, permutation(sweep.racks, config.degree), config.degree, 1)
-    cases = [
-        Case(design, load, seed) for load in sorted(sweep.loads) for seed in sweep.seeds for design in sweep.designs
-    ]
-    settings = {
-        name: value for name, value in asdict(sweep).items() if name not in ("experiment", "loads", "seeds", "designs")
-    }
-    settings |= {"degree": config.degree, "classes": [SHORT_BELOW_BYTES, LONG_FROM_BYTES]}
-    settings |= {"code": code_digest("features", "sim_bridge")}
-    points = [
-        Point(
-            f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
-            Key(
-                POINT, {"design": asdict(sweep.designs[case.design]), "load": case.load, "seed": case.seed, **settings}
-            ),
-            partial(_measured, case, sweep, config.degree),
-        )
-        for case in cases
-    ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
-    samples = pd.DataFrame(
-        [_row(case, measurement.found, sweep, config.degree) for case, measurement in zip(cases, measured, strict=True)]
-    )
-    curves = _curves(samples, next(iter(sweep.designs)))
-    figure = (draw_completion_times if sweep.experiment == "vermilion_fig8_5" else draw_utilisation)(curves)
-    stem = sweep.experiment
-    files = {f"{stem}.csv": curves, f"{stem}.parquet": samples}
-    drawn = {f"{stem}.{kind}": figure for kind in ("pdf", "png", "svg")}
-    reused = sum(measurement.entry.reused for measurement in measured)
-    return FabricResult(sweep, samples, curves, reused, len(points), write_files(run_dir, {**files, **drawn}))
-
-
 def slot_time(sweep: CellExperiment) -> SlotTime:
     """The slot of a sweep."""
     return SlotTime(sweep.uplink_bps, sweep.day_ns, sweep.night_ns)
@@ -201,7 +181,7 @@ def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) 
     return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
 
 
-def _measured(case: Case, sweep: CellExperiment, degree: int, so_far: SoFar) -> dict[str, Any]:
+def _measured(case: CellCase, so_far: SoFar, sweep: CellExperiment, degree: int) -> dict[str, Any]:
     """The trial of a point."""
     design, end = sweep.designs[case.design], sweep.warm_up_slots + sweep.slots
     window = Window(sweep.warm_up_slots, end, end + sweep.drain_slots)
@@ -222,11 +202,10 @@ def _measured(case: Case, sweep: CellExperiment, degree: int, so_far: SoFar) -> 
     return asdict(trial)
 
 
-def _row(case: Case, found: Mapping[str, Any], sweep: CellExperiment, degree: int) -> dict[str, Any]:
-    """The point and every metric; NaN where no flow of a class started."""
+def _row(found: Mapping[str, Any], sweep: CellExperiment, degree: int) -> dict[str, Any]:
+    """Every metric of a point; NaN where no flow of a class started."""
     time, carried = slot_time(sweep), CellCounts(**found["carried"])
     row: dict[str, Any] = {
-        **asdict(case),
         "delivered": carried.delivered / (carried.slots * sweep.racks * degree) * time.duty_cycle,
         "utilisation": carried.utilisation,
         "raw_utilisation": carried.raw_utilisation,

@@ -18,9 +18,10 @@ from foretail.configs.schema.circuit_experiments import DesignExperiment
 from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
-from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
+from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS, evaluation_matrix
 
@@ -34,7 +35,7 @@ DESIGN = ["design", "routing", "k"]
 
 
 @dataclass(frozen=True)
-class Case:
+class DesignCase:
     """A matrix of ``DesignExperiment.matrices`` on some nodes, drawn with a seed."""
 
     nodes: int
@@ -42,105 +43,59 @@ class Case:
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class DesignResult:
-    """A finished sweep.
-
-    Attributes
-    ----------
-    sweep : its settings
-    samples : one row per case, design and k: throughput, and what Theorem 22 guarantees (0 for other designs)
-    gap : one row per case and k: Vermilion's throughput over the best of its period; empty unless both are measured
-    violations : samples below their guarantee
-    reused, points : how many of the points were in the store
-    files : tables, figure, and the matrices of violations
-    """
-
-    sweep: DesignExperiment
-    samples: pd.DataFrame
-    gap: pd.DataFrame
-    violations: pd.DataFrame
-    reused: int
-    points: int
-    files: tuple[Path, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "duty_cycle": self.sweep.duty_cycle,
-            "duty_cycle_included": False,
-            "seeds": self.sweep.seeds,
-            "curves": plain(over_seeds(self.samples).to_dict("records")),
-            "rounding_gap": plain(self.gap.to_dict("records")),
-            "violations": plain(self.violations.to_dict("records")),
-            "files": [path.name for path in self.files],
-        }
-
-    def tables(self) -> list[Table]:
-        """Throughput by design, then the price of rounding."""
-        by = _by_size if self.sweep.experiment == "vermilion_fig8_8" else _by_matrix
-        tables = [by(self.samples, self.sweep.duty_cycle)]
-        if len(self.gap):
-            tables.append(_of_rounding(self.gap))
-        last = tables[-1]
-        below = len(self.violations)
-        notes = (
-            f"Seeds {', '.join(map(str, self.sweep.seeds))}; {self.points} points, {self.reused} of them reused",
-            f"{below} throughputs are below Theorem 22"
-            + (": violation_*.parquet has their matrices." if below else "."),
-        )
-        return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
-
-
-def design_experiment(sweep: DesignExperiment, config: ScheduleConfig, run_dir: Path) -> DesignResult:
-    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
+def design_experiment(sweep: DesignExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves."""
     _check(sweep, config.degree)
-    code, cases = code_digest("features", "sim_bridge"), list(_cases(sweep))
-    settings = {
-        "degree": config.degree,
-        "trusts": sorted(sweep.trusts),
-        "designs": sorted(sweep.designs),
-        "code": code,
-    }
-    points = [
-        Point(
-            f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
-            Key(POINT, {**asdict(case), **settings}),
-            partial(_outcomes, case, sweep, config.degree),
-        )
-        for case in cases
-    ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
-    samples = pd.DataFrame(
-        [
-            {**asdict(case), **outcome}
-            for case, measurement in zip(cases, measured, strict=True)
-            for outcome in measurement.found
-        ]
+    settings = {"degree": config.degree, "trusts": sorted(sweep.trusts), "designs": sorted(sweep.designs)}
+    settings |= {"code": code_digest("features", "sim_bridge")}
+    measured = measure_cases(
+        sweep.experiment,
+        POINT,
+        list(_cases(sweep)),
+        config,
+        name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
+        depends_on=lambda case: {**asdict(case), **settings},
+        measure=partial(_outcomes, sweep=sweep, degree=config.degree),
     )
+    samples = measured.rows(lambda case, outcomes: outcomes)
     guaranteed = [
         single_hop_guarantee(k) if design == "vermilion" else 0.0
         for design, k in zip(samples["design"], samples["k"], strict=True)
     ]
     samples = samples.assign(guarantee=guaranteed)
     violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
-    gap = _gap(samples)
-    figure = draw_sizes(samples) if sweep.experiment == "vermilion_fig8_8" else draw_designs(over_seeds(samples))
-    stem = sweep.experiment
+    curves, gap, stem = over_seeds(samples), _gap(samples), sweep.experiment
+    by_size = sweep.experiment == "vermilion_fig8_8"
     files: dict[str, pd.DataFrame | Figure] = {
-        f"{stem}.csv": over_seeds(samples).assign(mean_with_duty_cycle=lambda rows: rows["mean"] * sweep.duty_cycle),
+        f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * sweep.duty_cycle),
         f"{stem}.parquet": samples,
-        f"{stem}.pdf": figure,
-        f"{stem}.png": figure,
+        **figure_files(stem, draw_sizes(samples) if by_size else draw_designs(curves)),
     }
+    tables = [(_by_size if by_size else _by_matrix)(samples, sweep.duty_cycle)]
     if len(gap):
         files[f"{stem}_rounding.csv"] = gap
+        tables.append(_of_rounding(gap))
     for place, row in enumerate(violations.to_dict("records")):
         demand = evaluation_matrix(row["matrix"], row["nodes"], config.degree, row["seed"])
         files[f"violation_{place}.parquet"] = pd.DataFrame(demand.demand).rename(columns=str)
-    reused = sum(measurement.entry.reused for measurement in measured)
-    return DesignResult(sweep, samples, gap, violations, reused, len(cases), write_files(run_dir, files))
+    where = ": violation_*.parquet has their matrices." if len(violations) else "."
+    return ExperimentResult(
+        sweep.experiment,
+        {
+            "duty_cycle": sweep.duty_cycle,
+            "duty_cycle_included": False,
+            "seeds": sweep.seeds,
+            "curves": plain(curves.to_dict("records")),
+            "rounding_gap": plain(gap.to_dict("records")),
+            "violations": plain(violations.to_dict("records")),
+        },
+        tables,
+        write_files(run_dir, files),
+        (
+            f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",
+            f"{len(violations)} throughputs are below Theorem 22{where}",
+        ),
+    )
 
 
 def over_seeds(samples: pd.DataFrame) -> pd.DataFrame:
@@ -172,14 +127,14 @@ def _check(sweep: DesignExperiment, degree: int) -> None:
             evaluation_matrix(matrix, nodes, degree)
 
 
-def _cases(sweep: DesignExperiment) -> Iterator[Case]:
+def _cases(sweep: DesignExperiment) -> Iterator[DesignCase]:
     for nodes in sweep.nodes:
         for matrix in sweep.matrices:
             for seed in sweep.seeds:
-                yield Case(nodes, matrix, seed)
+                yield DesignCase(nodes, matrix, seed)
 
 
-def _outcomes(case: Case, sweep: DesignExperiment, degree: int, so_far: SoFar) -> list[dict[str, Any]]:
+def _outcomes(case: DesignCase, so_far: SoFar, sweep: DesignExperiment, degree: int) -> list[dict[str, Any]]:
     demand = evaluation_matrix(case.matrix, case.nodes, degree, case.seed)
     outcomes = []
     for design in sorted(sweep.designs):

@@ -23,9 +23,10 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_noise, draw_smoothness
 from foretail.pipelines.experiments.circuits.smoothness import smoothness, smoothness_table
-from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
-from foretail.pipelines.runs.result import Table, plain
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
+from foretail.pipelines.runs.points import SoFar, write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     Diagonal,
@@ -47,7 +48,7 @@ NOISE_SEED = 2**32
 
 
 @dataclass(frozen=True)
-class Case:
+class NoiseCase:
     """One matrix under one deviation of the noise.
 
     Attributes
@@ -62,104 +63,84 @@ class Case:
     deviation: float
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseResult:
-    """A finished sweep.
-
-    Attributes
-    ----------
-    sweep : its settings
-    curves : one row per matrix, noise, deviation and schedule: mean, least and largest throughput over the samples
-    fits : one row per matrix, noise and schedule: throughput by the error of the predicted shape, fitted
-    reused, points : how many of the points were in the store
-    files : curves, samples and figure
-    """
-
-    sweep: NoiseExperiment
-    curves: pd.DataFrame
-    fits: pd.DataFrame
-    reused: int
-    points: int
-    files: tuple[Path, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "routing": "multi-hop",
-            "duty_cycle": self.sweep.duty_cycle,
-            "duty_cycle_included": False,
-            "seeds": [1, self.sweep.samples],
-            "curves": plain(self.curves.to_dict("records")),
-            "smoothness": plain(self.fits.to_dict("records")),
-            "files": [path.name for path in self.files],
-        }
-
-    def tables(self) -> list[Table]:
-        """Without noise, at its worst, and what is guaranteed."""
-        duty, rows = self.sweep.duty_cycle, []
-        for (noise, matrix, schedule), part in self.curves.groupby(["noise", "matrix", "schedule"], sort=False):
-            first, means = part.iloc[0], part["mean"]
-            rows.append(
-                (
-                    str(noise),
-                    str(matrix),
-                    str(schedule),
-                    float(means.iloc[0]),
-                    float(means.iloc[0] * duty),
-                    float(means.iloc[-1]),
-                    float(means.min()),
-                    float(means.min() * duty),
-                    float(part["least"].min()),
-                    float(first["consistency"]),
-                    float(first["robustness"]),
-                )
-            )
-        low, high = self.curves["deviation"].min(), self.curves["deviation"].max()
-        columns = (
-            "noise",
-            "matrix",
-            "gamma",
-            f"mean at {low:g}",
-            f"x {duty:g}",
-            f"mean at {high:g}",
-            "least mean",
-            f"x {duty:g}",
-            "least sample",
-            "consistency",
-            "robustness",
-        )
-        notes = (
-            f"Multi-hop throughput of {self.sweep.samples} samples by standard deviation of the noise, without the "
-            f"duty cycle; the columns x {duty:g} include it.",
-            f"{self.points} points, {self.reused} of them reused",
-        )
-        return [
-            smoothness_table(self.fits, FITTED_BY, "multi-hop"),
-            Table(f"Schedules for wrong predictions: {self.sweep.experiment}", columns, tuple(rows), notes),
-        ]
-
-
-def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Path) -> NoiseResult:
-    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
+def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves."""
     for least in sweep.uniform_from:
         if least > config.k:
             raise ForetailError(f"uniform_from = {least} is more than k = {config.k}: choose at most k")
-    samples, reused = _samples(config, sweep)
+    settings = {
+        "nodes": sweep.nodes,
+        "degree": config.degree,
+        "skew": sweep.skew,
+        "samples": sweep.samples,
+        "trust": config.k,
+        "diagonal": config.diagonal,
+        "code": code_digest("features", "sim_bridge"),
+    }
+    measured = measure_cases(
+        sweep.experiment,
+        POINT,
+        list(_cases(sweep)),
+        config,
+        name=lambda case: f"{case.matrix} {case.noise} {case.deviation:.12g}",
+        depends_on=lambda case: {**asdict(case), **settings},
+        measure=partial(_throughput, sweep=sweep, config=config),
+    )
+    errors = _errors(measured.cases, sweep, config.degree)
+    samples = measured.rows(
+        lambda case, found: [
+            {"seed": seed, "error_of_shape": errors[case, seed], "gamma": trust, "theta": theta}
+            for seed, of_sample in enumerate(found, 1)
+            for trust, theta in enumerate(of_sample, 1)
+        ]
+    )
     by_schedule = _by_schedule(samples, sweep, config.k)
     looking = by_schedule[by_schedule["gamma"] > 1]  # k = 1 does not see the prediction
-    curves, fits = _curves(by_schedule), smoothness(looking, FITTED_BY)
-    figure, fitted, stem = draw_noise(curves), draw_smoothness(by_schedule, fits), sweep.experiment
+    curves, fits, stem = _curves(by_schedule), smoothness(looking, FITTED_BY), sweep.experiment
     files: dict[str, pd.DataFrame | Figure] = {
         f"{stem}.csv": curves,
         f"{stem}.parquet": samples,
-        f"{stem}.pdf": figure,
-        f"{stem}.png": figure,
+        **figure_files(stem, draw_noise(curves)),
         f"{stem}_smoothness.csv": fits,
-        f"{stem}_smoothness.pdf": fitted,
-        f"{stem}_smoothness.png": fitted,
+        **figure_files(f"{stem}_smoothness", draw_smoothness(by_schedule, fits)),
     }
-    return NoiseResult(sweep, curves, fits, reused, len(list(_cases(sweep))), write_files(run_dir, files))
+    return ExperimentResult(
+        sweep.experiment,
+        {
+            "routing": "multi-hop",
+            "duty_cycle": sweep.duty_cycle,
+            "duty_cycle_included": False,
+            "seeds": [1, sweep.samples],
+            "curves": plain(curves.to_dict("records")),
+            "smoothness": plain(fits.to_dict("records")),
+        },
+        [smoothness_table(fits, FITTED_BY, "multi-hop"), _table(curves, sweep)],
+        write_files(run_dir, files),
+        (measured.note,),
+    )
+
+
+def _table(curves: pd.DataFrame, sweep: NoiseExperiment) -> Table:
+    """Without noise, at its worst, and what is guaranteed."""
+    duty = sweep.duty_cycle
+    rows: list[tuple[Cell, ...]] = []
+    for (noise, matrix, schedule), part in curves.groupby(["noise", "matrix", "schedule"], sort=False):
+        first, means, worst = part.iloc[0], part["mean"], float(part["least"].min())
+        at_low, at_high, least = float(means.iloc[0]), float(means.iloc[-1]), float(means.min())
+        measured = (at_low, at_low * duty, at_high, least, least * duty, worst)
+        bounds = (float(first["consistency"]), float(first["robustness"]))
+        rows.append((str(noise), str(matrix), str(schedule), *measured, *bounds))
+    low, high = curves["deviation"].min(), curves["deviation"].max()
+    means_at = (f"mean at {low:g}", f"x {duty:g}", f"mean at {high:g}", "least mean", f"x {duty:g}", "least sample")
+    return Table(
+        f"Schedules for wrong predictions: {sweep.experiment}",
+        ("noise", "matrix", "gamma", *means_at, "consistency", "robustness"),
+        tuple(rows),
+        (
+            f"Multi-hop throughput of {sweep.samples} samples by standard deviation of the noise, without the duty "
+            f"cycle; the columns x {duty:g} include it.",
+        ),
+    )
 
 
 def demand_of(matrix: str, sweep: NoiseExperiment, degree: int, seed: int) -> DemandMatrix:
@@ -174,45 +155,14 @@ def demand_of(matrix: str, sweep: NoiseExperiment, degree: int, seed: int) -> De
     return made[matrix]()
 
 
-def _cases(sweep: NoiseExperiment) -> Iterator[Case]:
+def _cases(sweep: NoiseExperiment) -> Iterator[NoiseCase]:
     for noise in sweep.noise:
         for matrix in sweep.matrices:
             for deviation in sorted(sweep.deviations):
-                yield Case(matrix, noise, deviation)
+                yield NoiseCase(matrix, noise, deviation)
 
 
-def _samples(config: ScheduleConfig, sweep: NoiseExperiment) -> tuple[pd.DataFrame, int]:
-    """One row per sample and trust factor, and how many points were in the store."""
-    code, cases = code_digest("features", "sim_bridge"), list(_cases(sweep))
-    settings = {
-        "nodes": sweep.nodes,
-        "degree": config.degree,
-        "skew": sweep.skew,
-        "samples": sweep.samples,
-        "trust": config.k,
-        "diagonal": config.diagonal,
-        "code": code,
-    }
-    points = [
-        Point(
-            f"{case.matrix} {case.noise} {case.deviation:.12g}",
-            Key(POINT, {**asdict(case), **settings}),
-            partial(_throughput, case, sweep, config),
-        )
-        for case in cases
-    ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
-    errors = _errors(cases, sweep, config.degree)
-    rows = [
-        {**asdict(case), "seed": seed, "error_of_shape": errors[case, seed], "gamma": trust, "theta": theta}
-        for case, measurement in zip(cases, measured, strict=True)
-        for seed, of_sample in enumerate(measurement.found, 1)
-        for trust, theta in enumerate(of_sample, 1)
-    ]
-    return pd.DataFrame(rows), sum(measurement.entry.reused for measurement in measured)
-
-
-def _throughput(case: Case, sweep: NoiseExperiment, config: ScheduleConfig, so_far: SoFar) -> list[list[float]]:
+def _throughput(case: NoiseCase, so_far: SoFar, sweep: NoiseExperiment, config: ScheduleConfig) -> list[list[float]]:
     """Throughput on the true matrix: [sample][gamma - 1]."""
     theta = []
     for seed in range(1, sweep.samples + 1):
@@ -278,7 +228,7 @@ def _curves(by_schedule: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def _errors(cases: Sequence[Case], sweep: NoiseExperiment, degree: int) -> dict[tuple[Case, int], float]:
+def _errors(cases: Sequence[NoiseCase], sweep: NoiseExperiment, degree: int) -> dict[tuple[NoiseCase, int], float]:
     """Error of shape of every prediction, by case and seed."""
     errors = {}
     for case in cases:
@@ -289,7 +239,7 @@ def _errors(cases: Sequence[Case], sweep: NoiseExperiment, degree: int) -> dict[
     return errors
 
 
-def _matrices(case: Case, sweep: NoiseExperiment, degree: int, seed: int) -> tuple[DemandMatrix, DemandMatrix]:
+def _matrices(case: NoiseCase, sweep: NoiseExperiment, degree: int, seed: int) -> tuple[DemandMatrix, DemandMatrix]:
     """True and predicted demand of a sample."""
     demand = demand_of(case.matrix, sweep, degree, seed)
     return demand, noisy(demand, case.deviation, cast(Noise, case.noise), NOISE_SEED + seed)

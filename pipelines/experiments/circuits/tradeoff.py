@@ -7,7 +7,6 @@ when it is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,10 @@ from foretail.configs.schema.circuit_stages import ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_tradeoff
-from foretail.pipelines.runs.points import Point, SoFar, measure_points, write_files
-from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
+from foretail.pipelines.runs.points import SoFar, write_files
+from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.demand.matrices import random_hose
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     Diagonal,
@@ -49,103 +49,18 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Case:
+class TradeoffCase:
     """A true matrix, drawn with a seed."""
 
     matrix: str
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class TradeoffResult:
-    """A finished sweep.
-
-    Attributes
-    ----------
-    sweep : its settings
-    curves : one row per routing and gamma: what is proven, for k = gamma and for k uniform from 1 to gamma, and the
-        least and mean of what was measured
-    optimised : one row per floor under the robustness: the distribution of k, its proven and measured figures
-    violations : samples below what is proven
-    reused, points : how many of the points were in the store
-    files : tables, figure, and the matrices of violations
-    """
-
-    sweep: TradeoffExperiment
-    curves: pd.DataFrame
-    optimised: pd.DataFrame
-    violations: pd.DataFrame
-    reused: int
-    points: int
-    files: tuple[Path, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "duty_cycle_included": False,
-            "seeds": self.sweep.seeds,
-            "curves": plain(self.curves.to_dict("records")),
-            "optimised": plain(self.optimised.to_dict("records")),
-            "violations": plain(self.violations.to_dict("records")),
-            "files": [path.name for path in self.files],
-        }
-
-    def tables(self) -> list[Table]:
-        """Gammas by routing, then the optimised distributions."""
-        columns = {
-            "gamma": "gamma",
-            "consistency": "consistency",
-            "least_right": "measured least",
-            "mean_right": "mean",
-            "robustness": "robustness",
-            "least_wrong": "measured least",
-            "with": "predicted",
-            "mean_wrong": "mean",
-            "uniform_consistency": "uniform: consistency",
-            "uniform_robustness": "robustness",
-        }
-        tables = [
-            Table(
-                f"Consistency against robustness, {routing} throughput without the duty cycle",
-                tuple(columns.values()),
-                tuple(_row(row, list(columns)) for row in part.to_dict("records")),
-                (
-                    "Measured consistency: of the schedule for the right prediction; measured robustness: for wrong "
-                    f"ones, the worst of a search with {self.sweep.tries} tries among them.",
-                ),
-            )
-            for routing, part in self.curves.groupby("routing", sort=False)
-        ]
-        below = len(self.violations)
-        where = ": violation_*.parquet has their matrices" if below else ""
-        names = ("floor", "distribution", "consistency", "robustness", "least_right", "least_wrong")
-        shown = (
-            "robustness at least",
-            "distribution of k",
-            "consistency",
-            "robustness",
-            "measured least",
-            "least wrong",
-        )
-        rows = tuple(_row(row, names) for row in self.optimised.to_dict("records"))
-        notes = (
-            "Measured: expectations of the least throughputs of every k, so every matrix gets at least that.",
-            f"Seeds {', '.join(map(str, self.sweep.seeds))}; {self.points} points, {self.reused} of them reused",
-            f"{below} throughputs are below Theorems 22, 24 and 25{where}",
-        )
-        return [
-            *tables,
-            Table("Best distributions of k, multi-hop throughput without the duty cycle", shown, rows, notes),
-        ]
-
-
-def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_dir: Path) -> TradeoffResult:
-    """Run a sweep and draw it; of `config` counts what ``ScheduleConfig`` says."""
+def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves."""
     for matrix in sweep.matrices:  # what does not fit is said before anything has run
         for gamma in (1, config.k):
             vermilion(evaluation_matrix(matrix, sweep.nodes, config.degree), config.degree, gamma)
-    code, cases = code_digest("features", "models", "sim_bridge"), list(_cases(sweep))
     settings = {
         "nodes": sweep.nodes,
         "matrices": sorted(sweep.matrices),
@@ -153,55 +68,99 @@ def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_d
         "degree": config.degree,
         "trust": config.k,
         "diagonal": config.diagonal,
-        "code": code,
+        "code": code_digest("features", "models", "sim_bridge"),
     }
-    points = [
-        Point(
-            f"{case.matrix}, seed {case.seed}",
-            Key(POINT, {**asdict(case), **settings}),
-            partial(_throughputs, case, sweep, config),
-        )
-        for case in cases
-    ]
-    measured = measure_points(sweep.experiment, points, Store(config.store_dir), config.jobs, config.launcher)
-    rows = [
-        {**asdict(case), **row} for case, measurement in zip(cases, measured, strict=True) for row in measurement.found
-    ]
-    everything = pd.DataFrame(rows)
+    measured = measure_cases(
+        sweep.experiment,
+        POINT,
+        [TradeoffCase(matrix, seed) for matrix in sweep.matrices for seed in sweep.seeds],
+        config,
+        name=lambda case: f"{case.matrix}, seed {case.seed}",
+        depends_on=lambda case: {**asdict(case), **settings},
+        measure=partial(_throughputs, sweep=sweep, config=config),
+    )
+    everything = measured.rows(lambda case, rows: rows)
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
-    samples = everything.drop(columns="matrix_predicted")
-    curves = _curves(samples, config.k)
+    samples, violations = (frame.drop(columns="matrix_predicted") for frame in (everything, below))
+    curves, stem = _curves(samples, config.k), sweep.experiment
     optimised = _optimised(curves, sweep, config.k)
-    figure, stem = draw_tradeoff(curves, optimised, sorted(sweep.hulls)), sweep.experiment
     files: dict[str, pd.DataFrame | Figure] = {
         f"{stem}.csv": curves,
         f"{stem}.parquet": samples,
-        f"{stem}.pdf": figure,
-        f"{stem}.png": figure,
+        **figure_files(stem, draw_tradeoff(curves, optimised, sorted(sweep.hulls))),
         f"{stem}_optimised.csv": optimised,
     }
     for place, row in enumerate(below.to_dict("records")):
         true = evaluation_matrix(row["matrix"], sweep.nodes, config.degree, row["seed"])
         files[f"violation_{place}_demand.parquet"] = pd.DataFrame(true.demand).rename(columns=str)
         files[f"violation_{place}_prediction.parquet"] = pd.DataFrame(row["matrix_predicted"]).rename(columns=str)
-    return TradeoffResult(
-        sweep,
-        curves,
-        optimised,
-        below.drop(columns="matrix_predicted"),
-        sum(measurement.entry.reused for measurement in measured),
-        len(cases),
+    where = ": violation_*.parquet has their matrices" if len(below) else ""
+    return ExperimentResult(
+        sweep.experiment,
+        {
+            "duty_cycle_included": False,
+            "seeds": sweep.seeds,
+            "curves": plain(curves.to_dict("records")),
+            "optimised": plain(optimised.to_dict("records")),
+            "violations": plain(violations.to_dict("records")),
+        },
+        [*_by_routing(curves, sweep.tries), _distributions(optimised)],
         write_files(run_dir, files),
+        (
+            f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",
+            f"{len(below)} throughputs are below Theorems 22, 24 and 25{where}",
+        ),
     )
 
 
-def _cases(sweep: TradeoffExperiment) -> Iterator[Case]:
-    for matrix in sweep.matrices:
-        for seed in sweep.seeds:
-            yield Case(matrix, seed)
+def _by_routing(curves: pd.DataFrame, tries: int) -> list[Table]:
+    """What is proven and measured for every gamma."""
+    columns = {
+        "gamma": "gamma",
+        "consistency": "consistency",
+        "least_right": "measured least",
+        "mean_right": "mean",
+        "robustness": "robustness",
+        "least_wrong": "measured least",
+        "with": "predicted",
+        "mean_wrong": "mean",
+        "uniform_consistency": "uniform: consistency",
+        "uniform_robustness": "robustness",
+    }
+    return [
+        Table(
+            f"Consistency against robustness, {routing} throughput without the duty cycle",
+            tuple(columns.values()),
+            tuple(part[list(columns)].itertuples(index=False, name=None)),
+            (
+                "Measured consistency: of the schedule for the right prediction; measured robustness: for wrong "
+                f"ones, the worst of a search with {tries} tries among them.",
+            ),
+        )
+        for routing, part in curves.astype({"gamma": object}).groupby("routing", sort=False)
+    ]
 
 
-def _throughputs(case: Case, sweep: TradeoffExperiment, config: ScheduleConfig, so_far: SoFar) -> list[dict[str, Any]]:
+def _distributions(optimised: pd.DataFrame) -> Table:
+    columns = {
+        "floor": "robustness at least",
+        "distribution": "distribution of k",
+        "consistency": "consistency",
+        "robustness": "robustness",
+        "least_right": "measured least",
+        "least_wrong": "least wrong",
+    }
+    return Table(
+        "Best distributions of k, multi-hop throughput without the duty cycle",
+        tuple(columns.values()),
+        tuple(optimised[list(columns)].itertuples(index=False, name=None)),
+        ("Measured: expectations of the least throughputs of every k, so every matrix gets at least that.",),
+    )
+
+
+def _throughputs(
+    case: TradeoffCase, so_far: SoFar, sweep: TradeoffExperiment, config: ScheduleConfig
+) -> list[dict[str, Any]]:
     """One row per gamma, prediction and routing."""
     degree, seed, diagonal = config.degree, case.seed, cast(Diagonal, config.diagonal)
     demand = evaluation_matrix(case.matrix, sweep.nodes, degree, seed)
@@ -293,7 +252,3 @@ def _optimised(curves: pd.DataFrame, sweep: TradeoffExperiment, largest: int) ->
             }
         )
     return pd.DataFrame(rows)
-
-
-def _row(row: dict[Any, Any], names: Any) -> tuple[Cell, ...]:
-    return tuple(row[name] for name in names)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,6 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.tracking import track
 from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
 from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, simulate
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
@@ -31,13 +29,15 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.experiments.flows.figures import draw_distributions, draw_lines, draw_map
 from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, map_table, tolerance_table
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.jobs import run_points
-from foretail.pipelines.runs.points import points_failed, write_files
+from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import composed, composed_policies
-from foretail.pipelines.tracking.loading import load_model, tracking_uri
+from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
@@ -72,61 +72,68 @@ class FlowPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class FlowSweepResult:
-    """A finished sweep.
+class FlowFindings:
+    """What an experiment found.
 
     Attributes
     ----------
-    sweep : its settings
+    experiment : its settings
     points : one row per finished point
     conditions : figures with their draws, by condition
     figures : one row per condition, policy and metric, with intervals
+    quantiles : of slowdown, by condition, policy and group
     models : what Credence asked: the training's figures, by name; None for a given model
     failed : a sentence for each point that failed, by its name
-    files : Parquet and figures
-    tracked : run and server in MLflow, or None
     """
 
-    sweep: FlowExperiment
+    experiment: FlowExperiment
     points: pd.DataFrame
     conditions: Mapping[str, Resampled]
     figures: pd.DataFrame
+    quantiles: pd.DataFrame
     models: Mapping[str, TrainResult | None]
     failed: Mapping[str, str]
-    files: tuple[Path, ...]
-    tracked: dict[str, Any] | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "points": self.points.to_dict("records"),
-            "figures": self.figures.to_dict("records"),
-            "models": {name: found and found.document() for name, found in self.models.items()},
-            "failed": dict(self.failed),
-            "files": [path.name for path in self.files],
-            "tracked": self.tracked,
+    def result(self, run_dir: Path) -> ExperimentResult:
+        """Draw it, and write figures with their numbers into the run folder."""
+        name = self.experiment.experiment
+        drawn = {
+            "figure": (draw_lines(self.figures, self.experiment.axis), self.figures),
+            "distributions": (draw_distributions(self.quantiles), self.quantiles),
         }
-
-    def failure(self) -> PointsFailed | None:
-        """One sentence that names the points that failed, if any did."""
-        return points_failed(self.failed, len(self.points) + len(self.failed)) if self.failed else None
+        if name == "where_prediction_pays":
+            drawn["map"] = (draw_map(self.figures), self.figures)
+        files: dict[str, pd.DataFrame | Figure] = {"points.parquet": self.points}
+        for kind, (figure, frame) in drawn.items():
+            files |= {**figure_files(f"{name}.{kind}", figure, ("svg", "png")), f"{name}.{kind}.parquet": frame}
+        return ExperimentResult(
+            name,
+            {
+                "points": self.points.to_dict("records"),
+                "figures": self.figures.to_dict("records"),
+                "models": {model: found and found.document() for model, found in self.models.items()},
+            },
+            self.tables(),
+            write_files(run_dir, files),
+            self._notes(),
+            failed=self.failed,
+            points=len(self.points) + len(self.failed),
+        )
 
     def tables(self) -> list[Table]:
         """Figures, claims of the paper, flips or map, files."""
-        models, experiment = list(self.models), self.sweep.experiment
+        models, experiment = list(self.models), self.experiment.experiment
         tables = [self._figures()]
         claims = claims_table(experiment, self.conditions, models)
         if claims is not None:
             tables.append(claims)
-        if len(self.sweep.flip_probabilities) > 1:
-            shares = sorted(self.sweep.flip_probabilities)
+        if len(self.experiment.flip_probabilities) > 1:
+            shares = sorted(self.experiment.flip_probabilities)
             flipped = {model: {share: _flipped(f"{CREDENCE}, {model}", share) for share in shares} for model in models}
             tables += [tolerance_table(found, flipped) for found in self.conditions.values()]
         if experiment == "where_prediction_pays":
             tables.append(map_table(self.conditions, models))
-        last = tables[-1]
-        return [*tables[:-1], replace(last, notes=(*last.notes, *self._notes()))]
+        return tables
 
     def _figures(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
@@ -140,11 +147,11 @@ class FlowSweepResult:
                 rows.append((condition, policy, *cells, found.figure(policy, "unfinished").mean))
         titles = [title for title, _ in MEASURES]
         return Table(
-            f"{self.sweep.experiment}: FCT slowdown by {self.sweep.axis}",
+            f"{self.experiment.experiment}: FCT slowdown by {self.experiment.axis}",
             ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished"),
             tuple(rows),
             (
-                f"Means over seeds {', '.join(map(str, self.sweep.seeds))}, the same flows under every policy; "
+                f"Means over seeds {', '.join(map(str, self.experiment.seeds))}, the same flows under every policy; "
                 "slowdown is FCT over the ideal FCT of this topology, unfinished flows count with their age.",
                 f"95 % bootstrap intervals of paired differences: {DRAWS:,} draws of seeds, and within them of blocks "
                 f"of {BLOCK_NS / 1e6:g} ms of starts.",
@@ -160,13 +167,11 @@ class FlowSweepResult:
         if speed is not None:
             notes[0] += f", {speed:,.0f} leaf data packets per CPU s"
         notes += [f"failed: {name}: {reason}" for name, reason in self.failed.items()]
-        if self.tracked is not None:
-            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
         return notes
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """Everything that is composed and checked before the first simulation.
 
     Attributes
@@ -183,7 +188,7 @@ class _Plan:
     given: Ensemble | None
 
     @classmethod
-    def of(cls, config: EvaluateConfig) -> _Plan:
+    def of(cls, config: EvaluateConfig) -> Plan:
         sweep, where = config.flows[config.size], f"flows.{config.size}"
         trainings = _trainings(config, sweep, where)
         scenarios = _scenarios(sweep, where)
@@ -198,31 +203,26 @@ class _Plan:
         return cls(scenarios, trainings, policies, given)
 
 
-def flow_sweep(config: EvaluateConfig, run_dir: Path) -> FlowSweepResult:
-    """Run the sweep that ``config.size`` chooses of ``config.flows``, draw it, track it with its trainings inside."""
-    plan = _Plan.of(config)
-    # A model of a sweep is no candidate for the registry.
-    tracking = replace(config.tracking, registered_model=None)
+def flow_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
+    """Run what ``config.size`` chooses of ``config.flows``, draw it and track it, its trainings inside."""
+    plan = Plan.of(config)
+    # A model of an experiment is no candidate for the registry.
+    tracking, sweep = replace(config.tracking, registered_model=None), config.flows[config.size]
     if not tracking.enabled:
-        return _swept(replace(config, tracking=tracking), plan, run_dir)
-    sweep = config.flows[config.size]
-    with track(
-        tracking.experiment,
-        {"experiment": sweep.experiment, "size": config.size, "model": config.model, "sweep": asdict(sweep)},
-        uri=tracking_uri(tracking, Store(config.store_dir)),
-        run_name=tracking.run_name or f"{sweep.experiment} {config.size}",
-        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
-        parent_run_id=tracking.parent_run_id,
-    ) as run:
+        return find(replace(config, tracking=tracking), plan).result(run_dir)
+    settings = {"experiment": sweep.experiment, "size": config.size, "model": config.model, "flows": asdict(sweep)}
+    name = f"{sweep.experiment} {config.size}"
+    with tracked(tracking, Store(config.store_dir), settings, name) as run:
         inside = replace(tracking, parent_run_id=run.run_id, run_name=None)
-        result = _swept(replace(config, tracking=inside), plan, run_dir)
+        result = find(replace(config, tracking=inside), plan).result(run_dir)
         run.log_document(plain(result.document()), f"{sweep.experiment}.json")
         for path in result.files:
             run.log_file(path)
-    return replace(result, tracked={"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri})
+    return replace(result, tracked=address(run))
 
 
-def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResult:
+def find(config: EvaluateConfig, plan: Plan) -> FlowFindings:
+    """Train the models, simulate what the store lacks, and compare by condition."""
     sweep, scenarios = config.flows[config.size], plan.scenarios
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
     models, predictors = _models(config, plan, store, ns3)
@@ -238,20 +238,15 @@ def _swept(config: EvaluateConfig, plan: _Plan, run_dir: Path) -> FlowSweepResul
             quantiles.append(_quantiles(condition, samples))
     if not conditions:
         raise PointsFailed(f"no condition has all its runs: {next(iter(failed.values()))}")
-    figures = _figures(points, conditions)
-    files: dict[str, pd.DataFrame | Figure] = {}
-    drawn = {
-        "figure": (draw_lines(figures, sweep.axis), figures),
-        "distributions": (draw_distributions(pd.concat(quantiles)), pd.concat(quantiles, ignore_index=True)),
-    }
-    if sweep.experiment == "where_prediction_pays":
-        drawn["map"] = (draw_map(figures), figures)
-    for name, (figure, frame) in drawn.items():
-        stem = f"{sweep.experiment}.{name}"
-        files |= {f"{stem}.svg": figure, f"{stem}.png": figure, f"{stem}.parquet": frame}
-    frame = _point_rows(points, runs)
-    files["points.parquet"] = frame
-    return FlowSweepResult(sweep, frame, conditions, figures, models, failed, write_files(run_dir, files))
+    return FlowFindings(
+        sweep,
+        _point_rows(points, runs),
+        conditions,
+        _figures(points, conditions),
+        pd.concat(quantiles, ignore_index=True),
+        models,
+        failed,
+    )
 
 
 def _scenarios(sweep: FlowExperiment, where: str) -> dict[str, Scenario]:
@@ -276,7 +271,7 @@ def _trainings(config: EvaluateConfig, sweep: FlowExperiment, where: str) -> dic
 
 
 def _models(
-    config: EvaluateConfig, plan: _Plan, store: Store, ns3: Ns3
+    config: EvaluateConfig, plan: Plan, store: Store, ns3: Ns3
 ) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
     """What Credence asks, by name: the trainings and the model that was given."""
     models: dict[str, TrainResult | None] = {}

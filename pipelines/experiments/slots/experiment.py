@@ -7,38 +7,38 @@ a sweep that was stopped goes on where it was, and one that is repeated computes
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from foretail.configs.schema.packet_experiments import SlotExperiment
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.dataset.manifest import Rules
-from foretail.models.mlflow.tracking import TrackedRun, track
+from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.experiments.slots.figures import draw
 from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, plain_rows, tables_of
-from foretail.pipelines.runs.points import Measurement, Point, SoFar, measure_points
-from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Key, Store, code_digest
-from foretail.pipelines.tracking.loading import tracking_uri
+from foretail.pipelines.runs.points import SoFar, write_files
+from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge.arrivals.arrivals import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped
 
-POINT = "laboratory"
+POINT = "slots"
 FLIP_SEED = 2**32
 """Added to a point's seed for its flips, which must not be the random numbers that made its arrivals."""
 
 
 @dataclass(frozen=True)
-class Case:
+class SlotCase:
     """One sequence of arrivals and one share of inverted predictions.
 
     Attributes
@@ -63,77 +63,43 @@ class Case:
         return f"{self.workload} N={self.ports} B={self.buffer} seed={self.seed} p={self.flip_probability:.12g}"
 
 
-@dataclass(frozen=True, eq=False)
-class LaboratoryResult:
-    """A finished sweep.
-
-    Attributes
-    ----------
-    sweep : its settings
-    points : one row per point
-    files : Parquet and figures
-    tracked : run and server in MLflow, or None
-    """
-
-    sweep: SlotExperiment
-    points: pd.DataFrame
-    files: tuple[Path, ...]
-    tracked: dict[str, Any] | None
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {
-            "experiment": self.sweep.experiment,
-            "points": plain_rows(self.points),
-            "files": [path.name for path in self.files],
-            "tracked": self.tracked,
-        }
-
-    def tables(self) -> list[Table]:
-        """The experiment's tables."""
-        tables = tables_of(self.sweep.experiment, self.points)
-        reused = int(self.points["reused"].sum())
-        notes = [f"{len(self.points):,} points, {reused:,} of them reused"]
-        if self.tracked is not None:
-            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
-        last = tables[-1]
-        return [*tables[:-1], Table(last.title, last.columns, last.rows, (*last.notes, *notes))]
-
-
-def laboratory(config: EvaluateConfig, run_dir: Path) -> LaboratoryResult:
-    """Run the sweep that ``config.size`` chooses of ``config.slots``, draw it and track it."""
-    sweep = config.slots[config.size]
-    store = Store(config.store_dir)
-    tracking = config.tracking
-    if not tracking.enabled:
-        points = _rows(config, sweep, store)
-        return LaboratoryResult(sweep, points, _write(sweep, points, run_dir), None)
+def slot_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment that ``config.size`` chooses of ``config.slots``, draw it and track it."""
+    sweep, store = config.slots[config.size], Store(config.store_dir)
+    if not config.tracking.enabled:
+        return _result(sweep, _rows(config, sweep), run_dir)
     settings = {
         "experiment": sweep.experiment,
         "size": config.size,
-        "sweep": asdict(sweep),
+        "slots": asdict(sweep),
         "rules": asdict(config.rules),
         "parameters": asdict(config.parameters),
     }
-    with track(
-        tracking.experiment,
-        settings,
-        uri=tracking_uri(tracking, store),
-        run_name=tracking.run_name or f"{sweep.experiment} {config.size}",
-        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
-        parent_run_id=tracking.parent_run_id,
-    ) as run:
-        points = _rows(config, sweep, store)
+    with tracked(config.tracking, store, settings, f"{sweep.experiment} {config.size}") as run:
+        points = _rows(config, sweep)
         _log_points(run, points)
-        files = _write(sweep, points, run_dir)
-        for path in files:
+        result = _result(sweep, points, run_dir)
+        for path in result.files:
             run.log_file(path)
-    return LaboratoryResult(
-        sweep, points, files, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
+    return replace(result, tracked=address(run))
+
+
+def _result(sweep: SlotExperiment, points: pd.DataFrame, run_dir: Path) -> ExperimentResult:
+    """Draw the points and write them and the figure into the run folder."""
+    files: dict[str, pd.DataFrame | Figure] = {
+        f"{sweep.experiment}.parquet": points,
+        **figure_files(sweep.experiment, draw(sweep.experiment, points), ("svg", "png")),
+    }
+    return ExperimentResult(
+        sweep.experiment,
+        {"points": plain_rows(points)},
+        tables_of(sweep.experiment, points),
+        write_files(run_dir, files),
+        (f"{len(points):,} points, {int(points['reused'].sum()):,} of them reused",),
     )
 
 
-def cases_of(sweep: SlotExperiment) -> Iterator[Case]:
+def cases_of(sweep: SlotExperiment) -> Iterator[SlotCase]:
     """The cases of a sweep, each once: where nothing is random, the first seed stands for all."""
     for workload in sweep.workloads:
         for ports in sweep.ports:
@@ -141,40 +107,42 @@ def cases_of(sweep: SlotExperiment) -> Iterator[Case]:
                 for probability in sweep.flip_probabilities:
                     random = probability not in (0.0, 1.0) or not issubclass(WORKLOADS[workload], LowerBound)
                     for seed in sweep.seeds if random else sweep.seeds[:1]:
-                        yield Case(workload, ports, per_port * ports, sweep.slots, seed, probability)
+                        yield SlotCase(workload, ports, per_port * ports, sweep.slots, seed, probability)
 
 
-def key_of(case: Case, sweep: SlotExperiment, config: EvaluateConfig, code: str) -> Key:
+def depends_on(case: SlotCase, sweep: SlotExperiment, config: EvaluateConfig, code: str) -> dict[str, Any]:
     """What the counts of a point depend on; `code` is the digest of the simulator."""
-    return Key(
-        POINT,
-        {
-            **asdict(case),
-            "workload": {"name": case.workload, **asdict(WORKLOADS[case.workload]())},
-            "policies": sorted(sweep.policies),
-            "predictions": {"name": "flipped", "seed": FLIP_SEED + case.seed},
-            "optimum": sweep.experiment in EXACT,
-            "rules": {**asdict(config.rules), "seed": config.rules_seed},
-            "parameters": asdict(config.parameters),
-            "code": code,
-        },
-    )
+    return {
+        **asdict(case),
+        "workload": {"name": case.workload, **asdict(WORKLOADS[case.workload]())},
+        "policies": sorted(sweep.policies),
+        "predictions": {"name": "flipped", "seed": FLIP_SEED + case.seed},
+        "optimum": sweep.experiment in EXACT,
+        "rules": {**asdict(config.rules), "seed": config.rules_seed},
+        "parameters": asdict(config.parameters),
+        "code": code,
+    }
 
 
-def _rows(config: EvaluateConfig, sweep: SlotExperiment, store: Store) -> pd.DataFrame:
+def _rows(config: EvaluateConfig, sweep: SlotExperiment) -> pd.DataFrame:
     """Measure what the store lacks and return one row per case."""
-    cases = list(cases_of(sweep))
+    cases, code = list(cases_of(sweep)), code_digest("sim_bridge")
     for case in cases:  # what does not suit a workload is said before anything has run
         WORKLOADS[case.workload]().batches(case.ports, case.buffer, case.slots, case.seed)
-    code = code_digest("sim_bridge")
-    points = [
-        Point(case.name, key_of(case, sweep, config, code), partial(_counts, case, sweep, config)) for case in cases
-    ]
-    measured = measure_points(sweep.experiment, points, store, config.jobs, config.launcher)
-    return pd.DataFrame([_row(case, measurement) for case, measurement in zip(cases, measured, strict=True)])
+    measured = measure_cases(
+        sweep.experiment,
+        POINT,
+        cases,
+        config,
+        name=lambda case: case.name,
+        depends_on=lambda case: depends_on(case, sweep, config, code),
+        measure=partial(_counts, sweep=sweep, config=config),
+    )
+    entries = ({"reused": one.reused, "seconds": one.seconds, "key": one.digest} for one in measured.entries)
+    return measured.rows(lambda case, counts: _row(case, counts) | next(entries))
 
 
-def _counts(case: Case, sweep: SlotExperiment, config: EvaluateConfig, so_far: SoFar) -> dict[str, Any]:
+def _counts(case: SlotCase, so_far: SoFar, sweep: SlotExperiment, config: EvaluateConfig) -> dict[str, Any]:
     def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
         for batch in batches:
             so_far("")
@@ -202,15 +170,13 @@ def _counts(case: Case, sweep: SlotExperiment, config: EvaluateConfig, so_far: S
     }
 
 
-def _row(case: Case, measured: Measurement) -> dict[str, Any]:
-    """The case, its counts, and the ratios that follow from them; NaN where one has no value."""
-    counts, entry = measured.found, measured.entry
+def _row(case: SlotCase, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts of a case, and the ratios that follow from them; NaN where one has no value."""
     sent: Mapping[str, int] = counts["transmitted"]
     lqd, reduced, optimum = sent["lqd"], counts["followlqd_without_predicted"], counts["optimum"]
     eta = _ratio(lqd, reduced)
     closed_form = Confusion(**counts["confusion"]).closed_form_eta(case.ports)
-    row = {
-        **asdict(case),
+    row: dict[str, Any] = {
         "buffer_per_port": case.buffer // case.ports,
         "arrivals": counts["arrivals"],
         "followlqd_without_predicted": reduced,
@@ -233,7 +199,7 @@ def _row(case: Case, measured: Measurement) -> dict[str, Any]:
         if "credence" in sent:  # its competitive ratio, min(1.707 eta, N)
             row["credence_bound"] = min(LQD_RATIO * eta, case.ports)
             row["bound_violated"] = row["opt_over_credence"] > row["credence_bound"] * (1 + 1e-12)
-    return row | {"reused": entry.reused, "seconds": entry.seconds, "key": entry.digest}
+    return row
 
 
 def _ratio(numerator: int, denominator: int) -> float:
@@ -242,9 +208,9 @@ def _ratio(numerator: int, denominator: int) -> float:
 
 def _log_points(run: TrackedRun, points: pd.DataFrame) -> None:
     """A nested run per point, those that were in the store too."""
-    names = [*Case.__dataclass_fields__, "key"]
+    names = [*SlotCase.__dataclass_fields__, "key"]
     for row in plain_rows(points):
-        case = Case(**{name: row[name] for name in Case.__dataclass_fields__})
+        case = SlotCase(**{name: row[name] for name in SlotCase.__dataclass_fields__})
         metrics = {
             name: float(value)
             for name, value in row.items()
@@ -253,15 +219,3 @@ def _log_points(run: TrackedRun, points: pd.DataFrame) -> None:
         run.log_nested(
             case.name, {name: row[name] for name in names}, metrics, tags={"reused": str(row["reused"]).lower()}
         )
-
-
-def _write(sweep: SlotExperiment, points: pd.DataFrame, run_dir: Path) -> tuple[Path, ...]:
-    """Write the points and the figure into the run folder; a file appears whole."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".laboratory.", dir=run_dir) as staging:
-        stem = Path(staging) / sweep.experiment
-        points.to_parquet(stem.with_suffix(".parquet"), index=False)
-        figure = draw(sweep.experiment, points)
-        figure.savefig(stem.with_suffix(".svg"))
-        figure.savefig(stem.with_suffix(".png"), dpi=150)
-        return tuple(path.rename(run_dir / path.name) for path in sorted(Path(staging).iterdir()))

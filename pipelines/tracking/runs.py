@@ -1,0 +1,44 @@
+"""MLflow runs of stages and experiments, as ``tracking`` configures them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from foretail.configs.schema.tracking import Tracking
+from foretail.models.mlflow.tracking import TrackedRun, track
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.loading import tracking_uri
+
+
+@contextmanager
+def tracked(
+    tracking: Tracking,
+    store: Store,
+    settings: Mapping[str, Any],
+    name: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    run_id: str | None = None,
+) -> Iterator[TrackedRun]:
+    """A run with `settings` logged, called `name` unless ``tracking.run_name`` says otherwise.
+
+    Parameters are those of :func:`foretail.models.mlflow.tracking.track`; runs of one sweep share the tag of
+    ``tracking.sweep_id``.
+    """
+    swept = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
+    with track(
+        tracking.experiment,
+        settings,
+        uri=tracking_uri(tracking, store),
+        run_name=tracking.run_name or name,
+        tags={**swept, **(tags or {})},
+        parent_run_id=tracking.parent_run_id,
+        run_id=run_id,
+    ) as run:
+        yield run
+
+
+def address(run: TrackedRun) -> dict[str, str]:
+    """Where MLflow keeps a run, for ``result.json``."""
+    return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
