@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.staging import write_file
 from foretail.models.ensemble import FeatureInput
 from foretail.models.predictor import DropPredictor, checked_features
 
@@ -109,13 +109,8 @@ class Network:
         return cls.from_bytes(content, str(path))
 
     def save(self, path: Path) -> None:
-        """Write the file, under a temporary name first."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_bytes(self.content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write the file, which has the old content or this."""
+        write_file(path, self.content)
 
     @cached_property
     def sha256(self) -> str:

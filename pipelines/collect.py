@@ -16,10 +16,11 @@ from omegaconf import DictConfig
 from foretail.configs.schema import CollectConfig, Policy, Scenario, register
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.staging import write_file
 from foretail.pipelines import cli, stage
 from foretail.pipelines.imports import import_key, import_log, refuse_settings_of_others
 from foretail.pipelines.jobs import Report, run_jobs
-from foretail.pipelines.result import Table, write_atomically
+from foretail.pipelines.result import Table
 from foretail.pipelines.scenario import driver_config
 from foretail.pipelines.simulation import (
     Ns3,
@@ -210,7 +211,7 @@ def _collected(seed: int, entry: Entry) -> CollectedRun:
 def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
     """Make the dataset of `folder` and keep the figures beside it."""
     figures = make(folder / DATASET)
-    write_atomically(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
+    write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
 
 
 def _made(seed: int, entry: Entry) -> CollectedRun:

@@ -17,6 +17,7 @@ from foretail.configs.schema import DemandPredictor as PredictorSettings
 from foretail.features.demand_sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.splits import SIDES
+from foretail.features.staging import write_file
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, to_json
@@ -28,7 +29,7 @@ from foretail.pipelines.export import tracking_uri
 from foretail.pipelines.flow_statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.inputs import open_datasets
 from foretail.pipelines.progress import StageProgress
-from foretail.pipelines.result import Cell, Table, plain, write_atomically, write_result
+from foretail.pipelines.result import Cell, Table, plain, write_result
 from foretail.pipelines.store import Store
 from foretail.pipelines.train import describe_split, log_dataset, split_datasets
 from foretail.pipelines.validation import roles
@@ -209,7 +210,7 @@ def _write_predictors(found: Comparison, run_dir: Path) -> Path:
     """The folder of the workload's predictors."""
     folder = run_dir / PREDICTORS_FOLDER / found.workload
     for name, text in found.files.items():
-        write_atomically(folder / f"{name}.json", text)
+        write_file(folder / f"{name}.json", text)
     return folder
 
 

@@ -7,7 +7,6 @@ a sweep that was stopped goes on where it was, and one that is repeated computes
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,6 +17,7 @@ import pandas as pd
 
 from foretail.configs.schema import EvaluateConfig, Sweep
 from foretail.features.manifest import Rules
+from foretail.features.staging import staged_files
 from foretail.models.metrics import Confusion
 from foretail.models.tracking import TrackedRun, track
 from foretail.pipelines.export import tracking_uri
@@ -256,11 +256,10 @@ def _log_points(run: TrackedRun, points: pd.DataFrame) -> None:
 
 def _write(sweep: Sweep, points: pd.DataFrame, run_dir: Path) -> tuple[Path, ...]:
     """Write the points and the figure into the run folder; a file appears whole."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".laboratory.", dir=run_dir) as staging:
-        stem = Path(staging) / sweep.experiment
+    with staged_files(run_dir) as staging:
+        stem = staging / sweep.experiment
         points.to_parquet(stem.with_suffix(".parquet"), index=False)
         figure = draw(sweep.experiment, points)
         figure.savefig(stem.with_suffix(".svg"))
         figure.savefig(stem.with_suffix(".png"), dpi=150)
-        return tuple(path.rename(run_dir / path.name) for path in sorted(Path(staging).iterdir()))
+    return tuple((run_dir / sweep.experiment).with_suffix(suffix) for suffix in (".parquet", ".png", ".svg"))

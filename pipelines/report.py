@@ -24,8 +24,9 @@ from markupsafe import Markup
 from omegaconf import DictConfig
 
 from foretail.configs.schema import ReportConfig, register
+from foretail.features.staging import write_file
 from foretail.pipelines import cli, stage
-from foretail.pipelines.result import Cell, Table, cell_text, write_atomically
+from foretail.pipelines.result import Cell, Table, cell_text
 from foretail.pipelines.run_record import RunFigure, RunRecord, find_runs
 
 register()
@@ -76,7 +77,7 @@ def report(config: ReportConfig, run_dir: Path) -> ReportResult:
     missing = [str(Path(folder) / name) for folder, (_, names) in zip(given, found, strict=True) for name in names]
     page = Path(config.out) if config.out is not None else run_dir / PAGE_FILE
     text = rendered(runs, missing)
-    write_atomically(page, text)
+    write_file(page, text)
     return ReportResult(page, len(text.encode("utf-8")), runs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.features.demand_files import read_demand
 from foretail.features.demand_matrix import DemandMatrix
 from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_files, write_file
 from foretail.pipelines import cli, stage
 from foretail.pipelines.progress import StageProgress
-from foretail.pipelines.result import Table, write_atomically
+from foretail.pipelines.result import Table
 from foretail.pipelines.schedule_designs import design_experiment
 from foretail.pipelines.schedule_fabric import fabric_experiment
 from foretail.pipelines.schedule_noise import noise_experiment
@@ -155,21 +155,11 @@ def work(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
 def _write(run_dir: Path, texts: Mapping[str, str]) -> None:
     """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
     racks = run_dir / "p4"
-    in_racks = any(name.startswith("p4/") for name in texts)
-    if in_racks and racks.exists():
+    if racks.exists() and any(name.startswith("p4/") for name in texts):
         raise ForetailError(f"{racks} exists already: remove it or choose another run folder")
-    written: list[Path] = []
-    try:
+    with staged_files(run_dir) as staging:
         for name, text in texts.items():
-            file = run_dir / name
-            write_atomically(file, text)
-            written.append(file)
-    except BaseException:
-        for file in written:
-            file.unlink()
-        if in_racks:
-            shutil.rmtree(racks, ignore_errors=True)
-        raise
+            write_file(staging / name, text)
 
 
 def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:

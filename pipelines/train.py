@@ -23,6 +23,7 @@ from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.features.manifest import traffic_sha256
+from foretail.features.staging import write_file
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Score
 from foretail.models.operating_point import (
@@ -43,7 +44,7 @@ from foretail.pipelines.judgement import Judged, Labelled, calibrate, judge, jud
 from foretail.pipelines.predictors import packages, untrained, window_of
 from foretail.pipelines.progress import StageProgress
 from foretail.pipelines.recovered_loss import Round, require_runs, train_in_rounds, worth_of
-from foretail.pipelines.result import Cell, Table, plain, write_result
+from foretail.pipelines.result import Cell, Table, plain
 from foretail.pipelines.simulation import Ns3
 from foretail.pipelines.store import Entry, Key, Store, code_digest
 from foretail.pipelines.training_labels import SideLabels, training_labels
@@ -497,7 +498,7 @@ def model_key(
 
 def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
     """Write the figures of a model beside it, for :func:`read_outcome`."""
-    write_result(folder, outcome).rename(folder / OUTCOME_FILE)
+    write_file(folder / OUTCOME_FILE, json.dumps(plain(outcome), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_outcome(entry: Entry) -> dict[str, Any]:

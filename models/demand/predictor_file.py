@@ -7,13 +7,13 @@ the one that was written predicts. Everything is checked when it is read, and no
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from foretail.features.demand_matrix import MAX_NODES
 from foretail.features.errors import ForetailError
+from foretail.features.staging import write_file
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank
@@ -93,14 +93,8 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
 
 
 def save(predictor: DemandPredictor, path: Path) -> None:
-    """Write the file of a trained predictor, under a temporary name first; ForetailError as :func:`to_json`."""
-    text = to_json(predictor)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="ascii")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write the file of a trained predictor; ForetailError as :func:`to_json`, and when the file system refuses."""
+    write_file(path, to_json(predictor))
 
 
 def load(path: Path) -> DemandPredictor:
