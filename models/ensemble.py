@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
 from foretail.sim_bridge._native import tree_leaves
 
@@ -354,8 +355,8 @@ class Ensemble:
     def from_json(cls, text: str, source: str = "the ensemble") -> Ensemble:
         """Read an ensemble; `source` names it in errors. Raise ForetailError when it is not a valid version 1 file."""
         try:
-            document = json.loads(text, parse_float=_no_float, parse_constant=_no_float)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(text, parse_float=_no_float)
+        except ValueError as error:
             raise ForetailError(f"{source} is not an ensemble file ({error}): export the model again") from None
         _validate(document, source)
         try:

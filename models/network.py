@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
 from foretail.models.ensemble import FeatureInput
 from foretail.models.predictor import DropPredictor, checked_features
@@ -80,7 +81,7 @@ class Network:
         try:
             model = onnx.load_from_string(content)
             metadata = {entry.key: entry.value for entry in model.metadata_props}
-            features = tuple(FeatureInput(**item) for item in json.loads(metadata[_FEATURES]))
+            features = tuple(FeatureInput(**item) for item in parse_json(metadata[_FEATURES]))
             threshold = float.fromhex(metadata[_THRESHOLD])
             signature = {
                 value.name: (value.type.tensor_type.elem_type, len(value.type.tensor_type.shape.dim))

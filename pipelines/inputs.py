@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.history import PLACE_INPUTS, Window, name_in_window
+from foretail.features.json_text import parse_json
 from foretail.features.manifest import MANIFEST_NAME
 from foretail.models.ensemble import FeatureInput
 from foretail.pipelines.result import RESULT_FILE
@@ -35,7 +35,7 @@ def _dataset_folders(path: Path) -> Iterator[Path]:
 
 def _collected(result: Path) -> Iterator[Path]:
     try:
-        document = json.loads(result.read_text(encoding="utf-8"))
+        document = parse_json(result.read_bytes())
         if document["stage"] != "collect":
             raise ValueError(f"of foretail {document['stage']}")
         yield from [Path(run["path"]) for run in document["runs"]]

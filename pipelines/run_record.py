@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from foretail.configs.schema import SIZES, STAGES
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.pipelines.model_card import CARD_FILE
 from foretail.pipelines.result import RESULT_FILE, Table
 
@@ -103,9 +104,9 @@ class RunRecord:
         path = folder / RESULT_FILE
         content = path.read_bytes()
         try:
-            document = json.loads(_PASSWORD.sub("", content.decode("utf-8")))
+            document = parse_json(_PASSWORD.sub("", content.decode("utf-8")))
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ForetailError(f"{path} is damaged ({error}): run its stage again") from None
         stage = document.get("stage") if isinstance(document, dict) else None
         if not isinstance(stage, str) or stage not in STAGES:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.staging import staged_folder, writing
 
 KEY_FILE = "key.json"
@@ -81,7 +82,7 @@ class Store:
         """The entry of `key`, or None when it has not been built."""
         path = self.folder / key.kind / key.digest
         try:
-            record = json.loads((path / KEY_FILE).read_text(encoding="utf-8"))
+            record = parse_json((path / KEY_FILE).read_bytes())
             if not (path / CONTENT).is_dir():
                 raise ValueError("no content")
             return Entry(path / CONTENT, key.digest, True, float(record["seconds"]))

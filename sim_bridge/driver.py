@@ -26,6 +26,7 @@ import cmake
 import ninja
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.features.staging import staged_folder, writing
 
@@ -170,7 +171,7 @@ class DriverRun:
     def open(cls, folder: Path) -> DriverRun:
         """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
         try:
-            return cls(folder, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+            return cls(folder, parse_json((folder / "summary.json").read_bytes()))
         except (OSError, ValueError) as error:
             raise ForetailError(f"{folder} holds no complete simulation ({error}): run it again") from None
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from foretail.features.demand_matrix import MAX_NODES
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -73,8 +74,8 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         When the text is no valid file of version 1, or a package that the predictor needs is missing.
     """
     try:
-        document = json.loads(text, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text)
+    except ValueError as error:
         raise ForetailError(f"{source} is no demand predictor ({error}): give what foretail demand wrote") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ForetailError(f"{source} is JSON, but no demand predictor: give what foretail demand wrote")
@@ -124,7 +125,3 @@ def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
     if set(predictor.learned()) != set(document["learned"]):
         raise ValueError("it has learned other things")
     return predictor
-
-
-def _refused(text: str) -> float:
-    raise ValueError(f"the number {text} is not finite")

@@ -98,7 +98,7 @@ def test_without_exchange_a_failed_rename_is_undone(tmp_path: Path, monkeypatch:
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(ForetailError, match="cannot write .*target: Input/output error"):
+    with pytest.raises(ForetailError, match=r"cannot write .*target: Input/output error"):
         put(tmp_path / "target", "new")
     assert (tmp_path / "target" / "file").read_text() == "old"
     assert list(tmp_path.iterdir()) == [tmp_path / "target"]
@@ -118,16 +118,21 @@ def test_files_and_folders_move_in_together_and_others_stay(tmp_path: Path) -> N
 
 def test_files_that_cannot_all_move_in_stay_out(tmp_path: Path) -> None:
     write_file(tmp_path / "b" / "file", "old")
-    with pytest.raises(ForetailError, match="b is a folder"), staged_files(tmp_path) as folder:
-        write_file(folder / "a", "new")
-        write_file(folder / "b", "new")
+
+    def move_in() -> None:
+        with staged_files(tmp_path) as folder:
+            write_file(folder / "a", "new")
+            write_file(folder / "b", "new")
+
+    with pytest.raises(ForetailError, match="b is a folder"):
+        move_in()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["b", "file"]
 
 
 def test_a_file_keeps_its_old_content_when_writing_fails(tmp_path: Path) -> None:
     write_file(tmp_path / "file", "ä")
     assert (tmp_path / "file").read_bytes() == "ä".encode()
-    with pytest.raises(ForetailError, match="cannot write .*inner: "):
+    with pytest.raises(ForetailError, match=r"cannot write .*inner: "):
         write_file(tmp_path / "file" / "inner", "")
     with pytest.raises(UnicodeEncodeError):
         write_file(tmp_path / "file", "\ud800")

@@ -58,7 +58,7 @@ def test_a_write_that_fails_leaves_no_partial_file(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(ForetailError, match="cannot write .*result.json: No space"):
+    with pytest.raises(ForetailError, match=r"cannot write .*result\.json: No space"):
         write_result(tmp_path, {"a": 1})
     assert list(tmp_path.iterdir()) == []
 
