@@ -27,6 +27,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.features.errors import ForetailError
+from foretail.features.staging import writing
 from foretail.models.ensemble import Ensemble
 from foretail.models.metrics import Confusion, Score, rank
 
@@ -451,8 +452,10 @@ def locked(address: str) -> Iterator[None]:
         yield
         return
     file = Path(address.removeprefix("sqlite:///")).resolve()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with (file.parent / f".{file.name}.lock").open("w") as lock:
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = (file.parent / f".{file.name}.lock").open("w")
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

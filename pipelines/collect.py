@@ -16,7 +16,6 @@ from omegaconf import DictConfig
 from foretail.configs.schema import CollectConfig, Policy, Scenario, register
 from foretail.features.dataset import Dataset
 from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
 from foretail.pipelines import cli, stage
 from foretail.pipelines.imports import import_key, import_log, refuse_settings_of_others
@@ -216,10 +215,7 @@ def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
 
 
 def _made(seed: int, entry: Entry) -> CollectedRun:
-    try:
-        figures: dict[str, Any] = parse_json((entry.path / FIGURES_FILE).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ForetailError(f"{entry.path} holds no complete dataset ({error}): delete it and run again") from None
+    figures = entry.document(FIGURES_FILE)
     return replace(_dataset(seed, entry, figures["counters"]), imported=figures if "log" in figures else None)
 
 

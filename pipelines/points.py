@@ -110,7 +110,7 @@ def _measured(point: Point, store: Store, report: Report) -> Measurement:
 
 
 def _read(entry: Entry) -> Measurement:
-    return Measurement(json.loads((entry.path / POINT_FILE).read_text(encoding="ascii")), entry)
+    return Measurement(entry.document(POINT_FILE), entry)
 
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:

@@ -71,6 +71,15 @@ class Entry:
     reused: bool
     seconds: float
 
+    def document(self, name: str) -> Any:
+        """Return a JSON file of the content; ForetailError when it is not there or no longer JSON."""
+        try:
+            return parse_json((self.path / name).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ForetailError(
+                f"the store entry {self.path.parent} is damaged ({name}: {error}): delete that folder and run again"
+            ) from error
+
 
 class Store:
     """The store in one folder; the folder is made when the first entry is built."""
@@ -86,7 +95,7 @@ class Store:
             if not (path / CONTENT).is_dir():
                 raise ValueError("no content")
             return Entry(path / CONTENT, key.digest, True, float(record["seconds"]))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # building one will say what is in the way
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ForetailError(f"the store entry {path} is damaged: delete that folder and run again") from error

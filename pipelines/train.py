@@ -503,7 +503,7 @@ def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
 
 def read_outcome(entry: Entry) -> dict[str, Any]:
     """The figures of a stored model."""
-    document: dict[str, Any] = json.loads((entry.path / OUTCOME_FILE).read_text(encoding="utf-8"))
+    document: dict[str, Any] = entry.document(OUTCOME_FILE)
     return document
 
 
