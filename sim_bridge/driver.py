@@ -93,7 +93,8 @@ def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: boo
     compiler = _compiler()
     build_type = "Debug" if debug else "Release"
     described = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = json.dumps([driver_digest(), compiler, described, str(ns3.prefix), ns3.version, build_type])
+    flags = os.environ.get("CXXFLAGS", "")  # which CMake heeds
+    key = json.dumps([driver_digest(), compiler, described, flags, str(ns3.prefix), ns3.version, build_type])
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / "ns3-driver"
     target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
     if not (target / _EXECUTABLE).exists():
