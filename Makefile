@@ -20,7 +20,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test lint format fingerprints ui conformance bench clean
+.PHONY: help setup demo test lint format fingerprints ui conformance sanitize bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,9 @@ ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS
 
 conformance: .venv/.dev .venv/.driver ## random ensembles of every framework through every target: an hour (ARGS='--ensembles 20')
 	@$(BIN)/python -m tests.export.conformance $(ARGS)
+
+sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSan, in build/sanitize: three minutes, needs g++
+	@$(BIN)/python -m tests.sanitize
 
 bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from foretail.export.proof.equivalence import Certificate
 from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_folder, write_file
 from foretail.models.ensemble.ensemble import Ensemble
 
 __all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export", "write_folder"]
@@ -65,28 +64,11 @@ def write_folder(out_dir: Path, files: Mapping[str, bytes]) -> None:
     Raises
     ------
     ForetailError
-        When `out_dir` holds something else.
+        When `out_dir` holds something else, or the file system refuses.
     """
     check_folder(out_dir)
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    staging = out_dir.parent / f".{out_dir.name}.{os.getpid()}.tmp"
-    try:
-        staging.mkdir()
+    with staged_folder(out_dir, replace=True) as staging:
         for name, content in files.items():
-            (staging / name).write_bytes(content)
+            write_file(staging / name, content)
             if name.endswith(".so"):
                 (staging / name).chmod(0o755)
-        _replace(out_dir, staging)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _replace(out_dir: Path, staging: Path) -> None:
-    """Put `staging` in the place of `out_dir`; a folder cannot be renamed over one with files in it."""
-    if not out_dir.exists():
-        staging.rename(out_dir)
-        return
-    old = out_dir.parent / f".{out_dir.name}.{os.getpid()}.old"
-    out_dir.rename(old)
-    staging.rename(out_dir)
-    shutil.rmtree(old)

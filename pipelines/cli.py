@@ -14,7 +14,8 @@ from types import FrameType
 
 from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
-from foretail.pipelines.errors import BAD_INPUT, GateRefused, PointsFailed, sentence
+from foretail.features.errors import ForetailError
+from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
 from foretail.pipelines.stage import StageFailed, application, setting_names
 from foretail.pipelines.stages import STAGES
 
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    if isinstance(error, BAD_INPUT):
+    if is_bad_input(error):
         _refuse(sentence(error, setting_names()))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
@@ -88,6 +89,11 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     command, sys.argv = sys.argv, [f"foretail {stage}", *overrides]
     try:
         application(stage)()
+    except OSError as error:  # StageFailed carries those of the stage past here: this one is Hydra's
+        if is_bad_input(error):  # as that about a config that there is none of
+            raise
+        where = f"the run folder {error.filename or ''}".strip()
+        raise ForetailError(f"cannot make {where} ({error.strerror or error}): set hydra.run.dir to another") from error
     finally:
         sys.argv = command
     return 0

@@ -25,8 +25,24 @@ class PointsFailed(ForetailError):
 RENAMED = {"sweep": "slots (evaluate) or noise (schedule)", "figures": "flows", "fabric": "cells"}
 """Settings of earlier versions, and what they are called now."""
 
-BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException, OSError)
-"""What a user can cause; anything else is a defect of Foretail."""
+BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException)
+"""What a user can cause, beside what :func:`is_bad_input` knows; anything else is a defect of Foretail."""
+
+_OF_THE_MACHINE = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE, errno.EPIPE),
+        *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENAMETOOLONG),
+    }
+)
+
+
+def is_bad_input(error: BaseException | None) -> bool:
+    """Whether a user or the machine caused `error`: a full disk, no permission and the like, but no missing file.
+
+    Files that settings name are opened where a ForetailError tells what is wrong with them. So any other file that is
+    not there, or is something else, is one that Foretail should have made.
+    """
+    return isinstance(error, BAD_INPUT) or (isinstance(error, OSError) and error.errno in _OF_THE_MACHINE)
 
 
 def sentence(error: BaseException, settings: Iterable[str] = ()) -> str:
@@ -34,7 +50,7 @@ def sentence(error: BaseException, settings: Iterable[str] = ()) -> str:
 
     Parameters
     ----------
-    error : one of ``BAD_INPUT``
+    error : for which :func:`is_bad_input` holds
     settings : dotted names of all settings, to suggest the one that was meant
     """
     return _one_line(_message(error, tuple(settings)))

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, dyadic_text, keys_exceed
@@ -186,7 +187,7 @@ class Certificate:
     def load(cls, path: Path) -> Certificate:
         """Read a certificate; raise ForetailError when it is missing or malformed."""
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = parse_json(path.read_bytes())
             if (document.pop("schema"), document.pop("version")) != ("foretail.certificate", 2):
                 raise ValueError("another schema")
             return cls(**document)

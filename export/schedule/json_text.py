@@ -8,6 +8,7 @@ import numpy as np
 
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 __all__ = ["read_json", "schedule_json"]
@@ -41,7 +42,7 @@ def schedule_json(planned: PlannedSchedule) -> str:
 def read_json(text: str) -> Schedule:
     """Return the schedule that ``schedule.json`` describes; ForetailError when it contradicts itself."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         schedule = Schedule(np.array(document["matchings"]))
         shape = (document["period_slots"], document["degree"], document["n"])
         circuits = [np.array(slot, np.int64).reshape(-1, 2) for slot in document["slots"]]

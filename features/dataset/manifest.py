@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, VALUE_BITS, State, Unit, feature
 from foretail.features.dataset.schema import SCHEMA_VERSION, Kind
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 
 MANIFEST_NAME = "manifest.json"
 
@@ -151,7 +152,7 @@ class Manifest(Run):
             Naming `source` and the key that is missing, unknown, of the wrong type or inconsistent with the others.
         """
         try:
-            plain = json.loads(text)
+            plain = parse_json(text)
         except ValueError as error:
             raise ForetailError(f"{source} is no valid JSON ({error}): collect the trace again") from None
         version = plain.get("schema_version") if isinstance(plain, dict) else None

@@ -7,13 +7,14 @@ the one that was written predicts. Everything is checked when it is read, and no
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
+from foretail.features.staging import write_file
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank
@@ -73,8 +74,8 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         When the text is no valid file of version 1, or a package that the predictor needs is missing.
     """
     try:
-        document = json.loads(text, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text)
+    except ValueError as error:
         raise ForetailError(f"{source} is no demand predictor ({error}): give what foretail demand wrote") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ForetailError(f"{source} is JSON, but no demand predictor: give what foretail demand wrote")
@@ -93,14 +94,8 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
 
 
 def save(predictor: DemandPredictor, path: Path) -> None:
-    """Write the file of a trained predictor, under a temporary name first; ForetailError as :func:`to_json`."""
-    text = to_json(predictor)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="ascii")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write the file of a trained predictor; ForetailError as :func:`to_json`, and when the file system refuses."""
+    write_file(path, to_json(predictor))
 
 
 def load(path: Path) -> DemandPredictor:
@@ -130,7 +125,3 @@ def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
     if set(predictor.learned()) != set(document["learned"]):
         raise ValueError("it has learned other things")
     return predictor
-
-
-def _refused(text: str) -> float:
-    raise ValueError(f"the number {text} is not finite")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
+from foretail.features.staging import write_file
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
 
@@ -80,7 +81,7 @@ class Network:
         try:
             model = onnx.load_from_string(content)
             metadata = {entry.key: entry.value for entry in model.metadata_props}
-            features = tuple(FeatureInput(**item) for item in json.loads(metadata[_FEATURES]))
+            features = tuple(FeatureInput(**item) for item in parse_json(metadata[_FEATURES]))
             threshold = float.fromhex(metadata[_THRESHOLD])
             signature = {
                 value.name: (value.type.tensor_type.elem_type, len(value.type.tensor_type.shape.dim))
@@ -109,13 +110,8 @@ class Network:
         return cls.from_bytes(content, str(path))
 
     def save(self, path: Path) -> None:
-        """Write the file, under a temporary name first."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_bytes(self.content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write the file, which has the old content or this."""
+        write_file(path, self.content)
 
     @cached_property
     def sha256(self) -> str:

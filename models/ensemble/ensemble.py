@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -24,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
+from foretail.features.staging import write_file
 from foretail.sim_bridge._native import tree_leaves
 
 __all__ = ["Ensemble", "FeatureInput", "Tree", "dyadic_text"]
@@ -354,8 +355,8 @@ class Ensemble:
     def from_json(cls, text: str, source: str = "the ensemble") -> Ensemble:
         """Read an ensemble; `source` names it in errors. Raise ForetailError when it is not a valid version 1 file."""
         try:
-            document = json.loads(text, parse_float=_no_float, parse_constant=_no_float)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(text, parse_float=_no_float)
+        except ValueError as error:
             raise ForetailError(f"{source} is not an ensemble file ({error}): export the model again") from None
         _validate(document, source)
         try:
@@ -388,13 +389,8 @@ class Ensemble:
             raise ForetailError(f"{source}: {error}") from None
 
     def save(self, path: Path) -> None:
-        """Write the canonical JSON to `path`, under a temporary name first."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(self.to_json(), encoding="ascii")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write the canonical JSON to `path`; the file has the old content or this."""
+        write_file(path, self.to_json())
 
     @classmethod
     def load(cls, path: Path) -> Ensemble:

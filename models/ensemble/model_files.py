@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 __all__ = ["Format", "format_of", "load_model_file"]
@@ -162,14 +163,11 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
 
 
 def _json_format(content: bytes, source: str) -> Format:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ForetailError(f"{source} is no JSON ({error}): the file is damaged, save the model again") from None
-    if "learner" in document:
-        return Format.XGBOOST_JSON
-    if "schema" in document:
+    """Tell by its words whose JSON it is, without parsing what may be foreign."""
+    if b'"foretail.ensemble"' in content:
         return Format.ENSEMBLE
+    if b'"learner"' in content:
+        return Format.XGBOOST_JSON
     raise ForetailError(
         f"{source} is JSON, but neither an ensemble nor an XGBoost model: give what training or Booster.save_model "
         f"wrote"
@@ -196,7 +194,7 @@ def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput]) -> E
             f"{path} ends its reader ({signal.Signals(-answer.returncode).name}): the {kind} is damaged, save it again"
         )
     try:
-        said = json.loads(answer.stdout)
+        said = parse_json(answer.stdout)
     except ValueError:
         lines = answer.stderr.strip().splitlines()
         raise RuntimeError(f"the reader of {path} failed: {lines[-1] if lines else answer.returncode}") from None

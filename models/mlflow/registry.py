@@ -6,7 +6,6 @@ tracked run that made this very ensemble was given.
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.tracking import (
@@ -200,7 +200,7 @@ def run_document(run_id: str, name: str, uri: str) -> Any:
     """Return a JSON artifact of a run; ForetailError when it has none of that name."""
     with _asked(uri) as mlflow:
         try:
-            return json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
+            return parse_json(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
         except (mlflow.exceptions.MlflowException, OSError, ValueError) as error:
             raise ForetailError(
                 f"the run {run_id} has no {name} ({first_line(error)}): train the model again"
@@ -328,7 +328,7 @@ def _used(run: Any) -> Iterator[UsedDataset]:
     for item in run.inputs.dataset_inputs:
         context = next((tag.value for tag in item.tags if tag.key == "mlflow.data.context"), "")
         try:
-            source = json.loads(item.dataset.source)
+            source = parse_json(item.dataset.source)
             yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"])
         except (ValueError, KeyError, TypeError) as error:
             raise ForetailError(

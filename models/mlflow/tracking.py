@@ -24,9 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
+from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay
 
 from foretail.features.errors import ForetailError
+from foretail.features.staging import writing
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Score, rank
 
@@ -451,8 +454,10 @@ def locked(address: str) -> Iterator[None]:
         yield
         return
     file = Path(address.removeprefix("sqlite:///")).resolve()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with (file.parent / f".{file.name}.lock").open("w") as lock:
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = (file.parent / f".{file.name}.lock").open("w")
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -530,16 +535,13 @@ def _confusion_figure(confusion: Confusion, title: str) -> Figure:
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
     axes = figure.subplots()
     counts = np.array([[confusion.tn, confusion.fp], [confusion.fn, confusion.tp]])
-    axes.imshow(np.log1p(counts), cmap="Blues")  # drops are rare: a linear scale shows one dark corner
-    dark = np.log1p(counts) > np.log1p(counts).max() / 2
-    for row in range(2):
-        for column in range(2):
-            color = "white" if dark[row, column] else "black"
-            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color)
-    axes.set_xticks([0, 1], ["accept", "drop"])
-    axes.set_yticks([0, 1], ["transmits", "drops"])
-    axes.set_xlabel("prediction")
-    axes.set_ylabel("LQD")
+    scale = FuncNorm((np.log1p, np.expm1))  # drops are rare: a linear scale shows one dark corner
+    shown = ConfusionMatrixDisplay(counts).plot(
+        ax=axes, cmap="Blues", values_format=",", colorbar=False, im_kw={"norm": scale}
+    )
+    for text, count in zip(shown.text_.flat, counts.flat, strict=True):  # it chooses for a linear scale
+        text.set_color("white" if np.log1p(count) > np.log1p(counts.max()) / 2 else "black")
+    axes.set(xlabel="prediction", xticklabels=["accept", "drop"], ylabel="LQD", yticklabels=["transmits", "drops"])
     axes.set_title(title, fontsize="small")
     return figure
 
@@ -547,13 +549,10 @@ def _confusion_figure(confusion: Confusion, title: str) -> Figure:
 def _curve_figure(curve: pd.DataFrame, confusion: Confusion, title: str) -> Figure:
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
     axes = figure.subplots()
-    axes.step(curve["recall"], curve["precision"], where="post")
+    PrecisionRecallDisplay(curve["precision"].to_numpy(), curve["recall"].to_numpy()).plot(ax=axes)
     if confusion.precision is not None and confusion.recall is not None:
         axes.plot([confusion.recall], [confusion.precision], "o", label="operating point")
         axes.legend()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("recall")
-    axes.set_ylabel("precision")
+    axes.set(xlabel="recall", xlim=(0, 1), ylabel="precision", ylim=(0, 1.02), aspect="auto")
     axes.set_title(title, fontsize="small")
     return figure

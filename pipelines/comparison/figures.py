@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from foretail.features.staging import staged_folder
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
 from foretail.sim_bridge.ns3.driver import DriverRun
@@ -22,17 +21,10 @@ CDF_POINTS = 500
 
 def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
     """Write all figures of `result` into ``run_dir/figures`` and return their paths; the folder appears whole."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{FOLDER}.", dir=run_dir))
-    try:
-        staging.chmod(0o755)
+    with staged_folder(run_dir / FOLDER, replace=True) as staging:
         _save(*_slowdown_bars(result), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_buffer_and_drops(result), staging / "buffer_and_drops")
-        shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
-        staging.rename(run_dir / FOLDER)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return sorted((run_dir / FOLDER).iterdir())
 
 

@@ -147,6 +147,7 @@ def mean_interval(values: Sequence[float | None], confidence: float = 0.95) -> P
     mean = float(present.mean())
     if len(present) < 2:
         return PairedDifference(mean, None, None, 1)
+    # stats.t.interval and ttest_1samp know no spread of zero, which seeds of a deterministic policy have
     margin = float(stats.t.ppf(0.5 + confidence / 2, len(present) - 1) * present.std(ddof=1) / np.sqrt(len(present)))
     return PairedDifference(mean, mean - margin, mean + margin, len(present))
 

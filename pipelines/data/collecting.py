@@ -13,6 +13,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.staging import write_file
 from foretail.pipelines.data.imports import import_key, import_log
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
@@ -25,7 +26,7 @@ from foretail.pipelines.data.simulation import (
 )
 from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
-from foretail.pipelines.runs.result import Table, write_atomically
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.sim_bridge.ns3.driver import DriverRun
 
@@ -179,14 +180,11 @@ def _collected(seed: int, entry: Entry) -> CollectedRun:
 def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
     """Make the dataset of `folder` and keep the figures beside it."""
     figures = make(folder / DATASET)
-    write_atomically(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
+    write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
 
 
 def _made(seed: int, entry: Entry) -> CollectedRun:
-    try:
-        figures: dict[str, Any] = json.loads((entry.path / FIGURES_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ForetailError(f"{entry.path} holds no complete dataset ({error}): delete it and run again") from None
+    figures = entry.document(FIGURES_FILE)
     return replace(_dataset(seed, entry, figures["counters"]), imported=figures if "log" in figures else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from foretail.configs.schema.training import Split as SplitConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import MANIFEST_NAME
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.rows import splits
 from foretail.features.rows.history import PLACE_INPUTS, Window, name_in_window
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -37,7 +37,7 @@ def _dataset_folders(path: Path) -> Iterator[Path]:
 
 def _collected(result: Path) -> Iterator[Path]:
     try:
-        document = json.loads(result.read_text(encoding="utf-8"))
+        document = parse_json(result.read_bytes())
         if document["stage"] != "collect":
             raise ValueError(f"of foretail {document['stage']}")
         yield from [Path(run["path"]) for run in document["runs"]]

@@ -12,6 +12,7 @@ from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
+from foretail.features.staging import write_file
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, to_json
@@ -19,7 +20,7 @@ from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, eval
 from foretail.models.mlflow.tracking import track
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
-from foretail.pipelines.runs.result import Cell, Table, plain, write_atomically, write_result
+from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.loading import tracking_uri
@@ -181,7 +182,7 @@ def write_predictors(found: Comparison, run_dir: Path) -> Path:
     """The folder of the workload's predictors."""
     folder = run_dir / PREDICTORS_FOLDER / found.workload
     for name, text in found.files.items():
-        write_atomically(folder / f"{name}.json", text)
+        write_file(folder / f"{name}.json", text)
     return folder
 
 

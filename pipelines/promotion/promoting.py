@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Selection
+from foretail.features.staging import staged_files
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, alias_holder, lineage, load_ensemble, move_alias, run_document
 from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, track
@@ -135,9 +136,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     scores = [held_out_scores(candidate, dataset, "the model") for dataset in datasets]
     theirs = None if holder is None else [held_out_scores(holder, dataset, f"the {alias}") for dataset in datasets]
     against = "always accepting" if version is None else f"{alias}, version {version}"
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".promote.", dir=run_dir) as staging:
-        folder = Path(staging)
+    with staged_files(run_dir) as folder:
         checks = (
             compare("asked_f1", scores, theirs, config.f1_margin, against),
             compare("recovered_loss", scores, theirs, config.recovered_loss_margin, against),
@@ -161,8 +160,9 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
             if all(check.passed for check in checks):
                 tags = {"gate_run_id": run.run_id, "model_card": f"runs:/{run.run_id}/{CARD_FILE}"}
                 promoted = move_alias(name, alias, candidate, origin.runs, version, tags, uri)
-        for file in sorted(folder.iterdir()) if promoted is not None else [folder / CARD_FILE]:
-            _put(file, run_dir / file.name)
+        if promoted is None:  # of what is refused the card is kept, and no export
+            for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
+                shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
     return PromoteResult(
         gate, checks, promoted, collected, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
     )
@@ -237,15 +237,6 @@ def _log(run: TrackedRun, gate: Mapping[str, Any], checks: Sequence[Check], fold
             run.log_metrics({f"gate/{check.name}/{key}": float(found[key]) for key in ("mean", "low", "high")})
         elif check.figures is not None:
             run.log_file(folder / check.name / "certificate.json", check.name)
-
-
-def _put(source: Path, target: Path) -> None:
-    """Move a file or an export into the run folder, in the place of that of an earlier run there."""
-    if source.is_dir() and target.is_dir():
-        for file in sorted(source.iterdir()):
-            file.replace(target / file.name)
-    else:
-        source.replace(target)
 
 
 def _version(version: str | None) -> str:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stages import STAGES
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.runs.result import RESULT_FILE, Table
 
@@ -102,11 +103,11 @@ class RunRecord:
     def open(cls, folder: Path) -> RunRecord:
         """Read a run folder; raises ForetailError when the result is damaged or foreign, or a file of it is missing."""
         path = folder / RESULT_FILE
-        content = path.read_bytes()
+        content = _inside(folder, path).read_bytes()
         try:
-            document = json.loads(_PASSWORD.sub("", content.decode("utf-8")))
+            document = parse_json(_PASSWORD.sub("", content.decode("utf-8")))
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ForetailError(f"{path} is damaged ({error}): run its stage again") from None
         stage = document.get("stage") if isinstance(document, dict) else None
         if not isinstance(stage, str) or stage not in STAGES:
@@ -137,7 +138,7 @@ class RunRecord:
             tables=written.tables,
             figures=tuple(_figures(folder, written.files)),
             cards={
-                card.relative_to(folder).as_posix(): card.read_text(encoding="utf-8", errors="replace")
+                card.relative_to(folder).as_posix(): _inside(folder, card).read_text(encoding="utf-8", errors="replace")
                 for pattern in (CARD_FILE, f"*/{CARD_FILE}")
                 for card in sorted(folder.glob(pattern))
             },
@@ -192,12 +193,12 @@ class RunRecord:
 def find_runs(folder: Path) -> tuple[list[Path], list[str]]:
     """The run folders that `folder` is or, as a sweep, holds; and the numbers of a sweep that left no result.
 
-    Raises ForetailError when there are none.
+    Raises ForetailError when there are none, or one of a sweep is a link to a folder outside of it.
     """
     if (folder / RESULT_FILE).is_file():
         return [folder], []
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    runs = [run for run in inside if (run / RESULT_FILE).is_file()]
+    runs = [_inside(folder, run) for run in inside if (run / RESULT_FILE).is_file()]
     if not runs:
         raise ForetailError(f"run={folder} holds no {RESULT_FILE}: give the folder of a finished run or sweep")
     numbers = {int(run.name) for run in runs if run.name.isdecimal()}
@@ -207,13 +208,20 @@ def find_runs(folder: Path) -> tuple[list[Path], list[str]]:
     return runs, [str(number) for number in missing]
 
 
+def _inside(folder: Path, path: Path) -> Path:
+    """`path`; raises ForetailError when links lead it out of `folder`, to what nobody meant to show."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ForetailError(f"{path} is a link that leads out of {folder}: put what it stands for in its place")
+    return path
+
+
 def _figures(folder: Path, names: tuple[str, ...]) -> Iterator[RunFigure]:
     """The figures among the files of a result, each once."""
     for name in names:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise ForetailError(f"{folder / RESULT_FILE} names a file outside of its folder ({name}): run it again")
-        if not (folder / path).is_file():
+        if not _inside(folder, folder / path).is_file():
             raise ForetailError(
                 f"{folder / path}, which {RESULT_FILE} names, is missing: bring it back or run it again"
             )

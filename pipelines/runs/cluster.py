@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from foretail.features.errors import ForetailError
-from foretail.pipelines.errors import BAD_INPUT, sentence
+from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import code_digest
 
@@ -139,8 +139,7 @@ def _drive(pickled_points: bytes, address: str, results: Connection) -> None:
                         try:
                             send(name, ray.get(task))
                         except ray.exceptions.RayTaskError as raised:
-                            known = isinstance(raised.cause, BAD_INPUT)
-                            send(name, _Failed(sentence(raised.cause)) if known else raised)
+                            send(name, _Failed(sentence(raised.cause)) if is_bad_input(raised.cause) else raised)
                         except ray.exceptions.RayError as lost:
                             send(name, _Failed(f"Ray gave it up: {_first_line(lost)}"))
             finally:

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from foretail.configs.schema.tracking import Launcher
-from foretail.pipelines.errors import BAD_INPUT, sentence
+from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.cluster import run_on_cluster
 from foretail.pipelines.runs.progress import StageProgress
 
@@ -88,7 +88,9 @@ def run_points(
             try:
                 so_far(0.0, "")
                 found[name] = point(so_far)
-            except BAD_INPUT as error:
+            except Exception as error:
+                if not is_bad_input(error):
+                    raise
                 failed[name] = sentence(error)
             finally:
                 running.pop(name, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.tracking import Launcher
 from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_files
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.store import Entry, Key, Store
@@ -110,19 +110,18 @@ def _measured(point: Point, store: Store, report: Report) -> Measurement:
 
 
 def _read(entry: Entry) -> Measurement:
-    return Measurement(json.loads((entry.path / POINT_FILE).read_text(encoding="ascii")), entry)
+    return Measurement(entry.document(POINT_FILE), entry)
 
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:
     """Write tables (CSV, Parquet) and figures (PDF, PNG, SVG) by name into the run folder; a file appears whole."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".files.", dir=run_dir) as staging:
+    with staged_files(run_dir) as staging:
         for name, content in files.items():
-            path = Path(staging) / name
+            path = staging / name
             if isinstance(content, Figure):
                 content.savefig(path, dpi=150)
             elif path.suffix == ".parquet":
                 content.to_parquet(path, index=False)
             else:
                 content.to_csv(path, index=False)
-        return tuple(path.rename(run_dir / path.name) for path in sorted(Path(staging).iterdir()))
+    return tuple(run_dir / name for name in sorted(files))

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+
+from foretail.features.staging import write_file
 
 RESULT_FILE = "result.json"
 Cell = str | int | float | None
@@ -59,21 +60,10 @@ def plain(value: Any) -> Any:
     raise TypeError(f"result.json cannot hold a {type(value).__name__}")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
     """Write `document` to ``folder/result.json`` and return that path; the file is whole or not there."""
     path = folder / RESULT_FILE
-    write_atomically(path, json.dumps(plain(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_file(path, json.dumps(plain(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     return path
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.staging import staged_folder, writing
 
 KEY_FILE = "key.json"
@@ -70,6 +71,15 @@ class Entry:
     reused: bool
     seconds: float
 
+    def document(self, name: str) -> Any:
+        """Return a JSON file of the content; ForetailError when it is not there or no longer JSON."""
+        try:
+            return parse_json((self.path / name).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ForetailError(
+                f"the store entry {self.path.parent} is damaged ({name}: {error}): delete that folder and run again"
+            ) from error
+
 
 class Store:
     """The store in one folder; the folder is made when the first entry is built."""
@@ -81,11 +91,11 @@ class Store:
         """The entry of `key`, or None when it has not been built."""
         path = self.folder / key.kind / key.digest
         try:
-            record = json.loads((path / KEY_FILE).read_text(encoding="utf-8"))
+            record = parse_json((path / KEY_FILE).read_bytes())
             if not (path / CONTENT).is_dir():
                 raise ValueError("no content")
             return Entry(path / CONTENT, key.digest, True, float(record["seconds"]))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # building one will say what is in the way
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ForetailError(f"the store entry {path} is damaged: delete that folder and run again") from error

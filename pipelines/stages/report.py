@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.stages import ReportConfig
+from foretail.features.staging import write_file
 from foretail.pipelines.reporting.page import render_page
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
-from foretail.pipelines.runs.result import Table, write_atomically
+from foretail.pipelines.runs.result import Table
 
 PAGE_FILE = "report.html"
 
@@ -59,5 +60,5 @@ def report(config: ReportConfig, run_dir: Path) -> ReportResult:
     missing = [str(Path(folder) / name) for folder, (_, names) in zip(given, found, strict=True) for name in names]
     page = Path(config.out) if config.out is not None else run_dir / PAGE_FILE
     text = render_page(runs, missing)
-    write_atomically(page, text)
+    write_file(page, text)
     return ReportResult(page, len(text.encode("utf-8")), runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +10,20 @@ from typing import Any, cast
 import numpy as np
 
 from foretail.configs.schema.circuit_stages import ScheduleConfig
-from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
+from foretail.export.schedule import render_schedule
+from foretail.export.schedule.emulator import Emulator
+from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_files, write_file
 from foretail.pipelines import stage
 from foretail.pipelines.experiments.circuits.cells import cell_experiment
 from foretail.pipelines.experiments.circuits.designs import design_experiment
 from foretail.pipelines.experiments.circuits.noise import noise_experiment
 from foretail.pipelines.experiments.circuits.tradeoff import tradeoff_experiment
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table, write_atomically
+from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     Diagonal,
@@ -156,21 +158,11 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
 def _write(run_dir: Path, texts: Mapping[str, str]) -> None:
     """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
     racks = run_dir / "p4"
-    in_racks = any(name.startswith("p4/") for name in texts)
-    if in_racks and racks.exists():
+    if racks.exists() and any(name.startswith("p4/") for name in texts):
         raise ForetailError(f"{racks} exists already: remove it or choose another run folder")
-    written: list[Path] = []
-    try:
+    with staged_files(run_dir) as staging:
         for name, text in texts.items():
-            file = run_dir / name
-            write_atomically(file, text)
-            written.append(file)
-    except BaseException:
-        for file in written:
-            file.unlink()
-        if in_racks:
-            shutil.rmtree(racks, ignore_errors=True)
-        raise
+            write_file(staging / name, text)
 
 
 def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:

@@ -13,11 +13,12 @@ from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
+from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists, track
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
-from foretail.pipelines.runs.result import Cell, Table, plain, write_result
+from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
@@ -237,12 +238,12 @@ def model_key(
 
 def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
     """Write the figures of a model beside it, for :func:`read_outcome`."""
-    write_result(folder, outcome).rename(folder / OUTCOME_FILE)
+    write_file(folder / OUTCOME_FILE, json.dumps(plain(outcome), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_outcome(entry: Entry) -> dict[str, Any]:
     """The figures of a stored model."""
-    document: dict[str, Any] = json.loads((entry.path / OUTCOME_FILE).read_text(encoding="utf-8"))
+    document: dict[str, Any] = entry.document(OUTCOME_FILE)
     return document
 
 

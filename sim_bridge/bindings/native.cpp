@@ -74,10 +74,13 @@ PushOutRules push_out_rules(const std::string& counting, const std::string& tie,
             seed};
 }
 
-nb::ndarray<nb::numpy, std::int32_t> owned(std::unique_ptr<std::int32_t[]> values, std::vector<std::size_t> shape) {
-    std::int32_t* const held = values.release();
-    nb::capsule owner(held, [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
-    return {held, shape.size(), shape.data(), owner};
+static_assert(sizeof(FeatureVector) == feature_count * sizeof(std::int32_t));
+
+/// The vectors as rows of an array.
+nb::ndarray<nb::numpy, std::int32_t> owned(std::unique_ptr<FeatureVector[]> values, std::size_t n) {
+    void* const held = values.release();  // the address of a vector is that of its first value
+    nb::capsule owner(held, [](void* p) noexcept { delete[] static_cast<FeatureVector*>(p); });
+    return {held, {n, feature_count}, owner};
 }
 
 /// Columns that a run fills for n rows, and their way to Python.
@@ -88,18 +91,18 @@ struct Filled {
           asked(n),
           exposed(n),
           // Every row is written, so zeros first would only cost time.
-          features(std::make_unique_for_overwrite<std::int32_t[]>(with_features ? n * feature_count : 0)),
+          features(std::make_unique_for_overwrite<FeatureVector[]>(with_features ? n : 0)),
           with_labels_(with_labels),
           with_features_(with_features) {}
 
     RunColumns columns() {
         return {outcome.data(), with_labels_ ? lqd_drop.data() : nullptr, asked.data(), exposed.data(),
-                with_features_ ? reinterpret_cast<FeatureVector*>(features.get()) : nullptr};
+                with_features_ ? features.get() : nullptr};
     }
     nb::dict to_dict() {
         const std::size_t n = outcome.size();
         nb::dict out;
-        if (with_features_) out["features"] = owned(std::move(features), {n, feature_count});
+        if (with_features_) out["features"] = owned(std::move(features), n);
         out["outcome"] = owned(std::move(outcome), {n});
         if (with_labels_) out["lqd_drop"] = owned(std::move(lqd_drop), {n});
         out["asked"] = owned(std::move(asked), {n});
@@ -108,7 +111,7 @@ struct Filled {
     }
 
     std::vector<std::uint8_t> outcome, lqd_drop, asked, exposed;
-    std::unique_ptr<std::int32_t[]> features;
+    std::unique_ptr<FeatureVector[]> features;
 
 private:
     bool with_labels_, with_features_;
@@ -586,10 +589,7 @@ public:
                     if (observed_) filled.lqd_drop[i] = part.lqd_drop[k];
                     filled.asked[i] = part.asked[k];
                     filled.exposed[i] = part.exposed[k];
-                    if (observed_) {
-                        std::memcpy(&filled.features[i * feature_count], &part.features[k * feature_count],
-                                    sizeof(FeatureVector));
-                    }
+                    if (observed_) filled.features[i] = part.features[k];
                 }
             }
         }

@@ -26,6 +26,7 @@ import cmake
 import ninja
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.features.staging import staged_folder, writing
 
@@ -94,7 +95,8 @@ def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: boo
     compiler = _compiler()
     build_type = "Debug" if debug else "Release"
     described = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = json.dumps([driver_digest(), compiler, described, str(ns3.prefix), ns3.version, build_type])
+    flags = os.environ.get("CXXFLAGS", "")  # which CMake heeds
+    key = json.dumps([driver_digest(), compiler, described, flags, str(ns3.prefix), ns3.version, build_type])
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / "ns3-driver"
     target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
     if not (target / _EXECUTABLE).exists():
@@ -172,7 +174,7 @@ class DriverRun:
     def open(cls, folder: Path) -> DriverRun:
         """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
         try:
-            return cls(folder, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+            return cls(folder, parse_json((folder / "summary.json").read_bytes()))
         except (OSError, ValueError) as error:
             raise ForetailError(f"{folder} holds no complete simulation ({error}): run it again") from None
 

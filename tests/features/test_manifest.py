@@ -43,6 +43,12 @@ def _changed(path: list[str | int], value: Any) -> str:
     return json.dumps(plain)
 
 
+@pytest.mark.parametrize("text", ["", "{", b"\xff", "[" * 100_000, '{"scenario":' * 200 + "1" + "}" * 200])
+def test_what_is_no_json_is_refused_in_one_sentence(text: str | bytes) -> None:
+    with pytest.raises(ForetailError, match=r"^m\.json is no valid JSON \(.*\): collect the trace again$"):
+        Manifest.from_json(text, "m.json")
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

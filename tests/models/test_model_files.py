@@ -111,7 +111,14 @@ RUNS_CODE = {
         b"\x80\x04cbuiltins\nbytearray\n\x8a\x05" + (1 << 36).to_bytes(5, "little") + b"\x85R.",
         "cannot be unpickled .MemoryError",
     ),
+    "that is nested too deeply": (b'{"learner":' * 100_000, "ends its reader.*SIGSEGV"),
 }
+
+
+def test_json_of_others_is_recognised_without_parsing_it() -> None:
+    """XGBoost's is opened in a process of its own only: in this one nobody looks at how it is built."""
+    assert format_of(RUNS_CODE["that is nested too deeply"][0], "F") is Format.XGBOOST_JSON
+    assert format_of(b'{"learner": {"attributes"', "F") is Format.XGBOOST_JSON
 
 
 @pytest.mark.parametrize("fault", RUNS_CODE)
@@ -183,9 +190,9 @@ BROKEN = {
     "noise": (b"\x9f" * 200, "no model file"),
     "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "no model file"),
     "a list": (b"[1, 2, 3]", "no model file"),
-    "truncated JSON": (b'{"learner": {"attributes"', "is no JSON"),
+    "truncated JSON": (b'{"learner": {"attributes"', "no valid XGBoost JSON model"),
     "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
-    "deep JSON": (b'{"learner":' * 100_000, "is no JSON"),
+    "deep JSON of ours": (b'{"schema": "foretail.ensemble", "trees": ' + b"[" * 100_000, "nested too deeply"),
     "an ensemble of another version": (b'{"schema": "foretail.ensemble", "version": 9}', "version 9"),
     "an XGBoost model without trees": (b'{"learner": {}}', "no valid XGBoost JSON model"),
     "half a ZIP file": (b"PK\x03\x04" + b"\0" * 40, "no valid skops file"),

@@ -10,6 +10,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import mlflow
 import mlflow.xgboost
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
+from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.ensemble import RandomForestClassifier
 
@@ -24,6 +26,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.mlflow import tracking
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, track, tracking_uri
 from foretail.models.scoring.metrics import Confusion, scores
@@ -100,6 +103,31 @@ def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained
     for name in ("confusion", "precision_recall"):
         with Image.open(_artifact(stored, f"figures/test_whole_{name}.png")) as image:
             assert image.width > 300
+
+
+def test_figures_show_the_counts_and_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
+    monkeypatch.setattr(tracking, "_mlflow", MagicMock())
+    drop = np.arange(4000) % 400 == 0
+    score = np.where(drop, np.arange(4000) % 7, np.arange(4000) % 5)
+    TrackedRun("run", "experiment", "").log_figures("test", "whole", drop, score > 3, score)
+    (matrix,), (curve,) = (drawn[f"test_whole_{name}"].axes for name in ("confusion", "precision_recall"))
+    counted = Confusion.count(drop, score > 3)
+    cells = {(round(x), round(y)): text.get_text() for text in matrix.texts for x, y in [text.get_position()]}
+    assert {place: int(text.replace(",", "")) for place, text in cells.items()} == {
+        (0, 0): counted.tn,
+        (1, 0): counted.fp,
+        (0, 1): counted.fn,
+        (1, 1): counted.tp,
+    }
+    assert "3," in cells[0, 0]
+    assert [label.get_text() for label in matrix.get_xticklabels()] == ["accept", "drop"]
+    assert [label.get_text() for label in matrix.get_yticklabels()] == ["transmits", "drops"]
+    steps, point = curve.lines
+    assert steps.get_drawstyle() == "steps-post"
+    assert len(np.asarray(steps.get_xydata())) == len(np.unique(score))
+    assert np.asarray(point.get_xydata()).tolist() == [[counted.recall, counted.precision]]
 
 
 def test_the_ensemble_is_found_through_the_registry(

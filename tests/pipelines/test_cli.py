@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,50 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     assert done.returncode == cli.EXIT_BAD_INPUT
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1] == "foretail: seeds is empty: give at least one seed, such as seeds=[1]."
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "forgotten.json"), cli.EXIT_DEFECT, "defect: FileNotFound"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "made"), cli.EXIT_DEFECT, "defect: IsADirectoryError"),
+        (OSError("of a library, without a number"), cli.EXIT_DEFECT, "defect: OSError"),
+        (OSError(errno.ENOSPC, "No space left", "big"), cli.EXIT_BAD_INPUT, "no space is left on the disk (big): free"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            cli.EXIT_BAD_INPUT,
+            "Permission denied (x)",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), cli.EXIT_BAD_INPUT, "Too many open files"),
+    ],
+)
+def test_a_file_that_we_forgot_is_a_defect_and_a_full_disk_is_not(
+    error: OSError,
+    code: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(config: object, run_dir: Path) -> None:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("foretail.pipelines.report.report", fail)
+    assert cli.main(["report", "run=any"]) == code
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) == 1
+    assert shown.startswith(f"foretail: {says}")
+
+
+def test_a_file_in_the_way_of_the_run_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for folder in ("file", "file/run"):
+        assert cli.main(["report", "run=any", f"hydra.run.dir={folder}"]) == cli.EXIT_BAD_INPUT
+        assert f"cannot make the run folder {folder}" in capsys.readouterr().err
 
 
 def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,8 +45,9 @@ def test_folders_without_datasets_are_refused_by_name(tmp_path: Path, traces: li
     with pytest.raises(ForetailError, match="of foretail train"):
         seeds([trained])
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "result.json").write_text("{")
-    with pytest.raises(ForetailError, match="is no result of foretail collect"):
-        seeds([tmp_path / "broken"])
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "broken" / "result.json").write_text(text)
+        with pytest.raises(ForetailError, match="is no result of foretail collect"):
+            seeds([tmp_path / "broken"])
     with pytest.raises(ForetailError, match="absent"):
         seeds([tmp_path / "absent"])

@@ -326,6 +326,17 @@ def truncated(folder: Path, name: str) -> None:
     file.write_bytes(file.read_bytes()[:-20] if name.endswith(".svg") else b"PNG")
 
 
+def led_out(folder: Path, name: str, make: Callable[[Path], Any] | None = None) -> None:
+    """A run, or a sweep whose run `make` makes, of which one file or folder is a link to somewhere else."""
+    path, outside = folder / name, folder.with_name("outside")
+    if make is None:
+        run_folder(folder)
+    else:
+        make(path)
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
 REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: folder.mkdir(), "holds no result.json: give the folder of a finished run or sweep"),
     (lambda folder: None, "holds no result.json"),
@@ -344,7 +355,21 @@ REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: write_result(folder, document(files=["/etc/passwd"])), "outside of its folder (/etc/passwd)"),
     (lambda folder: lacking(folder, "scores_by_seed.svg"), "scores_by_seed.svg, which result.json names, is missing"),
     (lambda folder: truncated(folder, "scores_by_seed.svg"), "scores_by_seed.svg is damaged"),
+    *(
+        (lambda folder, name=name: led_out(folder, name), f"run/{name} is a link that leads out of run: ")
+        for name in ("result.json", "scores_by_seed.svg", "champion/model_card.md")
+    ),
+    (lambda folder: led_out(folder, "champion"), "run/champion/model_card.md is a link that leads out of run: "),
+    (lambda folder: led_out(folder, "0", run_folder), "run/0 is a link that leads out of run: "),
 ]
+
+
+def test_links_inside_of_a_run_are_followed(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    (folder / "scores_by_seed.svg").rename(folder / "drawn.svg")
+    (folder / "scores_by_seed.svg").symlink_to("drawn.svg")
+    (tmp_path / "link").symlink_to("run")
+    assert RunRecord.open(tmp_path / "link").figures == RunRecord.open(folder).figures != ()
 
 
 @pytest.mark.parametrize(("make", "complaint"), REFUSED)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.runs.result import Table, plain, show, write_result
 
@@ -57,7 +58,7 @@ def test_a_write_that_fails_leaves_no_partial_file(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ForetailError, match=r"cannot write .*result\.json: No space"):
         write_result(tmp_path, {"a": 1})
     assert list(tmp_path.iterdir()) == []
 

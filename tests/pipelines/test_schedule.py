@@ -128,7 +128,7 @@ def test_outputs_are_files_of_the_run(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "run" / "schedule.h").mkdir(parents=True)
-    with pytest.raises(OSError, match=r"schedule\.h"):
+    with pytest.raises(ForetailError, match=r"schedule\.h is a folder"):
         scheduled(tmp_path, ring(3, 1), "degree=1", "k=2", "outputs=[json,p4,c]")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["schedule.h"]
 

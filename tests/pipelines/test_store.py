@@ -72,6 +72,22 @@ def test_a_build_may_stage_folders_of_its_own(tmp_path: Path) -> None:
     assert (Store(tmp_path).get_or_build(KEY, build).path / "inner" / "number").exists()
 
 
+def test_damaged_content_is_named(tmp_path: Path) -> None:
+    entry = Store(tmp_path).get_or_build(KEY, write_number)
+    (entry.path / "a.json").write_text("[1]")
+    assert entry.document("a.json") == [1]
+    (entry.path / "a.json").write_text("[" * 100_000)
+    for name in ("a.json", "b.json"):
+        with pytest.raises(ForetailError, match=rf"{entry.path.parent} is damaged \({name}: .*delete that"):
+            entry.document(name)
+
+
+def test_a_file_in_the_place_of_the_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ForetailError, match=r"cannot write .*file.*: (Not a directory|File exists)"):
+        Store(tmp_path / "file").get_or_build(KEY, write_number)
+
+
 def _race(folder: Path, barrier: threading.Barrier) -> tuple[bool, str]:
     def build(partial: Path) -> None:
         barrier.wait(timeout=20)  # both are inside build before either can finish

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,6 +28,13 @@ def compiler(variable: str, *names: str) -> str:
     return found
 
 
+def compiled(source: Path, program: Path) -> Path:
+    """Compile a program with assertions, and with what $CXXFLAGS adds, such as sanitizers."""
+    flags = (*WARNINGS, *shlex.split(os.environ.get("CXXFLAGS", "")), f"-I{ROOM}")
+    run(compiler("CXX", "c++", "g++", "clang++"), "-std=c++20", "-O1", *flags, source, "-o", program, "-ldl")
+    return program
+
+
 def run(*command: str | Path, source: str = "") -> str:
     done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -36,10 +44,12 @@ def run(*command: str | Path, source: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("buffer_check") / "buffer_check"
-    cxx = compiler("CXX", "c++", "g++", "clang++")
-    run(cxx, "-std=c++20", "-O1", *WARNINGS, f"-I{ROOM}", PROGRAM, "-o", path, "-ldl")
-    return path
+    return compiled(PROGRAM, tmp_path_factory.mktemp("buffer_check") / "buffer_check")
+
+
+def test_memory_in_the_driver_is_aligned_and_bounded(tmp_path: Path) -> None:
+    program = compiled(Path(__file__).with_name("memory_check.cpp"), tmp_path / "memory_check")
+    assert run(program) == ""
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)

@@ -380,3 +380,13 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         build_driver(tmp_path / "ns3")
     assert not list((tmp_path / "cache").rglob("foretail-ns3"))
     assert not list((tmp_path / "cache" / "foretail" / "ns3-driver").iterdir())
+
+
+def test_drivers_with_other_flags_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("foretail.sim_bridge.driver._compile", lambda folder, *_: (folder / "foretail-ns3").touch())
+    built = set()
+    for flags in ("", "-fsanitize=address"):
+        monkeypatch.setenv("CXXFLAGS", flags)
+        built |= {build_driver(), build_driver()}
+    assert len(built) == 2

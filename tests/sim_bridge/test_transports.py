@@ -13,7 +13,7 @@ import pytest
 from foretail.features.records import Records
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
-from tests.sim_bridge.test_headers import ROOM, WARNINGS, compiler, run
+from tests.sim_bridge.test_headers import compiled, run
 
 Simulated = Callable[..., npt.NDArray[np.float64]]
 RATE_BPS, BASE_RTT_NS = 100e9, 80e3  # 714 segments: single packets do not matter
@@ -23,9 +23,8 @@ POWER_STATES = [(0.0, 0.25), (0.0, 2.0), (0.5, 1.5), (1.5, 0.5)]  # queue and wi
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """Runs a law: rows of time in base round trips, queue and windows in bandwidth-delay products."""
-    program = tmp_path_factory.mktemp("congestion_check") / "congestion_check"
     source = Path(__file__).with_name("congestion_check.cpp")
-    run(compiler("CXX", "c++", "g++", "clang++"), "-std=c++20", "-O1", *WARNINGS, f"-I{ROOM}", source, "-o", program)
+    program = compiled(source, tmp_path_factory.mktemp("congestion_check") / "congestion_check")
 
     def simulate(
         law: str,

@@ -1,0 +1,48 @@
+"""JSON from outside: one way to read it that no text can bring down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["LARGEST_BYTES", "MOST_LEVELS", "parse_json"]
+
+LARGEST_BYTES = 1 << 30
+"""Of a text; what is read takes several times its memory."""
+
+MOST_LEVELS = 100
+"""Of lists and objects inside each other: whatever walks through a document has room for so many calls."""
+
+
+def _finite(text: str) -> float:
+    raise ValueError(f"the number {text} is not finite")
+
+
+def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> Any:
+    """Return the document of a JSON text; raise ValueError, a few words on one line, for any text that has none.
+
+    Parameters
+    ----------
+    text : str or bytes
+        Bytes in UTF-8, UTF-16 or UTF-32.
+    parse_float : callable
+        What makes a value of a number that is no integer; may raise ValueError.
+    """
+    if len(text) > LARGEST_BYTES:
+        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
+    try:
+        document = json.loads(text, parse_float=parse_float, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    containers = [document] if isinstance(document, (dict, list)) else []
+    for _ in range(MOST_LEVELS):
+        containers = [
+            inner
+            for outer in containers
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not containers:
+            return document
+    raise ValueError("it is nested too deeply")
