@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -109,6 +110,8 @@ def setting_names() -> Iterator[str]:
     """Dotted names of all settings of all stages, for suggestions."""
     for schema in STAGES.values():
         yield from _names(schema, "")
+    for file in (resources.files("foretail.configs") / "predictor").iterdir():  # its class has the settings
+        yield from (f"predictor.{name}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))
 
 
 def _names(schema: Any, path: str) -> Iterator[str]:

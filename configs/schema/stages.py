@@ -16,7 +16,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from foretail.configs.schema.circuit_stages import DemandConfig, ScheduleConfig
-from foretail.configs.schema.fields import require_distinct, setting
+from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.scenario import Scenario
@@ -49,7 +49,8 @@ class ReportConfig(Stage):
             isinstance(folders, list) and folders and all(isinstance(folder, str) and folder for folder in folders)
         ):
             raise ForetailError("run is no folder and no list of folders: give run=FOLDER or run=[FOLDER,FOLDER]")
-        require_distinct("run", folders, "name every folder once")
+        if len(set(folders)) < len(folders):
+            raise ForetailError("run names a folder twice: name every folder once")
         if self.out is not None and Path(self.out).suffix != ".html":
             raise ForetailError(f"out = {self.out} is no page: give a file that ends with .html")
 

@@ -105,7 +105,7 @@ def test_a_file_that_we_forgot_is_a_defect_and_a_full_disk_is_not(
         raise error
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("foretail.pipelines.report.report", fail)
+    monkeypatch.setattr("foretail.pipelines.stages.report.report", fail)
     assert cli.main(["report", "run=any"]) == code
     shown = capsys.readouterr().err
     assert len(shown.splitlines()) == 1
