@@ -111,7 +111,7 @@ def setting_names() -> Iterator[str]:
     for schema in STAGES.values():
         yield from _names(schema, "")
     for file in (resources.files("foretail.configs") / "predictor").iterdir():  # its class has the settings
-        yield from (f"predictor.{name}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))
+        yield from (f"predictor.{name!s}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))
 
 
 def _names(schema: Any, path: str) -> Iterator[str]:
