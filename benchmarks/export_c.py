@@ -19,17 +19,13 @@ import tempfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import hydra
 import numpy as np
 import numpy.typing as npt
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.stages import register
 from foretail.export.c.build import find_compiler, vector_widths
 from foretail.export.c.target import candidates, render_c
 from foretail.export.c.text import Batch, Single
@@ -40,6 +36,7 @@ from foretail.features.dataset.dataset import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.stages.collect import collect
 
 PEERS = (
@@ -145,13 +142,9 @@ def _peer_environment(cache: Path) -> Path:
 
 def _traces(cache: Path) -> tuple[Dataset, Dataset]:
     """Return the datasets of two seeds, from a store in the cache."""
-    register()
     overrides = ["scenario=leafspine_small", "scenario.traffic_ns=20000000", "seeds=[1,2]"]
-    with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
-        config = hydra.compose("collect", [*overrides, f"store_dir={cache / 'benchmarks'}"])
-    composed: Any = OmegaConf.to_object(config)
-    assert isinstance(composed, CollectConfig)
-    first, second = (Dataset.open(run.path) for run in collect(composed, cache).runs)
+    config = compose_settings(CollectConfig, [*overrides, f"store_dir={cache / 'benchmarks'}"], "the benchmark")
+    first, second = (Dataset.open(run.path) for run in collect(config, cache).runs)
     return first, second
 
 

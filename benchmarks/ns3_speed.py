@@ -13,17 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import hydra
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stages import register
 from foretail.export.c.target import export_c
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
 from foretail.features.dataset.dataset import Dataset
@@ -31,6 +27,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.ns3.collection import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 
@@ -84,12 +81,8 @@ def main() -> None:
 
 
 def _scenario() -> Scenario:
-    register()
-    with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
-        config = hydra.compose("collect", ["scenario=leafspine_small", f"scenario.traffic_ns={TRAFFIC_NS}"])
-    composed: Any = OmegaConf.to_object(config)
-    assert isinstance(composed, CollectConfig)
-    return composed.scenario
+    overrides = ["scenario=leafspine_small", f"scenario.traffic_ns={TRAFFIC_NS}"]
+    return compose_settings(CollectConfig, overrides, "the benchmark").scenario
 
 
 def _run(scenario: Scenario, policy: Policy, to: Path, *, trace: bool = False) -> DriverRun:

@@ -12,12 +12,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
-
 from foretail.features.errors import ForetailError
-from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
-from foretail.pipelines.stage import StageFailed, application, setting_names
-from foretail.pipelines.stages import STAGES
+from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
@@ -54,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stage, *overrides = given
     if stage not in STAGES:
         return _refuse(f"unknown stage {stage}: choose from {', '.join(STAGES)}.")
+    from foretail.pipelines.stage import StageFailed
+
     try:
         with _terminable():
             return _run_stage(stage, overrides)
@@ -69,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, debug: bool) -> int:
+    from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
+    from foretail.pipelines.stage import setting_names
+
     if debug:
         traceback.print_exception(error)
     if is_bad_input(error):
@@ -82,6 +83,9 @@ def _failed(error: Exception, debug: bool) -> int:
 
 
 def _run_stage(stage: str, overrides: Sequence[str]) -> int:
+    from foretail.pipelines.errors import is_bad_input
+    from foretail.pipelines.stage import application
+
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
@@ -101,6 +105,8 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:
     """What Hydra's own argument parser has against the arguments, in a few words."""
+    from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
+
     usage_and_error = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage_and_error):

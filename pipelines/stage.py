@@ -55,7 +55,7 @@ class MayFail(Protocol):
 
 def application(name: str) -> Callable[[], None]:
     """The Hydra application of a stage; it composes the settings of ``sys.argv`` and raises ``StageFailed``."""
-    register()
+    register(name)
 
     def compose_and_run(node: DictConfig) -> None:
         run(name, node)

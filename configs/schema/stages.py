@@ -73,11 +73,10 @@ STAGES: dict[str, type[Stage]] = {
 
 
 @functools.cache
-def register() -> None:
-    """Store the schemas in Hydra's ConfigStore, once."""
+def register(stage: str) -> None:
+    """Store the schemas of a stage in Hydra's ConfigStore, once; --help copies all of it for every group it lists."""
     store = ConfigStore.instance()
-    for stage, schema in STAGES.items():
-        store.store(name=f"base_{stage}", node=schema)
+    store.store(name=f"base_{stage}", node=STAGES[stage])
     for group, schema_of_group in (
         ("scenario", Scenario),
         ("features", FeatureSelection),

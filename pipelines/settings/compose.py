@@ -16,7 +16,7 @@ from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed
 
 
-def composed(schema: type[StageConfig], overrides: Sequence[str], where: str) -> StageConfig:
+def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where: str) -> StageConfig:
     """Return the checked settings of the stage of `schema`.
 
     Parameters
@@ -32,8 +32,8 @@ def composed(schema: type[StageConfig], overrides: Sequence[str], where: str) ->
     ForetailError
         When the stage would refuse them.
     """
-    register()
     stage = next(name for name, kind in STAGES.items() if kind is schema)
+    register(stage)
     try:
         if GlobalHydra.instance().is_initialized():
             return typed(hydra.compose(stage, list(overrides)), schema)
@@ -44,6 +44,6 @@ def composed(schema: type[StageConfig], overrides: Sequence[str], where: str) ->
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
 
 
-def composed_policies(names: Sequence[str], where: str) -> dict[str, Policy]:
+def compose_policies(names: Sequence[str], where: str) -> dict[str, Policy]:
     """Buffer policies of the group ``policy``; `where` is the setting that names them, for errors."""
-    return composed(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], where).policy
+    return compose_settings(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], where).policy

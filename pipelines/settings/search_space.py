@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.studies import Dimension, Search
 from foretail.features.errors import ForetailError
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 
 PREDICTOR = "predictor"
 LEARNING = (
@@ -62,7 +62,7 @@ class Space:
         known: dict[str | None, frozenset[str]] = {}
         for predictor in predictors:
             overrides = [*search.candidate, *([] if predictor is None else [f"{PREDICTOR}={predictor}"])]
-            has = composed(TrainConfig, overrides, f"{where}.candidate").predictor
+            has = compose_settings(TrainConfig, overrides, f"{where}.candidate").predictor
             known[predictor] = frozenset(
                 name for name in drawn if not name.startswith(f"{PREDICTOR}.") or name.partition(".")[2] in has
             )
@@ -96,7 +96,7 @@ class Space:
 
     def config(self, values: Mapping[str, Any], where: str) -> TrainConfig:
         """Return the checked settings for drawn values."""
-        return composed(TrainConfig, self.overrides(values), where)
+        return compose_settings(TrainConfig, self.overrides(values), where)
 
 
 def _distribution(dimension: Dimension) -> BaseDistribution:

@@ -30,7 +30,7 @@ from foretail.pipelines.experiments.search.trials import open_trials
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.search_space import Space
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.objective import require_runs
@@ -41,7 +41,9 @@ def search(config: SearchConfig, run_dir: Path) -> SearchResult:
     settings, where = config.search[config.size], f"search.{config.size}"
     profile, space = load_profile(settings.p4_profile), Space.of(settings, where)
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
-    base = replace(composed(TrainConfig, settings.candidate, f"{where}.candidate"), ns3_prefix=config.ns3_prefix)
+    base = replace(
+        compose_settings(TrainConfig, settings.candidate, f"{where}.candidate"), ns3_prefix=config.ns3_prefix
+    )
     if base.split.name != "by_run":
         raise ForetailError(f"{where}.candidate splits {base.split.name}: a search holds whole runs out, use by_run")
     split = find_split(replace(base, jobs=config.jobs), store, ns3)[1]

@@ -45,7 +45,8 @@ def resolved(stage: str, *overrides: str) -> str:
 
 
 def composed(place: Place) -> Iterator[Fingerprint]:
-    schema.register()
+    for stage in schema.STAGES:
+        schema.register(stage)
     with initialize_config_module("foretail.configs", version_base="1.3"):
         for stage in schema.STAGES:
             yield Fingerprint("stage", said(stage=stage), resolved(stage))

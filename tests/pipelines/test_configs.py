@@ -35,7 +35,7 @@ MANDATORY = {
 
 
 def composed(stage: str, *overrides: str) -> DictConfig:
-    register()
+    register(stage)
     with initialize_config_module("foretail.configs", version_base="1.3"):
         return compose(stage, [*MANDATORY.get(stage, []), *overrides])
 

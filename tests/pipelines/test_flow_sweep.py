@@ -35,7 +35,7 @@ from foretail.pipelines.experiments.flows.verdicts import (
     tolerance_table,
 )
 from foretail.pipelines.runs.jobs import Report, run_points
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 from tests.pipelines.test_configs import options
 
 EXPERIMENTS = [name for name in options("experiment") if name in CLAIMS]
@@ -53,7 +53,7 @@ FLIPPED = "base: credence, ours, 0.1 inverted, seed 101"
 
 
 def config(*overrides: str) -> EvaluateConfig:
-    return composed(EvaluateConfig, overrides, "test")
+    return compose_settings(EvaluateConfig, overrides, "test")
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def test_every_size_composes(experiment: str) -> None:
         sweep = figures[size]
         assert sweep.experiment == experiment
         overrides = [*sweep.scenario, *list(sweep.conditions.values())[-1], "model=x"]
-        topology = composed(EvaluateConfig, overrides, "test").scenario.topology
+        topology = compose_settings(EvaluateConfig, overrides, "test").scenario.topology
         assert topology.leaves * topology.servers_per_leaf == servers
-    trained = composed(TrainConfig, [*sweep.scenario, *sweep.train, *sweep.models["paper"]], "test")
+    trained = compose_settings(TrainConfig, [*sweep.scenario, *sweep.train, *sweep.models["paper"]], "test")
     assert trained.features.own_queues
     assert trained.scenario.background.load == 0.8
     assert trained.scenario.incast.burst_fraction == 0.75

@@ -11,15 +11,13 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_module
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.configs.schema.stages import register
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of
-from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.settings.compose import compose_settings
 
 TINY = {
     "credence_fig14": ["slots.small.slots=20000", "slots.small.flip_probabilities=[0,0.5]", "slots.small.seeds=[1,2]"],
@@ -34,9 +32,7 @@ POINTS = {"credence_fig14": 4, "credence_smoothness": 4, "competitive_ratio": 12
 
 
 def config(*overrides: str) -> EvaluateConfig:
-    register()
-    with initialize_config_module("foretail.configs", version_base="1.3"):
-        return typed(compose("evaluate", list(overrides)), EvaluateConfig)
+    return compose_settings(EvaluateConfig, overrides, "test")
 
 
 def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, Any]:

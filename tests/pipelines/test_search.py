@@ -30,7 +30,7 @@ from foretail.features.rows.splits import Selection
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiments.search.searching import SearchResult
 from foretail.pipelines.runs.result import plain
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.search import search
 from foretail.pipelines.stages.train import train
@@ -107,7 +107,7 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
 ) -> None:
     trial = max(found.trials, key=lambda one: len(one.values))
     assert trial.found is not None
-    config = composed(TrainConfig, [*found.space.overrides(trial.values), "tracking=off"], "here")
+    config = compose_settings(TrainConfig, [*found.space.overrides(trial.values), "tracking=off"], "here")
     model = train(replace(config, store_dir=str(folder / "other")), folder / "trained").ensemble
     assert model.sha256 == trial.found["model_sha256"]
     (path,) = [path for path in map(Path, config.datasets) if Dataset.open(path).manifest.seed == 3]
@@ -154,7 +154,7 @@ def test_the_front_and_the_chosen_trial_are_those_of_a_plain_search(found: Searc
 
 
 def test_no_trial_reads_the_test_runs(found: SearchResult, folder: Path, candidate: list[str]) -> None:
-    runs = [Dataset.open(Path(path)) for path in composed(TrainConfig, candidate, "here").datasets]
+    runs = [Dataset.open(Path(path)) for path in compose_settings(TrainConfig, candidate, "here").datasets]
     (sha256,) = [run.manifest.content_sha256 for run in runs if run.manifest.seed == 4]
     sides = [
         json.loads(key.read_text())["depends_on"]["sides"] for key in (folder / "store" / "model").glob("*/key.json")

@@ -15,7 +15,7 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiments.studies.held_out import ACCEPT
 from foretail.pipelines.experiments.studies.leakage import SPLITS
 from foretail.pipelines.experiments.studies.studying import StudyResult
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.study import study
 from foretail.sim_bridge.open_loop.replay import replay_scores
@@ -129,13 +129,13 @@ def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: StudyR
 
 
 def test_overrides_are_checked_like_those_of_the_command_line() -> None:
-    assert composed(TrainConfig, ["predictor.trees=7"], "here").predictor["trees"] == 7
+    assert compose_settings(TrainConfig, ["predictor.trees=7"], "here").predictor["trees"] == 7
     with pytest.raises(ForetailError, match=r"here = predictor\.trees=no:"):
-        composed(TrainConfig, ["predictor.trees=no"], "here")
+        compose_settings(TrainConfig, ["predictor.trees=no"], "here")
     with pytest.raises(ForetailError, match="here = features=none: features=none is unknown"):
-        composed(TrainConfig, ["features=none"], "here")
+        compose_settings(TrainConfig, ["features=none"], "here")
     with pytest.raises(ForetailError, match=r"predictor\.tree"):
-        composed(TrainConfig, ["predictor.tree=3"], "here")
+        compose_settings(TrainConfig, ["predictor.tree=3"], "here")
 
 
 def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:

@@ -35,7 +35,7 @@ from foretail.pipelines.runs.jobs import run_points
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import composed, composed_policies
+from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import train_model
@@ -198,7 +198,7 @@ class Plan:
                     raise ForetailError(
                         f"{where}.conditions.{condition} is what {name} trains on: change {where}.train"
                     )
-        policies = composed_policies([*sweep.policies, CREDENCE], f"{where}.policies")
+        policies = compose_policies([*sweep.policies, CREDENCE], f"{where}.policies")
         given = None if config.model is None else load_model(config.model, config.tracking, Store(config.store_dir))
         return cls(scenarios, trainings, policies, given)
 
@@ -251,7 +251,7 @@ def find(config: EvaluateConfig, plan: Plan) -> FlowFindings:
 
 def _scenarios(sweep: FlowExperiment, where: str) -> dict[str, Scenario]:
     return {
-        name: composed(TrainConfig, [*sweep.scenario, *overrides], f"{where}.conditions.{name}").scenario
+        name: compose_settings(TrainConfig, [*sweep.scenario, *overrides], f"{where}.conditions.{name}").scenario
         for name, overrides in sweep.conditions.items()
     }
 
@@ -259,7 +259,7 @@ def _scenarios(sweep: FlowExperiment, where: str) -> dict[str, Scenario]:
 def _trainings(config: EvaluateConfig, sweep: FlowExperiment, where: str) -> dict[str, TrainConfig]:
     return {
         name: replace(
-            composed(TrainConfig, [*sweep.scenario, *sweep.train, *overrides], f"{where}.models.{name}"),
+            compose_settings(TrainConfig, [*sweep.scenario, *sweep.train, *overrides], f"{where}.models.{name}"),
             store_dir=config.store_dir,
             ns3_prefix=config.ns3_prefix,
             split=sweep.split,

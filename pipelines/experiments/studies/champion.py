@@ -16,7 +16,7 @@ from foretail.pipelines.experiments.studies.held_out import HeldOut
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import composed
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model, tracking_uri
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import ReplayScores
@@ -85,7 +85,7 @@ def promoted(
         held = load_model(f"models:/{tracking.registered_model}/{holder}", tracking, store)
         if held.sha256 == model.sha256:
             return Promotion(found, chosen, None)
-    gate = composed(PromoteConfig, [f"model={run_dir / ENSEMBLE_FILE}", "p4=true"], "study.budget")
+    gate = compose_settings(PromoteConfig, [f"model={run_dir / ENSEMBLE_FILE}", "p4=true"], "study.budget")
     paths = [str(dataset.path) for dataset in held_out]
     return Promotion(
         found,

@@ -33,7 +33,7 @@ from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import composed, composed_policies
+from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
@@ -291,7 +291,7 @@ def _shifted(
 
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)
-        policies, scenario = composed_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
+        policies, scenario = compose_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
         return evaluate_policies(scenario, policies, settings.shift.seeds, predictor, (), store, ns3, config.jobs)
 
     return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
@@ -312,11 +312,11 @@ def _leaked(settings: Study, conditions: Mapping[str, Condition]) -> list[dict[s
 
 def _scenario(settings: Study, name: str) -> Scenario:
     overrides = [*settings.scenario, *settings.conditions[name]]
-    return composed(TrainConfig, overrides, f"study.conditions.{name}").scenario
+    return compose_settings(TrainConfig, overrides, f"study.conditions.{name}").scenario
 
 
 def _train_config(config: StudyConfig, settings: Study, name: str) -> TrainConfig:
-    candidate = composed(TrainConfig, settings.candidates[name], f"study.candidates.{name}")
+    candidate = compose_settings(TrainConfig, settings.candidates[name], f"study.candidates.{name}")
     return replace(
         candidate,
         store_dir=config.store_dir,
@@ -331,7 +331,7 @@ def _collected(settings: Study, name: str, scenario: Scenario, store: Store, ns3
     split = settings.split
     trains = seen or name in settings.shift.conditions
     seeds = [*split.train, *split.validation, *split.test] if trains else split.test
-    lqd = composed(TrainConfig, ["policy=lqd"], "study").policy["lqd"]
+    lqd = compose_settings(TrainConfig, ["policy=lqd"], "study").policy["lqd"]
     runs = collect_runs(scenario, lqd, seeds, store, ns3, jobs)
     return Condition(scenario, seen, {run.seed: Dataset.open(run.path) for run in runs})
 
@@ -341,8 +341,8 @@ def _closed_loop(
 ) -> FlowsResult:
     """The baselines, and Credence asking each candidate, on the same flows."""
     seeds = settings.closed_loop.seeds
-    policies = composed_policies(settings.closed_loop.policies, "study.closed_loop.policies")
-    asking = composed_policies([CREDENCE], "policies")[CREDENCE]
+    policies = compose_policies(settings.closed_loop.policies, "study.closed_loop.policies")
+    asking = compose_policies([CREDENCE], "policies")[CREDENCE]
     runs: list[PolicyRun] = []
     runs += evaluate_policies(scenario, policies, seeds, None, (), store, ns3, jobs).runs
     for name in settings.closed_loop.candidates:
@@ -374,7 +374,7 @@ def _label_study(
     """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
     condition, split = conditions[settings.train_on[0]], settings.split
     candidate = _train_config(config, settings, settings.label_candidate)
-    policies = composed_policies(settings.labels, "study.labels")
+    policies = compose_policies(settings.labels, "study.labels")
     deployed = settings.labels[-1]
     library = str(export_to_store(trained[settings.label_candidate].ensemble, store).library)
     policies[deployed] = replace(policies[deployed], library=library)
