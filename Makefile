@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 ARGS ?=
+# A module's tests stay together, because they share what is expensive to set up; -n 0 in ARGS runs all in one process.
+XDIST := -n auto --dist loadscope
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -20,7 +22,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test lint format fingerprints ui conformance sanitize bench clean
+.PHONY: help setup demo test quick lint format fingerprints ui conformance sanitize bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +34,10 @@ demo: .venv/.package .venv/.driver ## run the whole path on real ns-3 packets; r
 	@$(BIN)/foretail demo $(ARGS)
 
 test: lint .venv/.driver ## lint, types, layers and all tests (ARGS goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(XDIST) $(ARGS)
+
+quick: .venv/.dev ## the tests of a minute, without ns-3 (ARGS goes to pytest)
+	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow' --hypothesis-profile=quick $(ARGS)
 
 lint: .venv/.dev ## check style, types and the layers between the rooms
 	@$(BIN)/ruff check .

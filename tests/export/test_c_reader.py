@@ -22,6 +22,7 @@ from foretail.export.c.target import _stated, prove_c, render_c
 from foretail.export.c.text import Batch, Single
 from foretail.models.ensemble.boxes import difference, leaf_boxes, overlap
 from foretail.models.ensemble.ensemble import Ensemble
+from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
 FORMS: list[tuple[Single, Batch]] = [("branches", "rows"), ("bitvector", "rows"), ("bitvector", "lanes")]
@@ -32,7 +33,7 @@ def voted() -> Ensemble:
     return with_votes(paper_forest(trees=2, depth=3).ensemble)
 
 
-@settings(max_examples=3)
+@settings(max_examples=draws(3))
 @given(trained=forests(), form=st.sampled_from(FORMS))
 def test_what_is_generated_from_any_forest_is_proven(
     trained: Trained, form: tuple[Single, Batch], tmp_path_factory: pytest.TempPathFactory
@@ -45,7 +46,7 @@ def test_what_is_generated_from_any_forest_is_proven(
         assert certificate.method == ("cells" if max_cells else "boxes")
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(trained=forests(max_trees=20, max_depth=8, max_features=6))
 def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
     ensemble = with_votes(trained.ensemble, any_tau=False, max_cells=0)
@@ -203,7 +204,7 @@ def test_a_changed_self_test_is_caught(voted: Ensemble, tmp_path: Path) -> None:
         prove_c(voted, {**texts, "drop_predictor_selftest.c": changed}, tmp_path / "p.so")
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(data=st.data())
 def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObject, voted: Ensemble) -> None:
     header = render_c(voted)["drop_predictor.h"]

@@ -33,6 +33,7 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, to_json
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from tests.examples import draws
 
 NODES = 3
 SEEDS = st.integers(0, 2**32 - 1)
@@ -94,7 +95,7 @@ def worst(predictor: DemandPredictor, fixed: FixedLinear | FixedTrees, history: 
     return max(abs(a * unit - Fraction(b)) for a, b in zip(found, expected, strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(st.data(), linears(), st.sampled_from([1e-6, 1e-3, 0.3]), st.sampled_from([0.01, 4.0, 64.0, 1000.0]))
 def test_linear_predictors_keep_the_bound(
     data: st.DataObject, predictor: LinearEntries, allowed: float, largest: float
@@ -112,7 +113,7 @@ def test_linear_predictors_keep_the_bound(
         assert worst(predictor, fixed, history) <= fixed.errors.total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(linears(), st.sampled_from([1e-6, 1e-3]), st.sampled_from([4.0, 1000.0]))
 def test_no_sum_of_any_history_leaves_64_bits(predictor: LinearEntries, allowed: float, largest: float) -> None:
     try:
@@ -127,7 +128,7 @@ def test_no_sum_of_any_history_leaves_64_bits(predictor: LinearEntries, allowed:
             assert abs(total) + 2**fixed.shift < 2**63
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(st.data(), SEEDS, st.integers(1, 3), st.sampled_from([1e-5, 1.0, 300.0]))
 def test_trees_keep_the_bound_for_every_history(data: st.DataObject, seed: int, window: int, level: float) -> None:
     predictor = BoostedEntries(window, trees=4, depth=3, seed=seed % 2**31).fit(runs(seed, level))

@@ -23,6 +23,7 @@ from foretail.export.proof.equivalence import Certificate, ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, votes_of
+from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 
 
@@ -69,7 +70,7 @@ def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ense
     assert metadata["foretail.default_tau"] == str(lowered.default_tau)
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(forests())
 def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
     for method, max_cells in (("cells", 10**8), ("boxes", 0)):

@@ -29,6 +29,7 @@ from foretail.export.passes.passes import lower
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, Tree
+from tests.examples import draws
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly
 from tests.forests import Trained, forests, paper_forest, stump, stumps
@@ -57,7 +58,7 @@ def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempP
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(
     trained=forests(),
     decision=st.sampled_from(DECISIONS),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.export.p4.prefixes import KINDS, Intervals, Kind, Rows, range_prefixes, rows_of
+from tests.examples import draws
 
 
 @st.composite
@@ -41,7 +42,7 @@ def meaning(intervals: Intervals[int]) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(intervals=interval_maps(), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_every_kind_of_rows_is_the_same_function(kind: Kind, intervals: Intervals[int], data: st.DataObject) -> None:
     top = (1 << intervals.bits) - 1
     largest = data.draw(st.sampled_from([top, top // 2, *(upper for upper in intervals.uppers)]))
@@ -85,7 +86,7 @@ def fewest_prefixes(wanted: list[int], bits: int, largest: int) -> int:
 
 
 @given(intervals=interval_maps(max_bits=3, max_labels=3), unused=st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_prefixes_are_as_few_as_can_be(intervals: Intervals[int], unused: int) -> None:
     largest = max(0, (1 << intervals.bits) - 1 - unused)
     rows = rows_of(intervals, "lpm", largest)

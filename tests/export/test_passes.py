@@ -22,6 +22,7 @@ from foretail.export.proof.equivalence import ProofError, relate
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest
 
 
@@ -43,7 +44,7 @@ def test_what_no_switch_can_know_is_never_exported() -> None:
             lower(model)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests(max_depth=6))
 def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
     model = trained.ensemble
@@ -56,7 +57,7 @@ def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
         model = after
 
 
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 @given(forests())
 def test_what_is_emitted_decides_as_the_model_on_every_cell(trained: Trained) -> None:
     voted = lower(trained.ensemble).ensemble

@@ -16,6 +16,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
+from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stumps
 
 
@@ -38,7 +39,7 @@ def _orders(ensemble: Ensemble, bits: int) -> bool:
     return all(len(g) == 1 for g in groups) and all(max(a) < min(b) for a, b in pairwise(groups))
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(forests())
 def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained: Trained) -> None:
     voted = with_votes(trained.ensemble)
@@ -47,7 +48,7 @@ def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained:
     assert voted.threshold == trained.ensemble.threshold
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(forests(max_trees=3, max_depth=3))
 def test_the_width_is_the_smallest_that_orders_all_cells(trained: Trained) -> None:
     voted = with_votes(trained.ensemble)

@@ -21,6 +21,7 @@ from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.schema import CONTROL_SCHEMA, ROWS_SCHEMA, SCHEMAS
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
+from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy
 from tests.traces import RUN, Arrivals, make_arrivals, write_trace
 
@@ -60,7 +61,7 @@ def _expected(arrivals: Arrivals) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=ROWS_SCHEMA.names, dtype=object)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(arrivals_strategy(max_arrivals=60))
 def test_what_is_written_is_what_is_read(arrivals: Arrivals) -> None:
     with TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Selection, Split, split_by_run, split_by_seed, split_by_time
+from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy
 from tests.traces import Arrivals, make_arrivals, write_trace
 
@@ -129,7 +130,7 @@ def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]
         split_by_time(datasets, *given_fractions, gap_ns=1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(
     arrivals_strategy(min_arrivals=3, max_arrivals=40, max_step_ns=50),
     st.floats(0.1, 0.5),

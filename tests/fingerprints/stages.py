@@ -45,7 +45,7 @@ def slotted(place: Place) -> Iterator[Fingerprint]:
     ports = np.where(slots % 50 < 20, slots // 50 % 8, random.integers(0, 8, len(slots)))
     rows = zip(slots.tolist(), ports.tolist(), strict=True)
     (folder / "a.csv").write_text("slot,port\n" + "".join(f"{slot},{port}\n" for slot, port in rows))
-    for settings in ("optimum=true", "predictions=flipped flip_probability=0.1 seeds=[1,2]"):
+    for settings in ("optimum=true", "predictions=flipped flip_probability=0.1"):
         found = tables(folder, "evaluate", "arrivals=a.csv", "ports=8", "buffer=40", *settings.split())
         yield Fingerprint("evaluate", f"arrivals=a.csv {settings}", found)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.ensemble import FeatureInput, Tree
+from tests.examples import draws
 from tests.forests import Trained, forests
 
 SIZE = 4
@@ -37,7 +38,7 @@ def _holds(function: Boxes, point: tuple[int, ...]) -> NDArray[np.int64]:
     return np.flatnonzero(np.all((function.low <= point) & (function.high >= point), axis=1))
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(boxes())
 def test_overlap_finds_an_input_in_two_boxes(function: Boxes) -> None:
     at = overlap(function)
@@ -47,7 +48,7 @@ def test_overlap_finds_an_input_in_two_boxes(function: Boxes) -> None:
         assert tuple(at.tolist()) in crowded
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(400))
 @given(boxes(), boxes())
 def test_difference_finds_an_input_with_another_value(model: Boxes, other: Boxes) -> None:
     if overlap(other) is not None:
@@ -65,7 +66,7 @@ def test_difference_finds_an_input_with_another_value(model: Boxes, other: Boxes
         assert tuple(at.tolist()) in wrong
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(forests())
 def test_the_boxes_of_a_tree_are_where_its_leaves_are_reached(trained: Trained) -> None:
     for tree in trained.ensemble.trees:

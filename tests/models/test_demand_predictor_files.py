@@ -25,6 +25,7 @@ from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost
 from foretail.models.ensemble.rounding import framework_sum
+from tests.examples import draws
 
 SEEDS = st.integers(0, 2**32 - 1)
 FILES = st.one_of(
@@ -47,7 +48,7 @@ def texts() -> dict[str, str]:
 TEXTS = texts()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(FILES, SEEDS, st.integers(2, 5), st.floats(1e-6, 1e6))
 def test_what_is_read_predicts_what_was_written(
     predictor: DemandPredictor, seed: int, nodes: int, level: float
@@ -77,7 +78,7 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
     return [path, *(place for key, item in items[:3] for place in _places(item, (*path, key)))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_refused_or_is_another_whole_predictor(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(PREDICTORS)))
@@ -141,7 +142,7 @@ def test_a_kind_without_a_name_has_no_file() -> None:
         to_json(Other().fit(synthetic_sequences(1, 5, 3, 1)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 5))
 def test_trees_of_the_front_end_are_those_of_xgboost(seed: int, trees: int, depth: int) -> None:
     xgboost = import_xgboost()

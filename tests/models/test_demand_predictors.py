@@ -24,6 +24,7 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
 from foretail.models.demand.regression import BoostedEntries, LinearEntries, ridge
 from foretail.sim_bridge.circuits.demand.sequences import JOBS, repeated
+from tests.examples import draws
 
 NODES, DEGREE = 5, 100
 OFF = ~np.eye(NODES, dtype=bool)
@@ -243,7 +244,7 @@ def matrices(draw: st.DrawFn) -> NDArray[np.float64]:
     return demand
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(matrices(), st.integers(1, 8), st.booleans())
 def test_the_projection_is_in_the_hose_model_and_keeps_absent_pairs_absent(
     demand: NDArray[np.float64], degree: int, fill: bool
@@ -259,7 +260,7 @@ def test_the_projection_is_in_the_hose_model_and_keeps_absent_pairs_absent(
             assert np.array_equal(found.demand, demand)
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(matrices(), st.floats(1e-3, 1))
 def test_absent_pairs_are_raised_when_asked(demand: NDArray[np.float64], absent: float) -> None:
     found = into_hose(demand, 2, absent=absent)

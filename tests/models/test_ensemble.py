@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
+from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests())
 def test_an_ensemble_means_the_exact_sum_of_the_forests_leaves(trained: Trained) -> None:
     sums = trained.ensemble.exact_sum(trained.rows)
@@ -29,7 +30,7 @@ def test_an_ensemble_means_the_exact_sum_of_the_forests_leaves(trained: Trained)
         assert Fraction(total, 1 << trained.ensemble.scale_bits) == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests(), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
 def test_integer_cuts_decide_as_scikit_learn_wherever_its_rounding_cannot_matter(trained: Trained, cut: float) -> None:
     probability = trained.forest.forest_.predict_proba(trained.rows)[:, 1]
@@ -39,7 +40,7 @@ def test_integer_cuts_decide_as_scikit_learn_wherever_its_rounding_cannot_matter
     assert np.array_equal(drops[clear], probability[clear] > cut)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests())
 def test_keys_order_as_exact_sums(trained: Trained) -> None:
     sums, keys = trained.ensemble.exact_sum(trained.rows), trained.ensemble.exact_key(trained.rows)
@@ -50,7 +51,7 @@ def test_keys_order_as_exact_sums(trained: Trained) -> None:
         assert keys_exceed(keys, trained.ensemble.key_of(bound)).tolist() == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests())
 def test_an_ensemble_survives_its_file(trained: Trained) -> None:
     again = Ensemble.from_json(trained.ensemble.to_json())

@@ -24,6 +24,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
+from tests.examples import draws
 from tests.forests import CLASSIFIERS, classified, read, untrained
 
 TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))
@@ -51,7 +52,7 @@ def _exact_sums(ensemble: Ensemble, x: npt.NDArray[np.int64]) -> list[Fraction]:
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(data=st.data())
 def test_the_ensemble_sums_to_the_last_bit_and_decides_up_to_rounding_as_its_framework(
     kind: str, data: st.DataObject

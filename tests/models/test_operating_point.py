@@ -18,6 +18,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring import operating_point
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
+from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stumps
 
 
@@ -25,7 +26,7 @@ def _f1(confusion: Confusion) -> Fraction:
     return Fraction(2 * confusion.tp, 2 * confusion.tp + confusion.fp + confusion.fn)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests(), st.integers(0, 2**32 - 1))
 def test_no_threshold_has_a_higher_f1_and_no_lower_one_the_same(trained: Trained, seed: int) -> None:
     labels = np.random.default_rng(seed).random(len(trained.rows)) < 0.3
@@ -97,7 +98,7 @@ def test_it_improves_on_one_half_for_credence_like_rows() -> None:
     assert 0 < chosen.probability < 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 @given(
     forests(max_trees=2, max_depth=2, max_features=2).filter(lambda t: max(f.bits for f in t.ensemble.features) <= 6)
 )
@@ -145,7 +146,7 @@ def test_distinct_sums_name_a_cell_that_has_them(monkeypatch: pytest.MonkeyPatch
     assert len(keys) == len(set(every.tolist()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(forests(), st.integers(0, 2**32 - 1))
 def test_another_worth_is_maximised_over_the_thresholds_that_are_tried(trained: Trained, seed: int) -> None:
     random = np.random.default_rng(seed)

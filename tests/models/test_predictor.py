@@ -26,6 +26,7 @@ from foretail.models.drop.predictor import DropPredictor, Parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum
 from foretail.models.scoring.metrics import rank
+from tests.examples import draws
 from tests.forests import PAPER_INPUTS
 
 X, Y = synthetic_arrivals(rows=3000, seed=3)
@@ -224,7 +225,7 @@ def test_the_sums_of_boosted_trees_are_those_of_xgboost_to_the_last_bit(mode: Li
         ]
     ),
 )
-@settings(max_examples=15)
+@settings(max_examples=draws(15))
 def test_boosted_trees_learn_the_same_from_batches_of_any_size(
     rows: int, batches: int, weighted: bool, trees: BoostedTrees
 ) -> None:

@@ -35,6 +35,8 @@ from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed, options
 from tests.traces import make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 TINY = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]"]
 OFF = "tracking.enabled=false"
 

@@ -23,6 +23,8 @@ from foretail.sim_bridge._native import slotted
 from tests.forests import paper_forest, stump
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 
+pytestmark = pytest.mark.slow
+
 PORTS, BUFFER = 4, 12
 
 

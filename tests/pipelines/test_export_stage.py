@@ -22,6 +22,8 @@ from foretail.pipelines.settings.validation import typed
 from tests.forests import paper_forest
 from tests.pipelines.test_configs import composed
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = ("queue", "queue_average", "occupancy", "occupancy_average")
 INPUTS = f"inputs=[{','.join(f'{{name: {name}, bits: 13}}' for name in COLUMNS)}]"
 

@@ -38,6 +38,8 @@ from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.settings.compose import compose_settings
 from tests.pipelines.test_configs import options
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = [name for name in options("experiment") if name in CLAIMS]
 TINY = (
     "size=small",

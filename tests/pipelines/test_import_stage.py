@@ -21,6 +21,8 @@ from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
 
+pytestmark = pytest.mark.slow
+
 
 def result_of(folder: Path, stage: str) -> dict[str, Any]:
     (path,) = (folder / "outputs" / stage).rglob("result.json")

@@ -19,6 +19,8 @@ from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of
 from foretail.pipelines.settings.compose import compose_settings
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "credence_fig14": ["slots.small.slots=20000", "slots.small.flip_probabilities=[0,0.5]", "slots.small.seeds=[1,2]"],
     "credence_smoothness": [

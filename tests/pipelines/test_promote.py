@@ -35,6 +35,8 @@ from tests.forests import paper_forest
 from tests.pipelines.test_configs import composed
 from tests.traces import write_bursts
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TRAINED_ON = ("run-1", "run-2", "run-3")
 HELD_OUT = ("run-5", "run-6", "run-7")

@@ -26,6 +26,7 @@ from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.page import render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
+from tests.examples import draws
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=\"alert(1)\"> & ]]> {{ 7*7 }}"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -220,7 +221,7 @@ def test_names_from_data_stay_text(tmp_path: Path) -> None:
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(st.lists(st.one_of(TEXTS, st.integers(), st.none(), st.floats(allow_nan=False)), min_size=1))
 def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
     table = Table("t", ("first", "second"), tuple(("row", cell) for cell in cells))

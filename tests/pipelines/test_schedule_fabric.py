@@ -19,6 +19,8 @@ from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_f
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 
+pytestmark = pytest.mark.slow
+
 COMPLETION, UTILISATION = "vermilion_fig8_5", "vermilion_fig8_6"
 SIZES = ([0, 20_000, 2_000_000], [0, 0.9, 1])
 SHORT = {

@@ -18,6 +18,8 @@ from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 from foretail.sim_bridge.circuits.throughput.tradeoff import noisy
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
 SHORT = ["size=small", "noise.small.deviations=[10,0]"]
 

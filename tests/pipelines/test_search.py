@@ -38,6 +38,8 @@ from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 from tests.traces import make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 THRESHOLD = [feature.name for feature in FEATURES].index("threshold")
 SPACE = {
     "predictor": Dimension(choices=["random_forest", "boosted_trees"]),

@@ -24,6 +24,8 @@ from foretail.sim_bridge.open_loop.slotted import labelled
 from tests.pipelines.test_cli import foretail
 from tests.pipelines.test_configs import composed
 
+pytestmark = pytest.mark.slow
+
 
 def config(stage: str, folder: Path, *overrides: str) -> Any:
     return typed(composed(stage, f"store_dir={folder / 'store'}", *overrides), STAGES[stage])

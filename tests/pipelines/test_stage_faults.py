@@ -19,6 +19,8 @@ from tests.forests import paper_forest
 from tests.pipelines.test_cli import foretail
 from tests.traces import make_arrivals, write_bursts, write_trace
 
+pytestmark = pytest.mark.slow
+
 SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 

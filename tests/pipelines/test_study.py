@@ -21,6 +21,8 @@ from foretail.pipelines.stages.study import study
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.pipelines.test_configs import composed as config_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("experiment=predictor_study", "size=small")
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],

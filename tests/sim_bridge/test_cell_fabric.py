@@ -19,6 +19,7 @@ from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from tests.examples import draws
 from tests.sim_bridge.slow_cells import SlowCells
 
 ROUTINGS: tuple[Routing, ...] = ("direct", "two_hop", "valiant")
@@ -49,7 +50,7 @@ def flows_of(start: object, source: object, destination: object, size: object) -
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(data=st.data())
 def test_every_flow_is_done_when_the_slow_model_says(routing: Routing, data: st.DataObject) -> None:
     schedule = data.draw(schedules())
@@ -75,7 +76,7 @@ def test_every_flow_is_done_when_the_slow_model_says(routing: Routing, data: st.
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(data=st.data())
 def test_cells_are_conserved(routing: Routing, data: st.DataObject) -> None:
     """All racks meet, so all cells arrive in the end, each over one hop or two."""

@@ -35,6 +35,7 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     vermilion,
 )
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from tests.examples import draws
 
 
 @st.composite
@@ -48,7 +49,7 @@ def demands(draw: st.DrawFn, min_nodes: int = 2, max_nodes: int = 7) -> DemandMa
     return DemandMatrix(demand)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(demands(), st.floats(0.01, 50))
 def test_entries_and_sums_are_rounded_up_or_down(demand: DemandMatrix, scale: float) -> None:
     exact = np.floor(demand.scaled_to(scale).demand * 2.0**40).astype(np.int64)
@@ -62,7 +63,7 @@ def test_whole_numbers_stay() -> None:
     assert np.array_equal(rounded(matrix), matrix)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(st.integers(1, 8), st.integers(0, 13), st.integers(0, 2**32 - 1))
 def test_a_regular_multigraph_is_a_union_of_perfect_matchings(nodes: int, degree: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -91,7 +92,7 @@ def test_what_is_no_regular_multigraph_is_refused(counts: object, complaint: str
         perfect_matchings(np.array(counts, np.int64))
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 8), st.data())
 def test_every_slot_is_a_matching_and_the_guarantees_hold(demand: DemandMatrix, k: int, data: st.DataObject) -> None:
     degree = data.draw(st.integers(1, min(4, demand.nodes)))
@@ -106,7 +107,7 @@ def test_every_slot_is_a_matching_and_the_guarantees_hold(demand: DemandMatrix, 
     assert multi_hop(demand, schedule.capacity).theta >= consistency(k / oblivious) - 1e-6  # Theorem 24
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(demands(5, 5), demands(5, 5), st.integers(1, 8))
 def test_a_wrong_prediction_costs_no_more_than_the_theorem_says(
     truth: DemandMatrix, predicted: DemandMatrix, k: int

@@ -31,12 +31,13 @@ from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSch
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from tests.examples import draws
 from tests.sim_bridge.test_fabric import demands
 
 _STEPS = Schedule(np.array([[[1, 2, 0]], [[2, 0, 1]]]))
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(st.integers(2, 12), st.data())
 def test_round_robin_meets_everyone_equally_often(nodes: int, data: st.DataObject) -> None:
     degree = data.draw(st.integers(1, nodes - 1))
@@ -55,7 +56,7 @@ def test_round_robin_on_a_permutation(nodes: int) -> None:
     assert single_hop(demand, capacity) == pytest.approx(1 / (nodes - 1))
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(demands(3, 6), demands(3, 6))
 def test_valiant_is_a_routing_and_looks_at_sums_only(demand: DemandMatrix, predicted: DemandMatrix) -> None:
     capacity = vermilion(predicted, 1, 3).capacity
@@ -79,7 +80,7 @@ def test_valiant_needs_paths_and_demand() -> None:
         valiant(DemandMatrix(np.zeros((3, 3))), np.ones((3, 3)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(st.integers(2, 40), st.integers(1, 4), st.data())
 def test_mars_emulates_a_de_bruijn_graph(nodes: int, uplinks: int, data: st.DataObject) -> None:
     uplinks = min(uplinks, nodes // 2)
@@ -117,7 +118,7 @@ def test_table_7_1() -> None:
     assert throughput_within_buffer(nodes, uplinks, 4, slot_mb, 20) == pytest.approx(1 / 4)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(st.integers(4, 200), st.integers(2, 4), st.floats(10, 400))
 def test_the_degree_for_a_delay_is_theorem_18s(nodes: int, uplinks: int, budget: float) -> None:
     found = degree_for_delay(nodes, uplinks, 1.0, budget)
@@ -140,7 +141,7 @@ def test_the_real_graph_has_other_best_degrees_than_the_formula() -> None:
     assert best_degree(64, 8, 64) == 64
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 3))
 def test_birkhoff_carries_what_it_was_made_for_and_nothing_else(demand: DemandMatrix, degree: int) -> None:
     demand = demand.scaled_to(degree)
@@ -178,7 +179,7 @@ def test_steps_cost_reconfigurations() -> None:
     assert schedule.duty_cycle(0.3) == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 3), st.floats(0.05, 1), st.integers(0, 30), st.integers(100, 1000))
 def test_solstice_fills_its_week(demand: DemandMatrix, degree: int, load: float, night: int, week: int) -> None:
     schedule = solstice(demand.scaled_to(degree * load), degree, week, night, shortest_day=40)

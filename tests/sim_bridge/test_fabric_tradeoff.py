@@ -23,6 +23,7 @@ from foretail.sim_bridge.circuits.throughput.adversary import elsewhere, worst_p
 from foretail.sim_bridge.circuits.throughput.evaluation import EVALUATION_MATRICES, evaluation_matrix, iteration
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 from foretail.sim_bridge.circuits.throughput.tradeoff import Noise, best_distribution, noisy
+from tests.examples import draws
 from tests.sim_bridge.test_fabric import demands
 
 KINDS: tuple[Noise, ...] = ("additive", "multiplicative")
@@ -53,7 +54,7 @@ def test_noise_costs_no_more_than_the_robustness(kind: Noise, trust: int) -> Non
         assert robustness(trust) - 1e-6 <= wrong <= right + 1e-6
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(st.integers(1, 9), st.floats(0, 0.5))
 def test_no_mixture_of_two_is_better(largest: int, floor: float) -> None:
     found = best_distribution(largest, floor)
@@ -86,7 +87,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         noisy(DemandMatrix(np.zeros((3, 3))), 1, "additive", 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(demands(2, 6), st.data())
 def test_the_expected_throughput_of_a_drawn_k_is_what_is_proven(demand: DemandMatrix, data: st.DataObject) -> None:
     """Theorems 26 and 27, with exact expectations over k."""

@@ -18,6 +18,7 @@ from foretail.features.rows.splits import split_by_seed, split_by_time
 from foretail.sim_bridge.imports import credence_artifact
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from tests.examples import draws
 from tests.traces import RUN
 
 BUFFER = 1_000_000
@@ -47,7 +48,7 @@ def text_of(rows: list[tuple[int, ...]]) -> str:
     rows=st.lists(st.tuples(*[st.integers(0, BUFFER)] * 4, st.integers(0, 1)), min_size=1, max_size=60),
     block_bytes=st.sampled_from((200, 1000, 1 << 22)),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=draws(30))
 def test_rows_come_back_in_their_order(
     rows: list[tuple[int, ...]], block_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -29,6 +29,7 @@ from foretail.sim_bridge.imports.synthetic import (
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from tests.examples import draws
 from tests.traces import RUN
 
 RACKS = 4
@@ -73,7 +74,7 @@ def read(path: Path, reading: Reading = SHOW) -> tuple[etalon.Survey, Records]:
     latency_dilated=st.booleans(),
     chunk=st.sampled_from((1, 3, 1 << 16)),
 )
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 def test_what_is_written_is_read_in_order_of_arrival(
     packets: Records,
     record_bytes: int,
@@ -156,7 +157,7 @@ def geometry(buffer_bytes: int, *rates_bps: int) -> Any:
 
 
 @given(packets=logged(most=120), least=st.integers(1, 40), buffer_bytes=st.sampled_from((9000, 20_000, 60_000)))
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 def test_labels_do_not_depend_on_the_windows(
     packets: Records, least: int, buffer_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

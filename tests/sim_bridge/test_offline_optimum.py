@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
+from tests.examples import draws
 from tests.sim_bridge.slow_slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
@@ -75,7 +76,7 @@ def small_arrivals(draw: st.DrawFn) -> SlottedArrivals:
     return SlottedArrivals(ports, buffer, slot, port)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(case=small_arrivals())
 def test_late_qd_is_optimal(case: SlottedArrivals) -> None:
     optimum = offline_optimum(*case).transmitted
@@ -86,7 +87,7 @@ def test_late_qd_is_optimal(case: SlottedArrivals) -> None:
     assert replayed(case.ports, case.buffer, [case.slot[k] for k in kept], [case.port[k] for k in kept]) == optimum
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(case=slotted_arrivals(max_ports=5, max_buffer=12))
 def test_native_late_qd_is_the_slow_one(case: SlottedArrivals) -> None:
     slow, _ = slow_late_qd(*case)
@@ -94,7 +95,7 @@ def test_native_late_qd_is_the_slow_one(case: SlottedArrivals) -> None:
     assert fast == slow == len(drop) - sum(drop)
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(case=small_arrivals())
 def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
     optimum = offline_optimum(*case)
@@ -113,7 +114,7 @@ def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
     assert sent == optimum.transmitted
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(case=slotted_arrivals(max_ports=8))
 def test_nobody_beats_the_optimum(case: SlottedArrivals) -> None:
     optimum, _ = native(case)

@@ -21,6 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
+from tests.examples import draws
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules as SlowRules
 from tests.strategies import byte_arrivals
@@ -186,7 +187,7 @@ def on_rows(packets: Sequence[Packet], gone: set[frozenset[int]]) -> set[frozens
     return {frozenset(row[number] for number in one) for one in gone}
 
 
-@settings(max_examples=120)
+@settings(max_examples=draws(120))
 @given(data=st.data(), case=few_packets((1, 2), control=True), rules=ANY_ORDER)
 def test_stretches_hold_every_run_of_the_same_sizes(data: st.DataObject, case: Any, rules: SlowRules) -> None:
     geometry, packets = case
@@ -196,7 +197,7 @@ def test_stretches_hold_every_run_of_the_same_sizes(data: st.DataObject, case: A
     check_best(outs.assign(score), on_rows(packets, labellings(geometry, packets, rules, any_victim=False)), score)
 
 
-@settings(max_examples=120)
+@settings(max_examples=draws(120))
 @given(data=st.data(), case=few_packets((1,), control=False), rules=ANY_ORDER)
 def test_queues_hold_every_run_of_unit_packets(data: st.DataObject, case: Any, rules: SlowRules) -> None:
     geometry, packets = case
@@ -212,7 +213,7 @@ def test_queues_hold_every_run_of_unit_packets(data: st.DataObject, case: Any, r
         np.testing.assert_array_equal(outs.assign(labels, "queue"), labels, victim)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(case=byte_arrivals(), rules=ANY_ORDER, seed=st.integers(0, 99))
 def test_in_bytes_the_order_of_freedoms_holds(case: tuple[Geometry, list[Packet]], rules: SlowRules, seed: int) -> None:
     geometry, packets = case
@@ -226,7 +227,7 @@ def test_in_bytes_the_order_of_freedoms_holds(case: tuple[Geometry, list[Packet]
         np.testing.assert_array_equal(outs.assign(np.zeros(len(score)), freedom), outs.lqd_drop, "ties are the run's")
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(seed=st.integers(0, 10**6), places=st.integers(1, 60), share=st.floats(0.05, 1))
 def test_the_greedy_choice_is_the_best_matching(seed: int, places: int, share: float) -> None:
     draw = np.random.default_rng(seed)

@@ -18,6 +18,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
@@ -94,7 +95,7 @@ def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(data=st.data(), case=byte_arrivals(), rules=st.sampled_from(ANY_RULES), alpha=st.sampled_from((0.25, 0.5, 2.0)))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case, rules: Rules, alpha: float) -> None:
@@ -109,7 +110,7 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case
     assert replay.finish() == totals([slow])
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(
     data=st.data(),
     case=byte_arrivals(priorities=3),

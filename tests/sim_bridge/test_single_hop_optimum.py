@@ -16,6 +16,7 @@ from foretail.sim_bridge.circuits.demand.matrices import MATRICES, all_to_all, p
 from foretail.sim_bridge.circuits.schedules.single_hop_optimum import rounding_gap, single_hop_optimum
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from tests.examples import draws
 from tests.sim_bridge.test_fabric import demands
 
 
@@ -42,13 +43,13 @@ def _brute_force(demand: DemandMatrix, degree: int, period: int, oblivious: int)
     return best
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(demands(2, 3), st.sampled_from([(1, 1, 0), (1, 2, 0), (2, 1, 0), (1, 3, 0), (1, 2, 1), (1, 3, 1), (2, 2, 1)]))
 def test_no_multigraph_is_better(demand: DemandMatrix, size: tuple[int, int, int]) -> None:
     assert single_hop_optimum(demand, *size).theta == _brute_force(demand, *size)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 6), st.integers(0, 9), st.data())
 def test_the_schedule_reaches_it_and_vermilion_never_more(
     demand: DemandMatrix, k: int, seed: int, data: st.DataObject
@@ -70,7 +71,7 @@ def test_the_schedule_reaches_it_and_vermilion_never_more(
     assert gap.ratio == gap.vermilion / gap.robust
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(demands(5, 5), demands(5, 5), st.integers(1, 6), st.data())
 def test_oblivious_circuits_make_it_as_robust_as_vermilion(
     truth: DemandMatrix, predicted: DemandMatrix, k: int, data: st.DataObject

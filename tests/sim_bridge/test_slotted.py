@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
+from tests.examples import draws
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
     NEVER,
@@ -82,7 +83,7 @@ def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
     assert native["threshold_deficits"] == slow.threshold_deficits
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(case=slotted_arrivals(), rules=any_rules, shift=shift)
 @pytest.mark.parametrize("policy", ["cs", "cp", "harmonic", "lqd", "followlqd"])
 def test_a_policy_without_settings_is_the_slow_model(
@@ -93,14 +94,14 @@ def test_a_policy_without_settings_is_the_slow_model(
     assert_same(run_native(policy, case, rules=rules, chosen=chosen), slow)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(case=slotted_arrivals(), alpha=st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0, 64.0)))
 def test_dynamic_thresholds_are_the_slow_model(case: SlottedArrivals, alpha: float) -> None:
     chosen = Settings(alpha=(alpha,))
     assert_same(run_native("dt", case, chosen=chosen), run_slotted("dt", *case, settings=chosen))
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
 def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
     chosen = Settings((alpha,), data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
@@ -109,14 +110,14 @@ def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha
     assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
 def test_reverie_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
     chosen = Settings((alpha,), rtt=rtt, low_pass=data.draw(st.sampled_from((1, 2, 3, 10, 1024))))
     assert_same(run_native("reverie", case, chosen=chosen), run_slotted("reverie", *case, settings=chosen))
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
 @pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "abm", "reverie"])
 def test_priorities_are_those_of_the_slow_model(
@@ -156,7 +157,7 @@ def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, co
     assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
 def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
     chosen = Settings(average_shift=shift)
@@ -165,7 +166,7 @@ def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, 
     assert_same(run_native("credence", case, predictions, rules=rules, chosen=chosen), slow)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals())
 def test_the_artifact_of_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals) -> None:
     predictions = data.draw(st.none() | bits_for(case))
@@ -189,7 +190,7 @@ def priorities_for(case: SlottedArrivals, priorities: int) -> st.SearchStrategy[
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")), seed=st.integers(0, 2**64 - 1))
 def test_random_victims_leave_lengths_and_were_in_the_queue_that_lost(
     case: SlottedArrivals, counting: str, seed: int
@@ -279,7 +280,7 @@ def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]
     return list(pairwise([0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=5))), n]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules, features=st.booleans())
 @pytest.mark.parametrize("policy", [*POLICIES, "priorities"])
 def test_batches_are_one_run_but_for_fates_that_come_later(
@@ -324,7 +325,7 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_written_down_does_not_change_what_happens(

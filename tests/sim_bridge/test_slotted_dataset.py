@@ -21,6 +21,7 @@ from foretail.sim_bridge.open_loop.dataset import write_open_loop
 from foretail.sim_bridge.open_loop.replay import feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
+from tests.examples import draws
 from tests.sim_bridge.test_workloads import any_workload
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
@@ -38,7 +39,7 @@ def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @given(case=slotted_arrivals())
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 def test_a_replay_in_bytes_is_the_slotted_model(case: SlottedArrivals) -> None:
     assume(case.slot)
     case = case._replace(buffer=max(case.buffer, case.ports))
@@ -61,7 +62,7 @@ def test_a_buffer_without_a_packet_per_port_would_not_be() -> None:
     seed=st.integers(1, 2**31 - 1),
     window=st.integers(1, 400),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_a_dataset_is_the_slotted_model(
     workload: Workload,
     ports: int,

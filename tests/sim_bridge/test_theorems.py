@@ -20,6 +20,7 @@ from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.arrivals import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
+from tests.examples import draws
 from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, reduced, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
 from tests.strategies import SlottedArrivals, slotted_arrivals
@@ -68,7 +69,7 @@ def test_perfect_predictions_make_credence_transmit_what_lqd_transmits(name: str
     assert dropped > 0 or name in ("dt_lower_bound", "permutation")  # LQD takes all of these
 
 
-@settings(max_examples=1200)
+@settings(max_examples=draws(1200))
 @given(
     case=slotted_arrivals(max_ports=64, max_buffer=2000) | slotted_arrivals(max_ports=3, max_buffer=8),
     victim=st.sampled_from(VICTIMS),
@@ -82,7 +83,7 @@ def test_perfect_predictions_on_any_sequence_of_the_model(
     perfect_makes_credence_lqd(case.ports, case.buffer, arrivals, victim=victim, counting=counting, tie=tie)
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(400))
 @given(
     case=slotted_arrivals(max_ports=64, max_buffer=2000) | slotted_arrivals(max_ports=3, max_buffer=8),
     victim=st.sampled_from(("tail", "tail_kept")),
@@ -94,7 +95,7 @@ def test_with_tail_victims_perfect_predictions_need_no_limit_on_the_arrivals_of_
     perfect_makes_credence_lqd(case.ports, case.buffer, arrivals, victim=victim)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(case=SMALL | MEDIUM, predictions=st.randoms(use_true_random=False))
 def test_nobody_beats_the_optimum(case: SlottedArrivals, predictions: Any) -> None:
     told = [predictions.randrange(2) for _ in case.slot]
@@ -103,7 +104,7 @@ def test_nobody_beats_the_optimum(case: SlottedArrivals, predictions: Any) -> No
         assert sent(policy, *case, told if policy.startswith("credence") else None) <= optimum
 
 
-@settings(max_examples=500)
+@settings(max_examples=draws(500))
 @given(case=SMALL | MEDIUM)
 def test_complete_sharing_and_followlqd_send_an_nth_of_the_optimum_at_any_load(case: SlottedArrivals) -> None:
     """N, not the literature's N + 1 (`CompleteSharingLowerBound` says why), also with more than N arrivals a slot."""
@@ -112,7 +113,7 @@ def test_complete_sharing_and_followlqd_send_an_nth_of_the_optimum_at_any_load(c
         assert case.ports * sent(policy, *case) >= optimum
 
 
-@settings(max_examples=500)
+@settings(max_examples=draws(500))
 @given(case=SMALL | MEDIUM)
 def test_lqd_is_1_707_competitive(case: SlottedArrivals) -> None:
     assert 1.707 * sent("lqd", *case) >= sent("opt", *case)
@@ -131,7 +132,7 @@ def test_upper_bounds_hold_on_every_workload(name: str) -> None:
             assert optimum <= (math.log(ports) + 2) * sent("harmonic", *given_)
 
 
-@settings(max_examples=500)
+@settings(max_examples=draws(500))
 @given(case=SMALL | MEDIUM)
 def test_harmonic_keeps_its_bound_in_buffers_that_its_shares_suit(case: SlottedArrivals) -> None:
     """In whole packets the bound needs a buffer whose shares lose little by being rounded down."""
@@ -146,7 +147,7 @@ def test_harmonic_exceeds_its_bound_where_its_shares_are_rounded_to_little() -> 
     assert run_slotted("harmonic", 4, 4, slot, port).transmitted == 1
 
 
-@settings(max_examples=500)
+@settings(max_examples=draws(500))
 @given(case=SMALL | MEDIUM)
 def test_all_wrong_predictions_cost_at_most_the_factor_n_when_ports_divide_the_buffer(case: SlottedArrivals) -> None:
     """Also with more than N arrivals in a slot."""
@@ -154,7 +155,7 @@ def test_all_wrong_predictions_cost_at_most_the_factor_n_when_ports_divide_the_b
     assert case.ports * sent("credence", *case, wrong(case)) >= sent("opt", *case)
 
 
-@settings(max_examples=500)
+@settings(max_examples=draws(500))
 @given(case=SMALL | MEDIUM, predictions=st.randoms(use_true_random=False))
 def test_within_the_model_any_predictions_cost_at_most_the_factor_n(case: SlottedArrivals, predictions: Any) -> None:
     case = case._replace(buffer=max(case.buffer, case.ports), slot=within_the_model(case.ports, case.slot).tolist())

@@ -36,6 +36,7 @@ from foretail.sim_bridge.arrivals.workloads.collectives import even_assignment
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
 from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
 from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
+from tests.examples import draws
 
 RANDOM = ("poisson_bursts", "on_off", "incast", "permutation", "uniform", "all_to_all", "ring")
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
@@ -73,7 +74,7 @@ def rates(workload: Workload, ports: int, buffer: int, first: int, period: int, 
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(
     workload=any_workload,
     ports=st.integers(4, 12),

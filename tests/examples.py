@@ -1,0 +1,10 @@
+"""How much a property-based test draws."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def draws(count: int) -> int:
+    """So many in the profile `ci`; a tenth of them, at least 3, in `quick`, and ten times as many in `nightly`."""
+    return max(3, count * (settings.default or settings()).max_examples // 100)
