@@ -28,7 +28,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.drop.predictor import TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.operating_point import choose_operating_point
-from foretail.pipelines.training.judgement import Labelled, judge_side
+from foretail.pipelines.training.scores import Labelled, judge_side
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes

@@ -11,8 +11,8 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
+    PredictionScores,
     Source,
-    Worth,
     asked_model,
     check_inputs,
     described,
@@ -72,11 +72,11 @@ class ArrivalsResult:
             "predictions": self.worth().document(),
         }
 
-    def worth(self) -> Worth:
+    def worth(self) -> PredictionScores:
         """What the predictions are worth."""
         found = self.comparison
         scores = {name: region_scores(getattr(found, name), found.ports) for name in ("whole", "asked")}
-        return Worth(
+        return PredictionScores(
             self.source, "packets", found.lqd, found.followlqd, found.accept, found.eta, found.recovered_loss, scores
         )
 

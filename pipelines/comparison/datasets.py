@@ -17,7 +17,7 @@ from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import scores
-from foretail.pipelines.comparison.predictions import Worth, asked_model, check_inputs, described, source_of
+from foretail.pipelines.comparison.predictions import PredictionScores, asked_model, check_inputs, described, source_of
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
@@ -39,7 +39,7 @@ class DatasetsResult:
     datasets: tuple[Mapping[str, Any], ...]
     offered: Sent
     transmitted: Mapping[str, Sent]
-    worth: Worth
+    worth: PredictionScores
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -141,7 +141,7 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
             policy: Sent.together([found.transmitted[policy] for found in compared])
             for policy in compared[0].transmitted
         },
-        worth=Worth(
+        worth=PredictionScores(
             described(config, source, model),
             "bytes",
             total.lqd_bytes,

@@ -43,7 +43,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Worth:
+class PredictionScores:
     """What predictions are worth.
 
     Attributes

@@ -17,13 +17,12 @@ from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
-from foretail.models.mlflow.tracking import track
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.loading import tracking_uri
+from foretail.pipelines.tracking.runs import address, tracked
 
 PREDICTORS_FOLDER = "predictors"
 
@@ -265,14 +264,7 @@ def _means(worth: ScheduleScore) -> dict[str, float]:
 def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, Any]:
     """One MLflow run with ``result.json`` and the predictors, and inside it one for every workload and predictor."""
     tracking = config.tracking
-    with track(
-        tracking.experiment,
-        asdict(config),
-        uri=tracking_uri(tracking, Store(config.store_dir)),
-        run_name=tracking.run_name,
-        tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
-        parent_run_id=tracking.parent_run_id,
-    ) as run:
+    with tracked(tracking, Store(config.store_dir), asdict(config)) as run:
         if config.datasets:
             for described in describe_split(split_datasets(config.split, open_datasets(config.datasets))):
                 log_dataset(run, described)
@@ -306,4 +298,4 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
             for found in result.comparisons:
                 for file in sorted(write_predictors(found, Path(folder)).iterdir()):
                     run.log_file(file, f"{PREDICTORS_FOLDER}/{found.workload}")
-    return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
+    return address(run)

@@ -25,13 +25,13 @@ from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
-from foretail.models.scoring.metrics import Score, scores
+from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
-from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.pipelines.training.scores import judge_run
 
 JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss where Credence asks"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
@@ -121,14 +121,9 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutSco
     manifest = dataset.manifest
     check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
     columns = training_columns([item.name for item in model.features], own_queues=False)
-    parts = [
-        (rows.lqd_drop, model.exceeds(rows.x), rows.asked, model.probability(rows.x))
-        for rows in row_batches((Selection(dataset),), columns)
-    ]
-    lqd_drop, predicted, asked, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
-    ports = max(switch.ports for switch in manifest.switches)
-    found = scores(lqd_drop, predicted, ports=ports, score=probability, asked=asked)
-    f1, recovered = found["asked"]["f1"], replay_scores(dataset, predicted & asked).recovered_loss
+    judged = judge_run(model, dataset, columns)
+    found = judged.rows.scores(max(switch.ports for switch in manifest.switches))
+    f1, recovered = found["asked"]["f1"], judged.asked_replay.recovered_loss
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")

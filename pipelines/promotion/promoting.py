@@ -15,7 +15,7 @@ from foretail.features.rows.splits import Selection
 from foretail.features.staging import staged_files
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, alias_holder, lineage, load_ensemble, move_alias, run_document
-from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, track
+from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.data.simulation import Ns3
@@ -34,6 +34,7 @@ from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model, tracking_uri
+from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.outcome import OUTCOME_FILE
 
 HELD_OUT = "held-out"
@@ -147,14 +148,8 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
             {**gate, "outcome": documents[OUTCOME_FILE], "config": documents["config.json"], "shift": shift}
         )
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
-        with track(
-            config.tracking.experiment,
-            asdict(config),
-            uri=uri,
-            run_name=config.tracking.run_name or f"promote to {alias}",
-            tags=_tags(config, candidate, checks),
-            parent_run_id=config.tracking.parent_run_id,
-        ) as run:
+        tags = _tags(candidate, checks)
+        with tracked(config.tracking, store, asdict(config), f"promote to {alias}", tags) as run:
             _log(run, gate, checks, folder)
             promoted = None
             if all(check.passed for check in checks):
@@ -163,9 +158,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
         if promoted is None:  # of what is refused the card is kept, and no export
             for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
                 shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
-    return PromoteResult(
-        gate, checks, promoted, collected, {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}
-    )
+    return PromoteResult(gate, checks, promoted, collected, address(run))
 
 
 def _held_out(config: PromoteConfig, store: Store) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
@@ -216,10 +209,9 @@ def _document(
     return document
 
 
-def _tags(config: PromoteConfig, candidate: Ensemble, checks: Sequence[Check]) -> dict[str, str]:
+def _tags(candidate: Ensemble, checks: Sequence[Check]) -> dict[str, str]:
     said = {True: "passed", False: "refused"}
     return {
-        **({} if config.tracking.sweep_id is None else {"sweep_id": config.tracking.sweep_id}),
         "candidate_sha256": candidate.sha256,
         "gate": said[all(check.passed for check in checks)],
         **{f"gate.{check.name}": said[check.passed] for check in checks},

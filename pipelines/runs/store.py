@@ -128,12 +128,12 @@ class Store:
     def remove(self, entry: Entry) -> None:
         """Forget an entry; readers see it whole or not at all."""
         whole = entry.path.parent
-        grave = Path(tempfile.mkdtemp(prefix=".removed-", dir=whole.parent))
+        removed = Path(tempfile.mkdtemp(prefix=".removed-", dir=whole.parent))
         try:
             with contextlib.suppress(FileNotFoundError):  # another process was faster
-                whole.rename(grave / entry.digest)
+                whole.rename(removed / entry.digest)
         finally:
-            shutil.rmtree(grave, ignore_errors=True)
+            shutil.rmtree(removed, ignore_errors=True)
 
 
 def code_digest(*rooms: str) -> str:

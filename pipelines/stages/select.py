@@ -29,7 +29,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.fitting import find_split
-from foretail.pipelines.training.judgement import Labelled
+from foretail.pipelines.training.scores import Labelled
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from foretail.configs.schema.studies import StudyConfig
-from foretail.models.mlflow.tracking import track
 from foretail.pipelines.experiments.studies.studying import StudyResult, run_study
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import tracking_uri
+from foretail.pipelines.tracking.runs import tracked
 
 
 def study(config: StudyConfig, run_dir: Path) -> StudyResult:
@@ -25,13 +24,7 @@ def study(config: StudyConfig, run_dir: Path) -> StudyResult:
     tracking = config.tracking
     if not tracking.enabled:
         return run_study(config, run_dir)
-    with track(
-        tracking.experiment,
-        asdict(config),
-        uri=tracking_uri(tracking, Store(config.store_dir)),
-        run_name=tracking.run_name or f"study, {config.size}",
-        parent_run_id=tracking.parent_run_id,
-    ) as run:
+    with tracked(tracking, Store(config.store_dir), asdict(config), f"study, {config.size}") as run:
         result = run_study(
             replace(config, tracking=replace(tracking, parent_run_id=run.run_id, run_name=None)), run_dir
         )

@@ -20,7 +20,6 @@ from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
-from foretail.pipelines.training.judgement import Judged, JudgedSide, Labelled, judge, replay_scores_of
 from foretail.pipelines.training.outcome import (
     SCORE_COLUMNS,
     describe,
@@ -29,6 +28,7 @@ from foretail.pipelines.training.outcome import (
     track_model,
     write_outcome,
 )
+from foretail.pipelines.training.scores import Judged, JudgedSide, Labelled, judge, replay_scores_of
 
 REPLAY_SHOWN = ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
 LOST = ("precision", "recall", "f1", "average_precision")

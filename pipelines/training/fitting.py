@@ -34,7 +34,6 @@ from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
-from foretail.pipelines.training.judgement import Labelled, calibrate, judge, judge_side
 from foretail.pipelines.training.labels import SideLabels, training_labels
 from foretail.pipelines.training.objective import Round, require_runs, train_in_rounds, worth_of
 from foretail.pipelines.training.outcome import (
@@ -48,6 +47,7 @@ from foretail.pipelines.training.outcome import (
     tracked_entry,
     write_outcome,
 )
+from foretail.pipelines.training.scores import Labelled, calibrate, judge, judge_side
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -128,7 +128,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         config.labels,
         split.train,
         lambda labels: fit(labels, None),
-        lambda fitted: judge_side(fitted.model, split.train, labelled).probability,
+        lambda fitted: judge_side(fitted.model, split.train, labelled.columns, window).probability,
         lambda fitted: fitted.point.confusion.f1 or 0.0,
     )
     rounds = _rounds(config, labelled, partial(fit, labels))
@@ -164,7 +164,9 @@ def _rounds(
         require_runs(side, "objective.name=recovered_loss")
 
     def predict(fitted: Fitted, side: splits.Side) -> list[NDArray[np.bool_]]:
-        return [judge_side(fitted.model, (selection,), labelled).predicted for selection in side]
+        return [
+            judge_side(fitted.model, (selection,), labelled.columns, labelled.window).predicted for selection in side
+        ]
 
     return train_in_rounds(fit, predict, split.train, split.validation, objective.rounds, objective.window_ns)
 

@@ -13,7 +13,7 @@ from foretail.features.dataset.manifest import Victim
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Side
 from foretail.models.drop.reassignment import best_reassignment, reassignments
-from foretail.pipelines.training.judgement import side_push_outs
+from foretail.pipelines.training.scores import side_push_outs
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 
 Model = TypeVar("Model")

@@ -15,7 +15,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists, track
+from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.runs.result import Cell, Table, plain
@@ -23,7 +23,8 @@ from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
 from foretail.pipelines.tracking.loading import NETWORK_FILE, tracking_uri
-from foretail.pipelines.training.judgement import Judged, Labelled, replay_scores_of
+from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -149,19 +150,12 @@ def track_model(
     Scores are logged by name and region; `more_scores` beside those of the sides.
     """
     tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
-    tags = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
+    tags: dict[str, str] = {}
     for caveat in CAVEATS:
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
         if known != {"none"}:
             tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
-    with track(
-        tracking.experiment,
-        asdict(config),
-        uri=tracking_uri(tracking, store),
-        run_name=tracking.run_name,
-        tags=tags,
-        parent_run_id=tracking.parent_run_id,
-    ) as run:
+    with tracked(tracking, store, asdict(config), tags=tags) as run:
         run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
         for dataset in describe_split(split):
             log_dataset(run, dataset)
@@ -187,12 +181,7 @@ def track_model(
             with tempfile.TemporaryDirectory() as folder:
                 model.save(Path(folder) / NETWORK_FILE)
                 run.log_file(Path(folder) / NETWORK_FILE)
-    return {
-        "run_id": run.run_id,
-        "experiment_id": run.experiment_id,
-        "uri": run.uri,
-        "registered": None if registered is None else asdict(registered),
-    }
+    return {**address(run), "registered": None if registered is None else asdict(registered)}
 
 
 def describe(labelled: Labelled) -> dict[str, Any]:

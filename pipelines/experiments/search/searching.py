@@ -20,7 +20,7 @@ from foretail.export.p4.profile import Profile
 from foretail.export.switch_cost import switch_cost
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Split
-from foretail.models.mlflow.tracking import TrackedRun, run_exists, track
+from foretail.models.mlflow.tracking import TrackedRun, run_exists
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.search.trials import Drawn, Trial, Trials
 from foretail.pipelines.experiments.studies.held_out import HeldOut, judge_held_out
@@ -31,6 +31,7 @@ from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.search_space import Space
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.loading import tracking_uri
+from foretail.pipelines.tracking.runs import tracked
 from foretail.pipelines.training.fitting import train_model, train_on
 from foretail.pipelines.training.outcome import TrainResult
 
@@ -336,14 +337,7 @@ def tracked_search(
     uri = tracking_uri(tracking, store)
     before = trials.tracked(uri)
     goes_on = before is not None and run_exists(before, uri)
-    with track(
-        tracking.experiment,
-        asdict(config),
-        uri=uri,
-        run_name=tracking.run_name or name,
-        parent_run_id=tracking.parent_run_id,
-        run_id=before if goes_on else None,
-    ) as run:
+    with tracked(tracking, store, asdict(config), name, run_id=before if goes_on else None) as run:
         if not goes_on:
             for dataset in describe_split(split):
                 log_dataset(run, dataset)

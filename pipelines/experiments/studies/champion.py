@@ -56,7 +56,7 @@ class Promotion:
         return [choice, *([] if self.gate is None else self.gate.tables())]
 
 
-def promoted(
+def promote_best(
     candidates: Mapping[str, TrainResult],
     validation: Sequence[HeldOut],
     held_out: Sequence[Dataset],

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.features.catalog import training_columns
 from foretail.features.dataset.dataset import Dataset
-from foretail.features.rows.splits import Selection, Split
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Key, Store, code_digest
 from foretail.pipelines.settings.predictors import window_of
-from foretail.pipelines.training.judgement import Labelled, judge_side
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 
 POINT = "held_out"
@@ -134,24 +134,22 @@ def judge_held_out(
 
 def _measured(dataset: Dataset, trained: TrainResult | None, config: TrainConfig | None) -> dict[str, Any]:
     """Figures of one predictor, or of always accepting, on one run."""
-    side = (Selection(dataset),)
     if trained is None or config is None:
         frame = dataset.frame(["lqd_drop", "shadow_asked"])
         labels, asked = frame["lqd_drop"].to_numpy(), frame["shadow_asked"].to_numpy()
-        predicted = np.zeros_like(labels)
-        precision = None
+        predicted, precision = np.zeros_like(labels), None
+        replay = asked_replay = replay_scores(dataset, predicted)
     else:
         window = window_of(config.predictor, config.window)
-        labelled = Labelled.of(Split(side, side, side), config.features.names, config.features.own_queues, window)
-        judged = judge_side(trained.model, side, labelled)
-        if judged.asked is None:
-            raise TypeError("a trace knows where Credence asks")
-        labels, asked, predicted = judged.lqd_drop, judged.asked, judged.predicted
-        precision = rank(labels[asked], judged.probability[asked]).average_precision
+        columns = training_columns(config.features.names, config.features.own_queues)
+        judged = judge_run(trained.model, dataset, columns, window)
+        labels, asked, predicted = judged.rows.lqd_drop, judged.asked, judged.rows.predicted
+        precision = rank(labels[asked], judged.rows.probability[asked]).average_precision
+        replay, asked_replay = judged.replay, judged.asked_replay
     return {
         "whole": asdict(Confusion.count(labels, predicted)),
         "asked": asdict(Confusion.count(labels[asked], predicted[asked])),
         "average_precision": precision,
-        "replay": asdict(replay_scores(dataset, predicted)),
-        "asked_replay": asdict(replay_scores(dataset, predicted & asked)),
+        "replay": asdict(replay),
+        "asked_replay": asdict(asked_replay),
     }

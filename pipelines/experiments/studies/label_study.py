@@ -25,7 +25,7 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.training.judgement import JudgedSide, side_push_outs
+from foretail.pipelines.training.scores import JudgedSide, side_push_outs
 from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
 
 LQD = "lqd"

@@ -23,7 +23,7 @@ from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiments.studies.champion import Promotion, promoted
+from foretail.pipelines.experiments.studies.champion import Promotion, promote_best
 from foretail.pipelines.experiments.studies.held_out import ACCEPT, HeldOut, judge_held_out
 from foretail.pipelines.experiments.studies.label_study import LQD, LabelStudy, label_study
 from foretail.pipelines.experiments.studies.leakage import SHOWN, draw_leakage, leakage
@@ -417,4 +417,4 @@ def _promoted(
         for found in judge_held_out(conditions[name].runs[seed], name, True, within, candidates, store, config.jobs)
     ]
     held_out = [one.runs[seed] for one in conditions.values() for seed in settings.split.test]
-    return promoted(within, validation, held_out, config.tracking, config.store_dir, run_dir)
+    return promote_best(within, validation, held_out, config.tracking, config.store_dir, run_dir)

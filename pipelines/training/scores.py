@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import training_columns
+from foretail.features.dataset.dataset import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.history import Window
@@ -113,7 +114,10 @@ class Judged:
 
 def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     """Score a model on every side, and replay the test runs with it; no features stay in memory."""
-    sides = {side: judge_side(model, getattr(labelled.split, side), labelled) for side in splits.SIDES}
+    sides = {
+        side: judge_side(model, getattr(labelled.split, side), labelled.columns, labelled.window)
+        for side in splits.SIDES
+    }
     best = {"test": side_push_outs(labelled.split.test)}
     return Judged(
         sides,
@@ -130,13 +134,44 @@ def side_push_outs(side: splits.Side) -> PushOuts | None:
     return PushOuts.together([push_outs(selection.dataset) for selection in side])
 
 
-def judge_side(model: Ensemble | Network, side: splits.Side, labelled: Labelled) -> JudgedSide:
-    """Return what a model says of every row of a side."""
+def judge_side(
+    model: Ensemble | Network, side: splits.Side, columns: Sequence[str], window: Window = ALONE
+) -> JudgedSide:
+    """Return what a model says of every row of a side, from these columns of the datasets."""
     batches = (
         (rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
-        for rows in row_batches(side, labelled.columns, window=labelled.window)
+        for rows in row_batches(side, columns, window=window)
     )
     return JudgedSide(*stacked(batches, sum(selection.count() for selection in side)))
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRun:
+    """A model on a whole run.
+
+    Attributes
+    ----------
+    rows : what it says of every row
+    asked : bool[rows], where Credence asks
+    replay : data bytes of the replays with its predictions
+    asked_replay : the same where its predictions outside the asked region are not followed, as in Credence
+    """
+
+    rows: JudgedSide
+    asked: NDArray[np.bool_]
+    replay: ReplayScores
+    asked_replay: ReplayScores
+
+
+def judge_run(model: Ensemble | Network, dataset: Dataset, columns: Sequence[str], window: Window = ALONE) -> JudgedRun:
+    """Score a model on a run that was held out from it, as a switch would ask it; `dataset` is a trace."""
+    rows = judge_side(model, (splits.Selection(dataset),), columns, window)
+    if rows.asked is None:
+        raise TypeError("a trace knows where Credence asks")
+    predicted = rows.predicted
+    return JudgedRun(
+        rows, rows.asked, replay_scores(dataset, predicted), replay_scores(dataset, predicted & rows.asked)
+    )
 
 
 def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
