@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 namespace foretail::fabric {
 
 enum class Routing { direct, two_hop, valiant };
+inline constexpr std::array<std::string_view, 3> routing_names = {"direct", "two_hop", "valiant"};
 
 /// `size` cells from rack `source` to rack `destination`, all there from slot `start` on.
 struct CellFlow {
