@@ -37,6 +37,7 @@ from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import Predictor, Split
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES
 
 MOST_SERVERS = 65_535
 StageConfig = TypeVar("StageConfig", bound=Stage)
@@ -153,7 +154,7 @@ def asks_exported_model(policy: Policy) -> bool:
 
 
 def _asks(policy: Policy) -> bool:
-    return policy.name in ("credence", "credence_artifact")
+    return policy.name in ASKING
 
 
 def roles(split: Split) -> tuple[tuple[str, list[int]], ...]:
@@ -243,7 +244,7 @@ def _check_policies(where: str, policies: Mapping[str, Policy]) -> None:
         asks = _asks(policy) and policy.predictor == "library"
         if not asks and (policy.library is not None or policy.predictor == "library"):
             raise ForetailError(f"{where}.{name} names a predictor, but only credence with predictor=library asks one")
-        if policy.incast_alpha is not None and policy.name not in ("cs", "cp", "dt", "harmonic", "abm", "reverie"):
+        if policy.incast_alpha is not None and policy.name not in KNOW_PRIORITIES:
             raise ForetailError(
                 f"{where}.{name}.incast_alpha gives incast a queue of its own, which {policy.name} cannot: "
                 "set it to null"
@@ -431,7 +432,7 @@ def _check_figures(config: EvaluateConfig) -> None:
         raise ForetailError(f"{where}.policies lacks lqd, to which all are compared: add it")
     if sweep.experiment == "where_prediction_pays" and "cs" not in sweep.policies:
         raise ForetailError(f"{where}.policies lacks cs, to which {sweep.experiment} compares: add it")
-    for name in ("credence", "credence_artifact"):
+    for name in ASKING:
         if name in sweep.policies:
             raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")
     if sweep.split.name != "by_run":

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings/module.hpp"
+#include "buffer/policies/policies.hpp"
 
 namespace foretail::bindings {
 
@@ -73,6 +74,13 @@ RecordLayout occupancy_layout() {
 #undef FIELD
 #undef NAMED_FIELD
 
+using Traits = std::tuple<std::string, bool, bool, bool>;
+
+template <class... Policy>
+std::vector<Traits> traits(PolicyList<Policy...>) {
+    return {Traits{Policy::name, Policy::asks, Policy::knows_priorities, Policy::pushes_out}...};
+}
+
 nb::dict record_layout() {
     nb::dict out;
     out["arrival"] = arrival_layout();
@@ -89,6 +97,9 @@ void add_records(nb::module_& m) {
     m.def(
         "feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
         "The features of an arrival, in the order of their columns.");
+    m.def(
+        "policies", [] { return traits(Policies{}); },
+        "The policies: (name, whether it asks a predictor, whether it knows priorities, whether it pushes out).");
 }
 
 }  // namespace foretail::bindings

@@ -131,9 +131,9 @@ void add_replay(nb::module_& m) {
                       const std::string&, std::uint64_t, Bytes, int, const std::vector<double>&, double,
                       std::optional<Tick>, Tick, Bytes>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
-             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = one_alpha,
-             "first_rtt_alpha"_a = 64.0, "rtt_ns"_a = nb::none(), "low_pass_ns"_a = 1 << 19,
-             "artifact_cut_bytes"_a = 1500)
+             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
+             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
+             "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())

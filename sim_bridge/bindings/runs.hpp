@@ -17,7 +17,8 @@
 
 namespace foretail::bindings {
 
-inline const std::vector<double> one_alpha{0.5};
+/// What runs take where nobody says otherwise.
+inline const PolicySettings policy_defaults;
 
 /// Queues of one port.
 inline constexpr std::size_t max_priorities = 64;

@@ -162,8 +162,9 @@ void add_slotted(nb::module_& m) {
     m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
           "priority"_a.noconvert() = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
-          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = one_alpha, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
-          "low_pass_slots"_a = 1024, "average_shift"_a = 5, "labels"_a = true, "features"_a = false,
+          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
+          "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
+          "average_shift"_a = 5, "labels"_a = true, "features"_a = false,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
@@ -171,8 +172,9 @@ void add_slotted(nb::module_& m) {
         .def(nb::init<const std::string&, Port, Bytes, const std::string&, const std::string&, const std::string&,
                       std::uint64_t, const std::vector<double>&, double, Tick, Tick, int, bool, bool>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
-             "victim"_a = "tail", "seed"_a = 0, "alpha"_a = one_alpha, "first_rtt_alpha"_a = 64.0, "rtt_slots"_a = 25,
-             "low_pass_slots"_a = 1024, "average_shift"_a = 5, "labels"_a = false, "features"_a = false)
+             "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
+             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
+             "average_shift"_a = 5, "labels"_a = false, "features"_a = false)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)
