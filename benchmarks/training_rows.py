@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Sampling, read_rows, row_batches
 from foretail.features.rows.splits import Selection, Side, Split
 from foretail.models.drop.boosted import BoostedTrees

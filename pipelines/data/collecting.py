@@ -11,7 +11,7 @@ from typing import Any
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stages import CollectConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.imports import import_key, import_log
 from foretail.pipelines.data.scenario import driver_config

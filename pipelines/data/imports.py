@@ -15,7 +15,9 @@ from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import Key, file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
-from foretail.sim_bridge.imports.etalon import EtalonLog, Reading, Survey
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.imports.etalon.survey import Survey
 from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
 
 AVERAGE_SHIFT = 15

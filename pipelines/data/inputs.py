@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foretail.configs.schema.training import Split as SplitConfig
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.history import PLACE_INPUTS, Window, name_in_window

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.features.dataset.dataset import write_dataset
 from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.sim_bridge.ns3.collection import shadow_credence
 from foretail.sim_bridge.open_loop.replay import feed, replay_of

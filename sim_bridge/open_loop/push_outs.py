@@ -32,8 +32,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Run, Victim
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native

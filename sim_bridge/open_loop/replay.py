@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay

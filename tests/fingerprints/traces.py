@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
-from foretail.sim_bridge.imports.etalon import EtalonLog, Reading
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from foretail.sim_bridge.open_loop.dataset import write_open_loop
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from foretail.configs.schema.stages import DemoConfig, DistillConfig, ExportConfig, TrainConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows

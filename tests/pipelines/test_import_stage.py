@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema.stages import CollectConfig, TrainConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.validation import refuse_settings_of_others, typed
 from foretail.pipelines.stages.collect import collect

@@ -11,7 +11,7 @@ import pytest
 from foretail.configs.schema.stages import CollectConfig, TrainConfig
 from foretail.configs.schema.training import Labels
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.models.drop.forest import RandomForest

@@ -15,8 +15,8 @@ import pytest
 from mlflow import MlflowClient
 
 from foretail.configs.schema.stages import STAGES, ExportConfig, PromoteConfig, TrainConfig
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
 from foretail.models.mlflow.tracking import track

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
-from foretail.sim_bridge.imports import etalon
-from foretail.sim_bridge.imports.etalon import LAYOUTS, EtalonLog, Reading
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import LAYOUTS, Reading
+from foretail.sim_bridge.imports.etalon.survey import Survey
 from foretail.sim_bridge.imports.synthetic import (
     DAY_NS,
     EVENT_DTYPE,
@@ -60,7 +61,7 @@ def logged(draw: st.DrawFn, racks: int = RACKS, most: int = 40) -> Records:
     return packets
 
 
-def read(path: Path, reading: Reading = SHOW) -> tuple[etalon.Survey, Records]:
+def read(path: Path, reading: Reading = SHOW) -> tuple[Survey, Records]:
     log = EtalonLog.open(path, reading)
     survey = log.survey()
     return survey, np.concatenate([np.empty(0, ARRIVAL_DTYPE), *log.arrivals(survey)])
@@ -93,7 +94,7 @@ def test_what_is_written_is_read_in_order_of_arrival(
     )
     reading = Reading(time_dilation=time_dilation, latency_dilated=latency_dilated, racks=RACKS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(etalon, "CHUNK_RECORDS", chunk)
+        patch.setattr("foretail.sim_bridge.imports.etalon.records.CHUNK_RECORDS", chunk)
         survey, arrivals = read(path, reading)
     in_ns = packets["time_ns"] - packets["latency_us"].astype(np.int64) * 1000
     order = np.argsort(in_ns, kind="stable")

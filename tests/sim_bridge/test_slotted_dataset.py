@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.arrivals.arrivals import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of

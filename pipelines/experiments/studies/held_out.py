@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretail.configs.schema.stages import TrainConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection, Split
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
