@@ -199,6 +199,17 @@ def validate_scenario(scenario: Scenario) -> None:
             f"scenario.transport.timely.high_rtt_ns = {timely.high_rtt_ns} is not above low_rtt_ns = "
             f"{timely.low_rtt_ns}: raise it"
         )
+    base_rtt_ns = _base_rtt_ns(scenario)
+    if scenario.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
+        raise ForetailError(
+            f"scenario.transport.timely.high_rtt_ns = {timely.high_rtt_ns} is not above the base round trip of "
+            f"{base_rtt_ns} ns, so every flow would slow down for ever: raise it"
+        )
+    if scenario.features.average_shift is None and round(math.log2(base_rtt_ns)) > 24:
+        raise ForetailError(
+            f"the base round trip of {base_rtt_ns} ns is longer than averages can be: set "
+            "scenario.features.average_shift, or lower scenario.topology.link_delay_ns"
+        )
     buffer_bytes = leaf_buffer_bytes(scenario)
     if buffer_bytes < 2 * scenario.transport.segment_bytes:
         raise ForetailError(
@@ -216,6 +227,15 @@ def leaf_buffer_bytes(scenario: Scenario) -> int:
     topology = scenario.topology
     bps = topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
     return topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
+
+
+def _base_rtt_ns(scenario: Scenario) -> int:
+    """Round trip of a full segment and its acknowledgement between two leaves of an idle network, as the driver's."""
+    topology = scenario.topology
+    wire_bytes = 40 + topology.wire_overhead_bytes
+    packets = (scenario.transport.segment_bytes + wire_bytes, wire_bytes)
+    links = (topology.server_link_bps, topology.spine_link_bps)
+    return 8 * topology.link_delay_ns + sum(2 * -(-8 * 10**9 * size // bps) for size in packets for bps in links)
 
 
 def _check_distribution(where: str, sizes: FlowSizes) -> None:

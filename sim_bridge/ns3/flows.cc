@@ -16,7 +16,6 @@
 #include <ns3/uinteger.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -58,13 +57,9 @@ Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_wind
 
 /// ns-3's congestion control of that name.
 TypeId control_of_ns3(const std::string& name) {
-    const std::array<std::pair<const char*, const char*>, 3> types{
-        {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
-    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) { return name == known.first; });
-    if (type == types.end())
-        throw std::runtime_error("setting 'transport.name' is '" + name +
-                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely, powertcp");
-    return TypeId::LookupByName(type->second);
+    return TypeId::LookupByName(name == "dctcp"   ? "ns3::TcpDctcp"
+                                : name == "cubic" ? "ns3::TcpCubic"
+                                                  : "ns3::TcpNewReno");
 }
 
 void set_tcp_defaults(const Settings& settings) {
