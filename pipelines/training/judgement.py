@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foretail.features.catalog import training_columns
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
-from foretail.features.rows.history import Window
+from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
 from foretail.models.drop.predictor import RAISE_CONGESTION
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -42,10 +42,10 @@ class Labelled:
     inputs: tuple[FeatureInput, ...]
     columns: tuple[str, ...]
     ports: int
-    window: Window
+    window: ArrivalWindow
 
     @classmethod
-    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: Window = ALONE) -> Labelled:
+    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: ArrivalWindow = ALONE) -> Labelled:
         """Return the split for features of these names; raise ForetailError on a side of one class only."""
         for name in splits.SIDES:
             side: splits.Side = getattr(split, name)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretail.configs.schema.training import Predictor, Trainer, Window
-from foretail.features.rows.history import Window as ArrivalWindow
+from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 
 SEQUENCE_BEHIND = 15

@@ -22,7 +22,7 @@ WINDOW_ARRIVALS = 1 << 17
 _LEAST_PACKET_BYTES = 20
 
 
-def write_open_loop(path: Path, run: Run, arrivals: Iterable[Records]) -> dict[str, int]:
+def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -> dict[str, int]:
     """Replay arrivals under LQD on the switches of `run` and write them as the dataset `path`.
 
     Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels

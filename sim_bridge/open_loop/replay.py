@@ -15,7 +15,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.open_loop import scores as open_loop
+from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA
 
 
@@ -40,12 +40,12 @@ class ReplayScores:
     @property
     def eta(self) -> float | None:
         """Prediction error in bytes (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
-        return open_loop.prediction_error(self.lqd_bytes, self.followlqd_bytes)
+        return scores.prediction_error(self.lqd_bytes, self.followlqd_bytes)
 
     @property
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return open_loop.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
+        return scores.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
 
     @classmethod
     def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.arrivals import Slotted
-from foretail.sim_bridge.open_loop import scores as open_loop
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA, KNOW_PRIORITIES, LOW_PASS_SLOTS, RTT_SLOTS
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
@@ -193,12 +193,12 @@ class Comparison:
     @property
     def eta(self) -> float | None:
         """Prediction error (Credence, Definition 1)."""
-        return open_loop.prediction_error(self.lqd, self.followlqd)
+        return scores.prediction_error(self.lqd, self.followlqd)
 
     @property
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return open_loop.recovered_loss(self.lqd, self.followlqd, self.accept)
+        return scores.recovered_loss(self.lqd, self.followlqd, self.accept)
 
     def ratio_to_lqd(self, policy: str) -> float | None:
         """What a policy transmits over what LQD transmits."""
@@ -316,8 +316,8 @@ def compare(
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
         priority = batch.priority if policy in KNOW_PRIORITIES else None
-        told = drop if policy in ASKING else None
-        runs[policy].feed(batch.slot, batch.port, told, batch.first_rtt, priority, columns=False)
+        answers = drop if policy in ASKING else None
+        runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=False)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         kept = drop == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Labelled,

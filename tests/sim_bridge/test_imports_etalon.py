@@ -28,7 +28,7 @@ from foretail.sim_bridge.imports.synthetic import (
     write_etalon_log,
 )
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
 from tests.traces import RUN
 
@@ -166,7 +166,7 @@ def test_labels_do_not_depend_on_the_windows(
     run = geometry(buffer_bytes, 10**10, 10**9, 10**10, 10**10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", least)
-        write_open_loop(folder / "dataset", run, np.array_split(arrivals, 5))
+        write_open_loop_dataset(folder / "dataset", run, np.array_split(arrivals, 5))
     dataset = Dataset.open(folder / "dataset")
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
@@ -184,7 +184,7 @@ def test_late_push_outs_are_labelled(tmp_path: Path, emulated: tuple[Records, Re
     run = geometry(300_000, *[2 * 10**10] * RACKS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", 16)
-        counters = write_open_loop(tmp_path / "dataset", run, [arrivals])
+        counters = write_open_loop_dataset(tmp_path / "dataset", run, [arrivals])
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
     assert counters["data_drops.pushed_out"] == np.count_nonzero(at_once["outcome"][data] == Outcome.PUSHED_OUT) > 20

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.policies import POLICIES

@@ -27,7 +27,7 @@ from foretail.pipelines.runs.points import Measurement, Point, SoFar, measure_po
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store, code_digest
 from foretail.pipelines.tracking.loading import tracking_uri
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped

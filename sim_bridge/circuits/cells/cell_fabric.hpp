@@ -34,7 +34,7 @@ struct CellCounts {
 
 /// Racks joined by circuits that follow a schedule for ever; a circuit carries at most one cell a slot.
 ///
-/// foretail/sim_bridge/fabric/cell_fabric.py says what each routing does. A slot costs time linear in the circuits of
+/// cell_fabric.py, beside this file, says what each routing does. A slot costs time linear in the circuits of
 /// the racks that hold cells (and, where relays refuse, in the destinations that are asked for), an idle one nothing.
 class CellFabric {
 public:

@@ -168,6 +168,6 @@ def measure(
             label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
             counts[name] = int(np.count_nonzero((drop == 0) & (label == (name == "fn"))))
         else:
-            told = drop if name in ASKING else None
-            counts[name] = slotted(name, ports, buffer, slots, ports_of, told, labels=False)["transmitted"]
+            asked = drop if name in ASKING else None
+            counts[name] = slotted(name, ports, buffer, slots, ports_of, asked, labels=False)["transmitted"]
     return counts
