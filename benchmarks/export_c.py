@@ -32,7 +32,7 @@ from foretail.export.c.text import Batch, Single
 from foretail.export.c.tuning import tune
 from foretail.export.passes.passes import lower
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -41,7 +41,7 @@ from foretail.export.p4.prefixes import range_prefixes
 from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.passes.passes import lower
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

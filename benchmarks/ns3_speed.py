@@ -22,7 +22,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.export.c.target import export_c
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.sim_bridge._native import Replay, SlottedRun, late_qd
+from foretail.sim_bridge.policies import POLICIES
 
-POLICIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "lqd", "followlqd", "credence", "credence_artifact")
 PORTS = (20, 64, 256)
 PACKETS, MODEL_PACKETS, ROUNDS = 2_000_000, 20_000, 3
 BATCH = 100_000

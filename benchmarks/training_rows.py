@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Sampling, read_rows, row_batches
 from foretail.features.rows.splits import Selection, Side, Split
 from foretail.models.drop.boosted import BoostedTrees
@@ -30,7 +30,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.training.scores import Labelled, judge_side
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10
@@ -97,7 +97,7 @@ def _write(folder: Path, seed: int, slots: int) -> tuple[int, float]:
     )
     batches = TRAFFIC.batches(PORTS, BUFFER_PACKETS, slots, seed)
     arrivals = arrivals_in_bytes(batches, PACKET_BYTES, 8 * 10**9 * PACKET_BYTES // PORT_BPS)
-    packets = write_open_loop(folder / str(seed), run, arrivals)["data_packets"]
+    packets = write_open_loop_dataset(folder / str(seed), run, arrivals)["data_packets"]
     return packets, _peak_mb()
 
 

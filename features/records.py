@@ -1,50 +1,6 @@
 """Fixed-size little-endian records that the simulators write, one file per kind.
 
-The C++ structs in ``sim_bridge`` mirror these layouts without implicit padding; a test compares both.
-
-Arrival, 128 bytes (one per packet arriving at a switch, in arrival order, control packets included):
-
-====== ============ ======== =====================================================================================
-offset field        format   meaning
-====== ============ ======== =====================================================================================
-0      time_ns      int64    arrival time, non-decreasing over the file
-8      fate_time_ns int64    when LQD sends, drops or pushes out a data packet (the label is known); >= time_ns
-16     score        int64    score of the predictor, meaningful only where ``asked`` is 1
-24     flow         int32    flow identifier, >= 0
-28     size_bytes   int32    bytes the packet takes in the buffer, > 0
-32     features     int32[20] in the order of ``catalog.FEATURES``; zero for control packets
-112    switch       int16    index in the manifest's switches
-114    port         int16    egress port of that switch
-116    flow_class   uint8    :class:`FlowClass`
-117    outcome      uint8    :class:`Outcome` under the run's own policy
-118    lqd_drop     uint8    1 when LQD drops the packet, at arrival or later (the label)
-119    exposed      uint8    1 when Credence's safeguard does not apply on the run's own queues; 0 for control
-120    asked        uint8    :class:`Asked`
-121    first_rtt    uint8    1 when the packet belongs to its flow's first round trip
-122    pad          uint8[6] zero
-====== ============ ======== =====================================================================================
-
-Flow, 56 bytes:
-
-====== ==================== ======== ============================================================================
-offset field                format   meaning
-====== ==================== ======== ============================================================================
-0      start_ns             int64    when the application hands the flow to the transport
-8      fct_ns               int64    flow completion time, -1 = unfinished at the end of the run
-16     ideal_fct_ns         int64    completion time alone in this topology
-24     size_bytes           int64    application bytes
-32     source               int32    server index
-36     destination          int32    server index
-40     query                int32    query identifier, -1 = background
-44     retransmissions      int32    retransmitted segments
-48     timeouts             int32    retransmission timeouts
-52     flow_class           uint8    :class:`FlowClass`
-53     connected_in_advance uint8    1 when the connection was set up before ``start_ns``
-54     pad                  uint8[2] zero
-====== ==================== ======== ============================================================================
-
-Occupancy sample, 32 bytes: time_ns int64 @0, occupancy_bytes int64 @8, longest_bytes int64 @16 (longest queue),
-switch int32 @24, pad int32 @28 (zero).
+The C++ structs in ``sim_bridge/buffer/records.hpp`` mirror these layouts without implicit padding; a test compares.
 """
 
 from __future__ import annotations
@@ -91,38 +47,39 @@ class Asked(IntEnum):
 
 ARRIVAL_DTYPE = np.dtype(
     [
-        ("time_ns", "<i8"),
-        ("fate_time_ns", "<i8"),
-        ("score", "<i8"),
-        ("flow", "<i4"),
-        ("size_bytes", "<i4"),
-        ("features", "<i4", (len(FEATURES),)),
-        ("switch", "<i2"),
-        ("port", "<i2"),
-        ("flow_class", "u1"),
-        ("outcome", "u1"),
-        ("lqd_drop", "u1"),
-        ("exposed", "u1"),
-        ("asked", "u1"),
-        ("first_rtt", "u1"),
-        ("pad", "u1", (6,)),
+        ("time_ns", "<i8"),  # arrival time, non-decreasing over the file
+        ("fate_time_ns", "<i8"),  # when LQD sends, drops or pushes out a data packet (the label is known); >= time_ns
+        ("score", "<i8"),  # of the predictor, meaningful only where ``asked`` is 1
+        ("flow", "<i4"),  # identifier, >= 0
+        ("size_bytes", "<i4"),  # that the packet takes in the buffer, > 0
+        ("features", "<i4", (len(FEATURES),)),  # in the order of the catalog; zero for control packets
+        ("switch", "<i2"),  # index in the manifest's switches
+        ("port", "<i2"),  # egress port of that switch
+        ("flow_class", "u1"),  # FlowClass
+        ("outcome", "u1"),  # Outcome under the run's own policy
+        ("lqd_drop", "u1"),  # 1 when LQD drops the packet, at arrival or later (the label)
+        ("exposed", "u1"),  # 1 when Credence's safeguard does not apply on the run's own queues; 0 for control
+        ("asked", "u1"),  # Asked
+        ("first_rtt", "u1"),  # 1 when the packet belongs to its flow's first round trip
+        ("pad", "u1", (8 - (4 * len(FEATURES) + 2) % 8,)),  # zero, to a multiple of 8 bytes
     ]
 )
+"""One per packet arriving at a switch, in arrival order, control packets included."""
 
 FLOW_DTYPE = np.dtype(
     [
-        ("start_ns", "<i8"),
-        ("fct_ns", "<i8"),
-        ("ideal_fct_ns", "<i8"),
-        ("size_bytes", "<i8"),
-        ("source", "<i4"),
-        ("destination", "<i4"),
-        ("query", "<i4"),
-        ("retransmissions", "<i4"),
-        ("timeouts", "<i4"),
-        ("flow_class", "u1"),
-        ("connected_in_advance", "u1"),
-        ("pad", "u1", (2,)),
+        ("start_ns", "<i8"),  # when the application hands the flow to the transport
+        ("fct_ns", "<i8"),  # flow completion time, -1 = unfinished at the end of the run
+        ("ideal_fct_ns", "<i8"),  # completion time alone in this topology
+        ("size_bytes", "<i8"),  # application bytes
+        ("source", "<i4"),  # server index
+        ("destination", "<i4"),  # server index
+        ("query", "<i4"),  # identifier, -1 = background
+        ("retransmissions", "<i4"),  # segments
+        ("timeouts", "<i4"),  # of retransmission
+        ("flow_class", "u1"),  # FlowClass
+        ("connected_in_advance", "u1"),  # 1 when the connection was set up before ``start_ns``
+        ("pad", "u1", (2,)),  # zero
     ]
 )
 
@@ -130,9 +87,9 @@ OCCUPANCY_DTYPE = np.dtype(
     [
         ("time_ns", "<i8"),
         ("occupancy_bytes", "<i8"),
-        ("longest_bytes", "<i8"),
+        ("longest_bytes", "<i8"),  # the longest queue
         ("switch", "<i4"),
-        ("pad", "<i4"),
+        ("pad", "<i4"),  # zero
     ]
 )
 
@@ -149,7 +106,7 @@ REPLAY_DTYPE = np.dtype(
         ("pad", "u1", (5,)),
     ]
 )
-"""What a byte replay needs of an arrival, 32 bytes; ``Dataset.arrivals`` yields arrays of it."""
+"""What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""
 
 
 def count_records(path: Path, dtype: np.dtype[Any]) -> int:

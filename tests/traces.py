@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.dataset import Dataset, write_dataset
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 
 RUN = Run(
     scenario={"background": {"load": 0.8}},
@@ -92,5 +93,5 @@ def write_bursts(path: Path, seed: int, bursts: int = 30, **changes: Any) -> Dat
         "scenario": {"name": "bursts", "topology": {"wire_overhead_bytes": 0}},
         "switches": (SwitchGeometry(4, 60_000, (10**9,) * 4),),
     }
-    write_open_loop(path, replace(RUN, **(about | changes)), [records])
+    write_open_loop_dataset(path, replace(RUN, **(about | changes)), [records])
     return Dataset.open(path)

@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import setting
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge import policies
 
-BUFFER_POLICIES = (
-    "cs",
-    "cp",
-    "dt",
-    "harmonic",
-    "abm",
-    "reverie",
-    "lqd",
-    "followlqd",
-    "credence",
-    "credence_artifact",
-)
+BUFFER_POLICIES = tuple(policies.POLICIES)
+ASKING = policies.ASKING
 
 
-ASKING = ("credence", "credence_artifact")
-"""Policies that ask a predictor."""
-ONE_QUEUE = ("lqd", "followlqd", *ASKING)
-"""Policies that know one queue per port."""
+def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
+    """A parameter of policies, whose titles begin its documentation; `listed`: one number per priority."""
+    heeding = ", ".join(policy.title for policy in policies.POLICIES.values() if parameter in policy.parameters)
+    doc = f"{heeding}: {parameter.meaning}" if heeding else parameter.meaning
+    if listed:
+        return setting([parameter.default], f"{doc}, one per priority", **parameter.bounds)
+    return setting(parameter.default, doc, **parameter.bounds)
 
 
 @dataclass
@@ -36,24 +31,16 @@ class Policy:
     """One buffer policy with its parameters; parameters of other policies are ignored by it."""
 
     name: str = setting(MISSING, "the policy", one_of=BUFFER_POLICIES)
-    alpha: float = setting(0.5, "DT, ABM and Reverie: threshold = alpha * free buffer", above=0)
-    incast_alpha: float | None = setting(
-        None,
-        "incast packets have a queue of their own at each port, with this alpha; null: one queue per port",
-        above=0,
-    )
-    first_rtt_alpha: float = setting(64.0, "ABM: alpha for packets of a flow's first RTT", above=0)
-    low_pass_ns: int = setting(524_288, "Reverie: time constant of the averaged queue lengths", at_least=1)
-    virtual_lqd: str = setting(
-        "exact", "FollowLQD and Credence: packet-exact thresholds or fluid counters", one_of=("exact", "fluid")
-    )
-    fluid_slack_bytes: int = setting(0, "fluid counters: a queue may exceed its threshold by this much", at_least=0)
-    predictor: str = setting(
-        "accept", "Credence: always accept, or ask a compiled predictor", one_of=("accept", "library")
-    )
-    library: str | None = setting(None, "Credence: path of the compiled predictor; null = the stage's exported model")
-    tau: int | None = setting(None, "Credence: drop iff score > tau; null = the predictor's own")
-    flip_probability: float = setting(0.0, "Credence: share of predictions that are inverted", at_least=0, at_most=1)
+    alpha: float = _heeded(policies.ALPHA)
+    incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
+    first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
+    low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
+    virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
+    fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
+    predictor: str = _heeded(policies.PREDICTOR)
+    library: str | None = _heeded(policies.LIBRARY)
+    tau: int | None = _heeded(policies.TAU)
+    flip_probability: float = _heeded(policies.FLIP_PROBABILITY)
 
     @property
     def asks_exported_model(self) -> bool:
@@ -65,7 +52,7 @@ class Policy:
         asks = self.name in ASKING and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
-        if self.incast_alpha is not None and self.name in ONE_QUEUE:
+        if self.incast_alpha is not None and self.name not in policies.KNOW_PRIORITIES:
             raise ForetailError(
                 f"{where}.incast_alpha gives incast a queue of its own, which {self.name} cannot: set it to null"
             )
@@ -103,14 +90,10 @@ def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:
 class PolicyParameters:
     """Parameters of the policies where arrivals are known beforehand; every policy takes what it knows."""
 
-    alpha: list[float] = setting([0.5], "DT, ABM and Reverie: share of the free buffer, one per priority", above=0)
-    first_rtt_alpha: float = setting(64.0, "ABM: alpha for packets of a flow's first RTT", above=0)
-    rtt_slots: int = setting(
-        25, "arrivals: ABM and Reverie count congested queues once in so many slots", at_least=1, at_most=2**40
-    )
-    low_pass_slots: int = setting(
-        1024, "arrivals: Reverie's average moves to the queue's length by 1 / this per slot", at_least=1, at_most=2**40
-    )
+    alpha: list[float] = _heeded(policies.ALPHA, listed=True)
+    first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
+    rtt_slots: int = _heeded(policies.RTT_SLOTS)
+    low_pass_slots: int = _heeded(policies.LOW_PASS_SLOTS)
     average_shift: int = setting(
         5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 from omegaconf import MISSING
@@ -198,6 +199,15 @@ class Scenario:
     occupancy_interval_ns: int = setting(30_000, "time between two samples of buffer occupancy", at_least=1_000)
 
     @property
+    def base_rtt_ns(self) -> int:
+        """Round trip of a full segment and its ACK between two leaves of an idle network, as the driver has it."""
+        topology = self.topology
+        wire_bytes = 40 + topology.wire_overhead_bytes
+        packets = (self.transport.segment_bytes + wire_bytes, wire_bytes)
+        links = (topology.server_link_bps, topology.spine_link_bps)
+        return 8 * topology.link_delay_ns + sum(2 * -(-8 * 10**9 * size // bps) for size in packets for bps in links)
+
+    @property
     def leaf_buffer_bytes(self) -> int:
         """Shared buffer of a leaf: bytes per port and Gbps, summed over its server and spine ports."""
         topology = self.topology
@@ -223,6 +233,17 @@ class Scenario:
             raise ForetailError(
                 f"{where}.topology has {servers} servers and the driver addresses {MOST_SERVERS}: lower leaves or "
                 "servers_per_leaf"
+            )
+        timely, base_rtt_ns = self.transport.timely, self.base_rtt_ns
+        if self.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
+            raise ForetailError(
+                f"{where}.transport.timely.high_rtt_ns = {timely.high_rtt_ns} is not above the base round trip of "
+                f"{base_rtt_ns} ns, so every flow would slow down for ever: raise it"
+            )
+        if self.features.average_shift is None and round(math.log2(base_rtt_ns)) > 24:
+            raise ForetailError(
+                f"the base round trip of {base_rtt_ns} ns is longer than averages can be: set "
+                f"{where}.features.average_shift, or lower {where}.topology.link_delay_ns"
             )
         if self.leaf_buffer_bytes < 2 * self.transport.segment_bytes:
             raise ForetailError(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, Records, read_records

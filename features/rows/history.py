@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["PLACE_COLUMNS", "PLACE_INPUTS", "Window", "WindowRows", "name_in_window", "windows"]
+__all__ = ["PLACE_COLUMNS", "PLACE_INPUTS", "ArrivalWindow", "WindowRows", "name_in_window", "windows"]
 
 PLACE_COLUMNS: tuple[str, ...] = ("switch", "port", "time_ns", "size_bytes")
 """Columns of a trace that tell how arrivals lie to each other."""
@@ -26,7 +26,7 @@ APART_NS = 16
 
 
 @dataclass(frozen=True)
-class Window:
+class ArrivalWindow:
     """The arrivals of the same switch that are seen together, this one among them.
 
     Attributes
@@ -92,7 +92,9 @@ class WindowRows:
 _COLUMNS = ("x", "switch", "port", "time_ns", "size_bytes", "labels")
 
 
-def windows(batches: Iterable[WindowRows], window: Window) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+def windows(
+    batches: Iterable[WindowRows], window: ArrivalWindow
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield the windows of a run's arrivals with their labels, in order: one for each arrival, in batches of any size.
 
     A window holds the arrivals of the same switch one after the other, oldest first. Of each it has the columns of x,
@@ -106,7 +108,7 @@ def windows(batches: Iterable[WindowRows], window: Window) -> Iterator[tuple[NDA
     ----------
     batches : iterable of WindowRows
         One run; windows never cross into another.
-    window : Window
+    window : ArrivalWindow
 
     Yields
     ------
@@ -144,7 +146,7 @@ def _places(switch: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.
     return order, after
 
 
-def _gather(rows: WindowRows, order: NDArray[np.int64], chosen: slice, window: Window) -> NDArray[np.int32]:
+def _gather(rows: WindowRows, order: NDArray[np.int64], chosen: slice, window: ArrivalWindow) -> NDArray[np.int32]:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     here = np.arange(len(order))[chosen]

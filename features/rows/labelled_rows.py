@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
-from foretail.features.rows.history import PLACE_COLUMNS, Window, WindowRows, windows
+from foretail.features.rows.history import PLACE_COLUMNS, ArrivalWindow, WindowRows, windows
 from foretail.features.rows.splits import Selection, Side
 
 __all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "joined", "read_rows", "row_batches", "stacked"]
@@ -86,7 +86,7 @@ class Sampling:
         return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
 
 
-EVERY_ROW, ALONE = Sampling(), Window()
+EVERY_ROW, ALONE = Sampling(), ArrivalWindow()
 
 
 def row_batches(
@@ -94,7 +94,7 @@ def row_batches(
     columns: Sequence[str],
     sampling: Sampling = EVERY_ROW,
     region: Region = "whole",
-    window: Window = ALONE,
+    window: ArrivalWindow = ALONE,
     importance: Sequence[NDArray[np.float64]] | None = None,
     labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Iterator[Rows]:
@@ -109,7 +109,7 @@ def row_batches(
         Of every selection alike.
     region : {'whole', 'asked'}
         Which rows.
-    window : Window
+    window : ArrivalWindow
         Other arrivals of the same switch in the same selection that ``x`` also shows, see
         :func:`foretail.features.rows.history.windows`.
     importance : sequence of float64[rows], optional
@@ -150,7 +150,7 @@ def read_rows(
     columns: Sequence[str],
     sampling: Sampling = EVERY_ROW,
     region: Region = "whole",
-    window: Window = ALONE,
+    window: ArrivalWindow = ALONE,
     importance: Sequence[NDArray[np.float64]] | None = None,
     labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Rows:
@@ -196,7 +196,7 @@ def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> It
         yield Rows(_features(batch, len(columns)), lqd_drop, asked[0] if asked else None)
 
 
-def _window_batches(selection: Selection, columns: Sequence[str], window: Window) -> Iterator[Rows]:
+def _window_batches(selection: Selection, columns: Sequence[str], window: ArrivalWindow) -> Iterator[Rows]:
     def arrivals() -> Iterator[WindowRows]:
         for batch in selection.rows([*columns, *PLACE_COLUMNS, LABEL, ASKED]):
             switch, port, time_ns, size_bytes, *labels = (

@@ -22,8 +22,8 @@ from foretail.pipelines.comparison.predictions import (
 )
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.arrivals.arrivals import Slotted
 from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Parameters,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import scores

@@ -11,7 +11,7 @@ from typing import Any
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.staging import write_file
 from foretail.pipelines.data.imports import import_key, import_log

@@ -15,8 +15,10 @@ from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import Key, file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
-from foretail.sim_bridge.imports.etalon import EtalonLog, Reading, Survey
-from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.imports.etalon.survey import Survey
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
 
 AVERAGE_SHIFT = 15
 """About 33 us, the round trip over the emulator's packet path."""
@@ -93,7 +95,7 @@ def _import_etalon(
         versions={"foretail": metadata.version("foretail")},
     )
     arrivals = log.arrivals(survey, _reporting(report, log.records, 0.3, 0.7, "replayed"))
-    counters = write_open_loop(dataset, run, arrivals)
+    counters = write_open_loop_dataset(dataset, run, arrivals)
     return {
         "log": str(path.absolute()),
         "log_sha256": sha256,

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foretail.configs.schema.training import Split as SplitConfig
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.rows import splits
-from foretail.features.rows.history import PLACE_INPUTS, Window, name_in_window
+from foretail.features.rows.history import PLACE_INPUTS, ArrivalWindow, name_in_window
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.runs.result import RESULT_FILE
 
@@ -71,7 +71,7 @@ def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[F
     return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
 
 
-def in_window(inputs: Sequence[FeatureInput], window: Window) -> tuple[FeatureInput, ...]:
+def in_window(inputs: Sequence[FeatureInput], window: ArrivalWindow) -> tuple[FeatureInput, ...]:
     """The inputs of a model that sees these of every arrival of a window, and how the arrivals lie to each other."""
     if window.arrivals == 1:
         return tuple(inputs)

@@ -13,9 +13,9 @@ from foretail.features.dataset.manifest import Run
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
-from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, arrivals_in_bytes, slotted_run
 
 
@@ -47,7 +47,7 @@ def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Re
             report(last / settings.slots, f"{last:,} of {settings.slots:,} slots")
             yield batch
 
-    return write_open_loop(dataset, _run(settings, seed), arrivals_in_bytes(reported()))
+    return write_open_loop_dataset(dataset, _run(settings, seed), arrivals_in_bytes(reported()))
 
 
 def _workload(settings: SlottedTraffic) -> Workload:

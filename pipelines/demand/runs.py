@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.configs.schema.training import Split
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.sequences import (
     DemandSequence,

@@ -24,7 +24,7 @@ from foretail.export.p4.target import REPORT
 from foretail.export.passes.passes import lower
 from foretail.export.proof.equivalence import Certificate, Lowered
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.data.inputs import feature_inputs

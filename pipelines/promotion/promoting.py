@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.model_stages import PromoteConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Selection
 from foretail.features.staging import staged_files

@@ -11,7 +11,7 @@ from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.features.errors import ForetailError
-from foretail.features.rows.history import Window as ArrivalWindow
+from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight
 

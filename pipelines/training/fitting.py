@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches

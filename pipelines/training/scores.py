@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
-from foretail.features.rows.history import Window
+from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
 from foretail.models.drop.predictor import RAISE_CONGESTION
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -43,10 +43,10 @@ class Labelled:
     inputs: tuple[FeatureInput, ...]
     columns: tuple[str, ...]
     ports: int
-    window: Window
+    window: ArrivalWindow
 
     @classmethod
-    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: Window = ALONE) -> Labelled:
+    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: ArrivalWindow = ALONE) -> Labelled:
         """Return the split for features of these names; raise ForetailError on a side of one class only."""
         for name in splits.SIDES:
             side: splits.Side = getattr(split, name)
@@ -135,7 +135,7 @@ def side_push_outs(side: splits.Side) -> PushOuts | None:
 
 
 def judge_side(
-    model: Ensemble | Network, side: splits.Side, columns: Sequence[str], window: Window = ALONE
+    model: Ensemble | Network, side: splits.Side, columns: Sequence[str], window: ArrivalWindow = ALONE
 ) -> JudgedSide:
     """Return what a model says of every row of a side, from these columns of the datasets."""
     batches = (
@@ -163,7 +163,9 @@ class JudgedRun:
     asked_replay: ReplayScores
 
 
-def judge_run(model: Ensemble | Network, dataset: Dataset, columns: Sequence[str], window: Window = ALONE) -> JudgedRun:
+def judge_run(
+    model: Ensemble | Network, dataset: Dataset, columns: Sequence[str], window: ArrivalWindow = ALONE
+) -> JudgedRun:
     """Score a model on a run that was held out from it, as a switch would ask it; `dataset` is a trace."""
     rows = judge_side(model, (splits.Selection(dataset),), columns, window)
     if rows.asked is None:

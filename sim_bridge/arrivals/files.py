@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_ROWS = 1 << 20
 CSV_BLOCK_BYTES = 1 << 21  # arrow reads up to 32 of them ahead

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fixed-size little-endian records that a simulator writes; features/records.py holds the same layouts for numpy.
+// Fixed-size little-endian records that a simulator writes. features/records.py has the same layouts for numpy and says
+// what the fields mean; a test compares both.
 #pragma once
 
 #include <array>
@@ -30,9 +31,8 @@ struct ArrivalRecord {
     std::uint8_t exposed = 0;
     Asked asked = Asked::never;
     std::uint8_t first_rtt = 0;
-    std::array<std::uint8_t, 6> pad{};
+    std::array<std::uint8_t, 8 - (4 * feature_count + 2) % 8> pad{};  ///< to a multiple of 8 bytes
 };
-static_assert(sizeof(ArrivalRecord) == 128);
 
 struct FlowRecord {
     std::int64_t start_ns = 0;

@@ -7,10 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,44 +18,6 @@
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
-
-/// Settings of the policies. The number of alphas is that of the switch's priorities.
-struct PolicySettings {
-    Alphas alpha{0.5};              ///< DT, ABM, Reverie: one per priority
-    double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback
-    Tick interval = 32768;          ///< ABM, Reverie: between two counts of the congested queues
-    Tick low_pass = 1 << 19;        ///< Reverie: memory of the averages
-    Bytes artifact_cut = 1500;      ///< Credence as its artifact does it: what the largest threshold loses at a time
-};
-
-/// Calls `make(policy)` with the policy of that name for a switch of this shape; throws std::invalid_argument when
-/// there is none, or when it knows no priorities and the shape has several.
-template <class Make>
-auto with_policy(std::string_view name, const PolicySettings& settings, const Shape& shape, Make&& make) {
-    if (name == "cs") return make(CompleteSharing{});
-    if (name == "cp") return make(CompletePartitioning{});
-    if (name == "dt") return make(DynamicThresholds{settings.alpha});
-    if (name == "harmonic") return make(Harmonic{shape.queues(), shape.capacity});
-    if (name == "abm") return make(Abm{settings.alpha, settings.first_rtt_alpha, settings.interval});
-    if (name == "reverie") {
-        return make(Reverie{settings.alpha, settings.interval, settings.low_pass, shape.queues()});
-    }
-    const bool several = shape.priorities > 1;
-    if (name == "lqd" && !several) return make(PushOut{});
-    if (name == "followlqd" && !several) return make(FollowLqd{});
-    if (name == "credence" && !several) return make(Credence{});
-    if (name == "credence_artifact" && !several) {
-        return make(CredenceArtifact{shape.ports(), shape.capacity, settings.artifact_cut});
-    }
-    for (const auto known : {"lqd", "followlqd", "credence", "credence_artifact"}) {
-        if (name == known) {
-            throw std::invalid_argument("policy '" + std::string(name) + "' knows no priorities: give it one alpha");
-        }
-    }
-    throw std::invalid_argument(
-        "unknown policy '" + std::string(name) +
-        "': choose one of cs, cp, dt, harmonic, abm, reverie, lqd, followlqd, credence, credence_artifact");
-}
 
 /// Where a run over known arrivals writes what it finds, a batch at a time; any pointer may be null.
 struct RunColumns {
@@ -194,7 +153,7 @@ public:
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
           averages_(settings.shape.ports(), settings.scale.average_shift),
           changed_(settings.shape.rates.size()) {
-        if (labels_ || pushes_out || follows_thresholds) {
+        if (labels_ || pushes_out || Policy::follows_thresholds) {
             lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale,
                          settings.features);
         }
@@ -225,9 +184,7 @@ public:
 private:
     struct Nothing {};
 
-    static constexpr bool pushes_out = std::is_same_v<Policy, PushOut>;
-    static constexpr bool asks = std::is_same_v<Policy, Credence>;
-    static constexpr bool follows_thresholds = asks || std::is_same_v<Policy, FollowLqd>;
+    static constexpr bool pushes_out = Policy::pushes_out;
 
     template <class Queues, class Averages>
     void take(const Arrival& arrival, bool prediction, const Queues& queues, const Averages& averages) {
@@ -254,10 +211,12 @@ private:
             accepted_ += lqd_->kept_last();
         } else {
             bool asked = false;
-            outcome = decide(arrival, [&] {
-                asked = true;
-                return prediction;
-            });
+            outcome = decide(
+                policy_, arrival, own_, [&] { return lqd_->threshold(arrival.port); },
+                [&] {
+                    asked = true;
+                    return prediction;
+                });
             if (outcome == Outcome::accepted) {
                 own_.push(arrival, {});
                 ++accepted_;
@@ -279,17 +238,6 @@ private:
             });
             policy_.about_to_change(arrival.port, arrival.time, own_.length(arrival.port));
             changed = arrival.time;
-        }
-    }
-
-    template <class Ask>
-    Outcome decide(const Arrival& arrival, Ask&& predicts_drop) {
-        if constexpr (asks) {
-            return policy_.decide(arrival, own_, lqd_->threshold(arrival.port), std::forward<Ask>(predicts_drop));
-        } else if constexpr (follows_thresholds) {
-            return policy_.decide(arrival, own_, lqd_->threshold(arrival.port));
-        } else {
-            return policy_.decide(arrival, own_);
         }
     }
 
@@ -329,7 +277,7 @@ inline std::unique_ptr<RecordedRun> recorded_run(std::string_view policy, const 
                        SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= detail::slot_queue_limit;
     return with_policy(policy, policy_settings, shape, [&](auto chosen) -> std::unique_ptr<RecordedRun> {
         using Policy = decltype(chosen);
-        if constexpr (!std::is_same_v<Policy, CredenceArtifact>) {  // that one follows every departure
+        if constexpr (!Policy::sees_departures) {  // which SlotQueues does not show
             if (slots) return std::make_unique<detail::SlottedSwitch<Policy>>(settings, std::move(chosen));
         }
         return std::make_unique<detail::RecordedSwitch<Policy>>(settings, std::move(chosen));

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,11 +43,6 @@ class Switch {
 public:
     using Packet = typename PortQueues<Payload>::Packet;
 
-    static constexpr bool pushes_out = std::is_same_v<Policy, PushOut>;
-    static constexpr bool follows_thresholds = std::is_same_v<Policy, Credence> || std::is_same_v<Policy, FollowLqd>;
-    static constexpr bool has_own_thresholds = std::is_same_v<Policy, CredenceArtifact>;
-    static constexpr bool asks = std::is_same_v<Policy, Credence> || has_own_thresholds;
-
     Switch(const SwitchSettings& settings, Policy policy)
         : policy_(std::move(policy)),
           queues_(settings.shape),
@@ -58,7 +52,7 @@ public:
           features_(settings.features),
           keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
           bytes_(settings.shape.rates.size()) {
-        if (settings.labels || (follows_thresholds && !settings.fluid_slack)) {
+        if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
             Shape one_queue_per_port = settings.shape;
             one_queue_per_port.priorities = 1;
             lqd_.emplace(one_queue_per_port, settings.rules, settings.scale, settings.features);
@@ -73,7 +67,7 @@ public:
             now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
             [&](Port port, Packet packet, Tick time) {
                 at(port).out += packet.size;
-                if constexpr (has_own_thresholds) policy_.departed(port, packet.size, queues_.length(port));
+                if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(port));
                 sink.departed(port, std::move(packet), time);
             });
     }
@@ -87,7 +81,7 @@ public:
             lqd_->arrive(arrival, row, fates(sink));
         }
         if (fluid_) fluid_->arrive(arrival);
-        if constexpr (has_own_thresholds) policy_.arrive(arrival);
+        if constexpr (Policy::sees_departures) policy_.arrive(arrival);
         about_to_change(queues_.queue_of(arrival), arrival.time);
         if (arrival.data && lqd_) {
             threshold_deficits_ +=
@@ -112,7 +106,7 @@ public:
     Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink) {
         at(arrival.port).in += arrival.size;
         Outcome outcome = Outcome::accepted;
-        if constexpr (pushes_out) {
+        if constexpr (Policy::pushes_out) {
             const bool kept = push_out_.admit(
                 queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
                 [&](Port port, Packet victim) {
@@ -121,7 +115,10 @@ public:
                 });
             if (!kept) outcome = Outcome::buffer_full;
         } else {
-            outcome = decide(arrival, std::forward<Ask>(predicts_drop));
+            outcome = arrival.data ? decide(
+                                         policy_, arrival, queues_, [&] { return threshold(arrival.port); },
+                                         std::forward<Ask>(predicts_drop))
+                                   : CompleteSharing{}.decide(arrival, queues_);
             if (outcome == Outcome::accepted) {
                 queues_.push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
@@ -156,19 +153,6 @@ public:
 
 private:
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
-    template <class Ask>
-    Outcome decide(const Arrival& arrival, Ask&& predicts_drop) {
-        if (!arrival.data) return CompleteSharing{}.decide(arrival, queues_);
-        if constexpr (asks && follows_thresholds) {
-            return policy_.decide(arrival, queues_, threshold(arrival.port), std::forward<Ask>(predicts_drop));
-        } else if constexpr (asks) {
-            return policy_.decide(arrival, queues_, std::forward<Ask>(predicts_drop));
-        } else if constexpr (follows_thresholds) {
-            return policy_.decide(arrival, queues_, threshold(arrival.port));
-        } else {
-            return policy_.decide(arrival, queues_);
-        }
-    }
     [[nodiscard]] Bytes threshold(Port port) const { return fluid_ ? fluid_->threshold(port) : lqd_->threshold(port); }
     void about_to_change(QueueIndex queue, Tick now) {
         const Bytes length = queues_.length(queue);

@@ -2,7 +2,9 @@
 // The vocabulary of the buffer library. Sizes are bytes or unit packets alike, times are nanoseconds or slots alike.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace foretail::buffer {
 
@@ -17,13 +19,16 @@ inline constexpr Row no_row = -1;
 
 /// Whether an arrival counts in its own queue when Longest Queue Drop looks for the longest.
 enum class Counting : std::uint8_t { counted, uncounted };
+inline constexpr std::array<std::string_view, 2> counting_names = {"counted", "uncounted"};
 
 /// Which of several equally long queues is the longest.
 enum class Tie : std::uint8_t { lowest_port, highest_port };
+inline constexpr std::array<std::string_view, 2> tie_names = {"lowest_port", "highest_port"};
 
 /// Which packet of the longest queue is pushed out. `tail` is the arrival itself when its own queue is the longest;
 /// `tail_kept` spares the arrival and takes the packet before it.
 enum class Victim : std::uint8_t { tail, tail_kept, head, random };
+inline constexpr std::array<std::string_view, 4> victim_names = {"tail", "tail_kept", "head", "random"};
 
 /// The three choices that Longest Queue Drop leaves open, and the seed of random victims.
 struct PushOutRules {

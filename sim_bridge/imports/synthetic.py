@@ -18,7 +18,7 @@ import numpy as np
 from foretail.features.errors import ForetailError
 from foretail.features.records import Records
 from foretail.features.staging import writing
-from foretail.sim_bridge.imports.etalon import DOWN, LAYOUTS, UP
+from foretail.sim_bridge.imports.etalon.records import DOWN, LAYOUTS, UP
 
 PACKET_DTYPE = np.dtype(
     [

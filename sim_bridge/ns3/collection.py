@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import REAL_FEATURES
-from foretail.features.dataset.dataset import write_dataset
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.writer import write_dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, iterate_records
 from foretail.features.staging import writing

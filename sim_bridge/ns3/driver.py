@@ -37,14 +37,14 @@ _EXECUTABLE = "foretail-ns3"
 
 
 @dataclass(frozen=True)
-class Ns3:
+class Ns3Installation:
     """An ns-3 installation: the folder with ``include/`` and ``lib*/``, and its version such as ``3.44``."""
 
     prefix: Path
     version: str
 
 
-def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3:
+def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3Installation:
     """Find ns-3 in `prefix`, else in the Python package ``ns3``, which is located but never imported.
 
     Raises
@@ -64,7 +64,7 @@ def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3:
         raise ForetailError(f"{folder} holds no ns-3: it needs include/ns3 and lib/libns3.*-core.so")
     if tuple(map(int, version[1].split("."))) < OLDEST_NS3:
         raise ForetailError(f"{folder} holds ns-3 {version[1]}, but the driver needs 3.44 or newer")
-    return Ns3(folder, version[1])
+    return Ns3Installation(folder, version[1])
 
 
 def driver_digest() -> str:
@@ -118,7 +118,7 @@ def _compiler() -> str:
     raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
 
 
-def _compile(folder: Path, ns3: Ns3, compiler: str, build_type: str) -> None:
+def _compile(folder: Path, ns3: Ns3Installation, compiler: str, build_type: str) -> None:
     executable = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     json_package = importlib.util.find_spec("nlohmann_json")
     if json_package is None or not json_package.submodule_search_locations:

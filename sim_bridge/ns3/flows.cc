@@ -16,7 +16,6 @@
 #include <ns3/uinteger.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -58,13 +57,9 @@ Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_wind
 
 /// ns-3's congestion control of that name.
 TypeId control_of_ns3(const std::string& name) {
-    const std::array<std::pair<const char*, const char*>, 3> types{
-        {{"dctcp", "ns3::TcpDctcp"}, {"cubic", "ns3::TcpCubic"}, {"newreno", "ns3::TcpNewReno"}}};
-    const auto* type = std::find_if(types.begin(), types.end(), [&](const auto& known) { return name == known.first; });
-    if (type == types.end())
-        throw std::runtime_error("setting 'transport.name' is '" + name +
-                                 "': choose one of dctcp, cubic, newreno, theta_powertcp, timely, powertcp");
-    return TypeId::LookupByName(type->second);
+    return TypeId::LookupByName(name == "dctcp"   ? "ns3::TcpDctcp"
+                                : name == "cubic" ? "ns3::TcpCubic"
+                                                  : "ns3::TcpNewReno");
 }
 
 void set_tcp_defaults(const Settings& settings) {
@@ -166,9 +161,9 @@ void Flows::connect(std::size_t i) {
     const std::int64_t segments = flow.flow_class == FlowClass::incast ? flow.size_bytes / transport.segment_bytes + 1
                                                                        : transport.initial_window_segments;
     progress_[i].paced = make_paced(settings_, segments * transport.segment_bytes);
-    const TypeId control = control_of_ns3(progress_[i].paced ? "newreno"
-                                          : is_beside(i)     ? transport.background_name
-                                                             : transport.name);
+    const TypeId control = control_of_ns3(progress_[i].paced          ? "newreno"
+                                          : has_background_control(i) ? transport.background_name
+                                                                      : transport.name);
     Ptr<Socket> socket =
         TcpSender::create(servers_[static_cast<std::size_t>(flow.source)], progress_[i].paced, control);
     socket->SetAttribute("InitialCwnd", UintegerValue(static_cast<std::uint64_t>(segments)));
@@ -196,7 +191,7 @@ void Flows::send(std::size_t i, Ptr<Socket> socket) {
     socket->Close();
 }
 
-bool Flows::is_beside(std::size_t i) const {
+bool Flows::has_background_control(std::size_t i) const {
     return plan_[i].flow_class == FlowClass::background && !settings_.transport.background_name.empty();
 }
 
@@ -233,7 +228,7 @@ void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
     const std::size_t i = answer ? flow_of(frame.destination, destination_port) : flow_of(frame.source, source_port);
     frame.flow = static_cast<std::int32_t>(i);
     // UseEcn off at the sender's socket was not enough beside DCTCP's receivers: it still reacted to marks.
-    if (is_beside(i)) frame.ecn_capable = false;
+    if (has_background_control(i)) frame.ecn_capable = false;
     if (answer) return;
     Progress& progress = progress_[i];
     const std::uint32_t payload =

@@ -55,7 +55,7 @@ private:
     void accept(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
     void receive(std::size_t flow, ns3::Ptr<ns3::Socket> socket);
     /// Whether a flow has the transport of the background, without ECN, beside that of the others.
-    [[nodiscard]] bool is_beside(std::size_t flow) const;
+    [[nodiscard]] bool has_background_control(std::size_t flow) const;
     [[nodiscard]] std::size_t flow_of(int source, std::uint16_t port) const;
 
     static constexpr std::uint16_t listen_port = 5000, first_source_port = 10000;

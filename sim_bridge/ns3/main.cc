@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // foretail-ns3 SETTINGS.json OUTPUT_FOLDER: one packet-level run. Progress goes to standard error as JSON lines; the
-// exit code is 0 after a complete run, 2 with one sentence on standard error otherwise.
+// exit code is 0 after a complete run, 2 with one sentence on standard error otherwise. foretail-ns3 --check
+// SETTINGS.json...: no run, but for each file a line on standard output, empty or why its settings are refused.
 #include <ns3/nstime.h>
 #include <ns3/simulator.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "ns3/arrival_trace.h"
 #include "ns3/flows.h"
@@ -175,11 +177,26 @@ void run(const std::string& settings_path, const std::string& folder) {
 }
 
 }  // namespace
+
+/// Why the settings are refused; empty when they are not.
+std::string complaint(const std::string& settings_path) {
+    try {
+        read_settings(settings_path);
+        return "";
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
 }  // namespace foretail::ns3_driver
 
 int main(int argc, char** argv) {
+    if (argc > 2 && std::string_view(argv[1]) == "--check") {
+        for (int i = 2; i < argc; ++i) std::puts(foretail::ns3_driver::complaint(argv[i]).c_str());
+        return 0;
+    }
     if (argc != 3) {
-        std::fprintf(stderr, "usage: foretail-ns3 SETTINGS.json OUTPUT_FOLDER\n");
+        std::fprintf(stderr, "usage: foretail-ns3 SETTINGS.json OUTPUT_FOLDER, or --check SETTINGS.json...\n");
         return 2;
     }
     try {

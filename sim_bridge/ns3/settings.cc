@@ -2,13 +2,20 @@
 #include "ns3/settings.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
-#include <tuple>
+#include <string_view>
+#include <type_traits>
 
+#include "buffer/names.hpp"
+#include "buffer/policies/policies.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "ns3/transport/timely.h"
 
@@ -23,7 +30,7 @@ using nlohmann::json;
 class Group {
 public:
     Group(const json& node, std::string name) : node_(node), name_(std::move(name)) {
-        if (!node_.is_object()) refuse("setting '" + name_ + "' must be an object");
+        if (!node_.is_object()) ns3_driver::refuse("setting '" + name_ + "' must be an object");
     }
     [[nodiscard]] Group group(const std::string& key) const { return {value(key), path(key)}; }
     [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }
@@ -33,32 +40,35 @@ public:
         try {
             return value(key).get<T>();
         } catch (const json::exception&) {
-            refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
+            ns3_driver::refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
         }
     }
+    /// From `low` to `high`; an integer is compared before it is narrowed.
     template <class T>
-    [[nodiscard]] T at_least(const std::string& key, T least) const {
-        const T found = get<T>(key);
-        if (!(found >= least))
-            refuse("setting '" + path(key) + "' must be at least " + json(least).dump() + ", not " + value(key).dump());
-        return found;
+    [[nodiscard]] T between(const std::string& key, T low, T high = std::numeric_limits<T>::max()) const {
+        const auto found = get<std::conditional_t<std::is_integral_v<T>, std::int64_t, double>>(key);
+        if (!(found >= low)) refuse(key, "must be at least " + json(low).dump());
+        if (!(found <= high)) refuse(key, "must be at most " + json(high).dump());
+        return static_cast<T>(found);
     }
-    template <class Enum>
-    [[nodiscard]] Enum choice(const std::string& key, std::initializer_list<std::pair<const char*, Enum>> known) const {
+    [[nodiscard]] double positive(const std::string& key, double high = std::numeric_limits<double>::infinity()) const {
+        if (!(get<double>(key) > 0)) refuse(key, "must be above 0");
+        return between(key, 0.0, high);
+    }
+    template <class Enum = std::size_t>
+    [[nodiscard]] Enum choice(const std::string& key, std::span<const std::string_view> names) const {
         const auto found = get<std::string>(key);
-        std::string names;
-        for (const auto& [name, value] : known) {
-            if (found == name) return value;
-            names += (names.empty() ? "" : ", ") + std::string(name);
-        }
-        refuse("setting '" + path(key) + "' is '" + found + "': choose one of " + names);
+        return static_cast<Enum>(buffer::position(found, names, "setting '" + path(key) + "' is '" + found + "'"));
+    }
+    [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+        ns3_driver::refuse("setting '" + path(key) + "' " + why + ", not " + value(key).dump());
     }
 
 private:
     [[nodiscard]] std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
     [[nodiscard]] const json& value(const std::string& key) const {
         const auto found = node_.find(key);
-        if (found == node_.end()) refuse("setting '" + path(key) + "' is missing");
+        if (found == node_.end()) ns3_driver::refuse("setting '" + path(key) + "' is missing");
         return *found;
     }
 
@@ -66,9 +76,11 @@ private:
     std::string name_;
 };
 
-Peers peers(const Group& group, const std::string& key) {
-    return group.choice<Peers>(key, {{"next_leaf", Peers::next_leaf}, {"other_leaves", Peers::other_leaves}});
-}
+constexpr std::array<std::string_view, 2> peer_names = {"next_leaf", "other_leaves"};
+constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
+                                                             "theta_powertcp", "timely", "powertcp"};
+constexpr std::span of_ns3 = std::span(transport_names).first<3>();
+constexpr std::span loss_based = of_ns3.last<2>();
 
 }  // namespace
 
@@ -121,22 +133,21 @@ Settings read_settings(const std::string& path) {
     Settings s;
     s.seed = root.get<std::uint64_t>("seed");
 
+    constexpr std::int64_t second = 1'000'000'000;
     const Group topology = root.group("topology");
-    s.topology = {
-        .leaves = topology.at_least("leaves", 2),
-        .spines = topology.at_least("spines", 1),
-        .servers_per_leaf = topology.at_least("servers_per_leaf", 1),
-        .server_link_bps = topology.at_least<std::int64_t>("server_link_bps", 1),
-        .spine_link_bps = topology.at_least<std::int64_t>("spine_link_bps", 1),
-        .link_delay_ns = topology.at_least<std::int64_t>("link_delay_ns", 0),
-        .buffer_bytes_per_port_per_gbps = topology.at_least<std::int64_t>("buffer_bytes_per_port_per_gbps", 1),
-        .wire_overhead_bytes = topology.at_least<std::int64_t>("wire_overhead_bytes", 0)};
-    if (s.topology.servers() > 65535 || s.topology.spines > 4096)
-        refuse("setting 'topology' has more than 65535 servers or 4096 spines");
+    s.topology = {.leaves = topology.between("leaves", 2, 1024),
+                  .spines = topology.between("spines", 1, 1024),
+                  .servers_per_leaf = topology.between("servers_per_leaf", 1, 1024),
+                  .server_link_bps = topology.between<std::int64_t>("server_link_bps", 1'000'000),
+                  .spine_link_bps = topology.between<std::int64_t>("spine_link_bps", 1'000'000),
+                  .link_delay_ns = topology.between<std::int64_t>("link_delay_ns", 0, second),
+                  .buffer_bytes_per_port_per_gbps = topology.between<std::int64_t>("buffer_bytes_per_port_per_gbps", 1),
+                  .wire_overhead_bytes = topology.between<std::int64_t>("wire_overhead_bytes", 0, 1000)};
+    if (s.topology.servers() > 65535) refuse("setting 'topology' has more than 65535 servers");
 
     const Group background = root.group("background");
-    s.background = {.load = background.at_least("load", 0.0),
-                    .destinations = peers(background, "destinations"),
+    s.background = {.load = background.between("load", 0.0, 2.0),
+                    .destinations = background.choice<Peers>("destinations", peer_names),
                     .size_bytes = background.get<std::vector<double>>("size_bytes"),
                     .cumulative = background.get<std::vector<double>>("cumulative")};
     const auto& sizes = s.background.size_bytes;
@@ -146,19 +157,18 @@ Settings read_settings(const std::string& path) {
             "settings 'background.size_bytes' and 'background.cumulative' must be equally long, from share 0 to share "
             "1");
     }
-    for (std::size_t i = 1; i < sizes.size(); ++i) {
-        if (sizes[i] < sizes[i - 1] || shares[i] < shares[i - 1] || sizes[0] < 0) {
-            refuse("settings 'background.size_bytes' and 'background.cumulative' must not decrease");
-        }
-    }
+    if (sizes.front() < 0 || std::ranges::adjacent_find(sizes, std::greater_equal{}) != sizes.end())
+        refuse("setting 'background.size_bytes' must increase from 0 or more");
+    if (!std::ranges::is_sorted(shares)) refuse("setting 'background.cumulative' must not decrease");
 
     const Group incast = root.group("incast");
-    s.incast = {.queries_per_second_per_server = incast.at_least("queries_per_second_per_server", 0.0),
-                .burst_fraction = incast.get<double>("burst_fraction"),
-                .fan_in = incast.at_least("fan_in", 1),
-                .responders = peers(incast, "responders"),
-                .connect_ahead_ns = incast.at_least<std::int64_t>("connect_ahead_ns", 0)};
-    if (!(s.incast.burst_fraction > 0)) refuse("setting 'incast.burst_fraction' must be above 0");
+    s.incast = {.queries_per_second_per_server = incast.between("queries_per_second_per_server", 0.0),
+                .burst_fraction = incast.positive("burst_fraction", 100),
+                .fan_in = incast.between("fan_in", 1),
+                .responders = incast.choice<Peers>("responders", peer_names),
+                .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0)};
+    if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0)
+        refuse("settings 'background.load' and 'incast.queries_per_second_per_server' are both 0");
     const int responders =
         s.topology.servers_per_leaf * (s.incast.responders == Peers::next_leaf ? 1 : s.topology.leaves - 1);
     if (s.incast.fan_in > responders) {
@@ -168,93 +178,84 @@ Settings read_settings(const std::string& path) {
 
     const Group transport = root.group("transport");
     const Group powertcp = transport.group("powertcp"), timely = transport.group("timely");
+    const std::size_t control = transport.choice("name", transport_names);
     s.transport = {
-        .name = transport.get<std::string>("name"),
-        .background_name = transport.is_null("background_name") ? "" : transport.get<std::string>("background_name"),
-        .segment_bytes = transport.at_least("segment_bytes", 64),
-        .initial_window_segments = transport.at_least("initial_window_segments", 1),
+        .name = std::string(transport_names[control]),
+        .background_name = transport.is_null("background_name")
+                               ? ""
+                               : std::string(loss_based[transport.choice("background_name", loss_based)]),
+        .segment_bytes = transport.between("segment_bytes", 64, 1460),
+        .initial_window_segments = transport.between("initial_window_segments", 1, 10'000),
         .slow_start = transport.get<bool>("slow_start"),
-        .min_rto_ns = transport.at_least<std::int64_t>("min_rto_ns", 1000),
-        .delayed_ack_segments = transport.at_least("delayed_ack_segments", 1),
-        .mark_bytes = transport.at_least<std::int64_t>("mark_bytes", 0),
-        .powertcp = {.gamma = powertcp.get<double>("gamma"),
-                     .expected_flows = powertcp.at_least("expected_flows", 1.0)},
-        .timely = {.low_rtt_ns = timely.at_least<std::int64_t>("low_rtt_ns", 0),
-                   .high_rtt_ns = timely.at_least<std::int64_t>("high_rtt_ns", 1),
-                   .increase_bps = timely.at_least("increase_bps", 1000.0),
-                   .decrease = timely.get<double>("decrease"),
-                   .gradient_weight = timely.get<double>("gradient_weight")}};
-    if (s.transport.segment_bytes > 1460) refuse("setting 'transport.segment_bytes' must be at most 1460");
-    if (!(s.transport.powertcp.gamma > 0 && s.transport.powertcp.gamma <= 1))
-        refuse("setting 'transport.powertcp.gamma' must be above 0 and at most 1");
-    for (const auto& [name, share] : {std::pair{"decrease", s.transport.timely.decrease},
-                                      std::pair{"gradient_weight", s.transport.timely.gradient_weight}}) {
-        if (!(share > 0 && share <= 1))
-            refuse("setting 'transport.timely." + std::string(name) + "' must be above 0 and at most 1");
-    }
+        .min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000),
+        .delayed_ack_segments = transport.between("delayed_ack_segments", 1, 100),
+        .mark_bytes = transport.between<std::int64_t>("mark_bytes", 0),
+        .powertcp = {.gamma = powertcp.positive("gamma", 1), .expected_flows = powertcp.between("expected_flows", 1.0)},
+        .timely = {.low_rtt_ns = timely.between<std::int64_t>("low_rtt_ns", 0),
+                   .high_rtt_ns = timely.between<std::int64_t>("high_rtt_ns", 1),
+                   .increase_bps = timely.between("increase_bps", 1000.0),
+                   .decrease = timely.positive("decrease", 1),
+                   .gradient_weight = timely.positive("gradient_weight", 1)}};
     if (s.transport.timely.high_rtt_ns <= s.transport.timely.low_rtt_ns)
         refuse("setting 'transport.timely.high_rtt_ns' must be above 'transport.timely.low_rtt_ns'");
     if (s.transport.name == Timely::name && s.transport.timely.high_rtt_ns <= s.base_rtt_ns()) {
         refuse("setting 'transport.timely.high_rtt_ns' must be above the base round trip of " +
                std::to_string(s.base_rtt_ns()) + " ns, or every flow slows down for ever");
     }
-    const auto& [name, beside] = std::tie(s.transport.name, s.transport.background_name);
-    if (!beside.empty() && beside != "cubic" && beside != "newreno")
-        refuse("setting 'transport.background_name' is '" + beside + "': choose one of cubic, newreno");
-    if (!beside.empty() && name != "dctcp" && name != "cubic" && name != "newreno")
-        refuse("setting 'transport.background_name' must be null beside " + name + ", which paces all senders");
-    if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0) {
+    if (!s.transport.background_name.empty() && control >= of_ns3.size())
+        refuse("setting 'transport.background_name' must be null beside " + s.transport.name +
+               ", which paces all senders");
+    if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0)
         refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
-    }
+    if (s.topology.leaf_buffer_bytes() < 2 * s.transport.segment_bytes)
+        refuse("setting 'topology.buffer_bytes_per_port_per_gbps' leaves a leaf less than two segments of buffer");
+    if (s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes()) < s.incast.fan_in)
+        refuse("setting 'incast.burst_fraction' is less than a byte per responder");
 
-    s.traffic_ns = root.at_least<std::int64_t>("traffic_ns", 1);
-    s.drain_ns = root.at_least<std::int64_t>("drain_ns", 0);
+    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1);
+    s.drain_ns = root.between<std::int64_t>("drain_ns", 0);
 
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
-    s.policy.settings = {.alpha = {policy.get<double>("alpha")},
-                         .first_rtt_alpha = policy.get<double>("first_rtt_alpha"),
-                         .interval = 1,
-                         .low_pass = policy.at_least<std::int64_t>("low_pass_ns", 1)};
-    if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.get<double>("incast_alpha"));
-    const auto& alphas = s.policy.settings.alpha;
-    if (std::any_of(alphas.begin(), alphas.end(), [](double alpha) { return !(alpha > 0); }) ||
-        !(s.policy.settings.first_rtt_alpha > 0))
-        refuse("settings 'policy.alpha', 'policy.incast_alpha' and 'policy.first_rtt_alpha' must be above 0");
-    if (policy.choice<bool>("virtual_lqd", {{"exact", false}, {"fluid", true}})) {
-        s.policy.fluid_slack_bytes = policy.at_least<std::int64_t>("fluid_slack_bytes", 0);
-    }
-    if (policy.choice<bool>("predictor", {{"accept", false}, {"library", true}}))
-        s.policy.library = policy.get<std::string>("library");
+    s.policy.settings = {.alpha = {policy.positive("alpha")},
+                         .first_rtt_alpha = policy.positive("first_rtt_alpha"),
+                         .interval = s.base_rtt_ns(),
+                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1)};
+    if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.positive("incast_alpha"));
+    const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0);
+    if (policy.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
+        s.policy.fluid_slack_bytes = slack;
+    const bool given = policy.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1;
+    if (given) s.policy.library = policy.get<std::string>("library");
     if (!policy.is_null("tau")) s.policy.tau = policy.get<std::int64_t>("tau");
-    s.policy.flip_probability = policy.at_least("flip_probability", 0.0);
-    if (s.policy.flip_probability > 1) refuse("setting 'policy.flip_probability' must be at most 1");
+    s.policy.flip_probability = policy.between("flip_probability", 0.0, 1.0);
+    buffer::Shape shape;
+    shape.priorities = static_cast<int>(s.policy.settings.alpha.size());
+    const bool asks =
+        buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& chosen) { return chosen.asks; });
+    if (given && !asks) refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
 
     using namespace buffer;
     const Group rules = root.group("rules");
-    s.rules = {
-        .counting =
-            rules.choice<Counting>("counting", {{"counted", Counting::counted}, {"uncounted", Counting::uncounted}}),
-        .tie = rules.choice<Tie>("tie", {{"lowest_port", Tie::lowest_port}, {"highest_port", Tie::highest_port}}),
-        .victim = rules.choice<Victim>("victim", {{"tail", Victim::tail},
-                                                  {"tail_kept", Victim::tail_kept},
-                                                  {"head", Victim::head},
-                                                  {"random", Victim::random}}),
-        .seed = s.seed};
+    s.rules = {.counting = rules.choice<Counting>("counting", counting_names),
+               .tie = rules.choice<Tie>("tie", tie_names),
+               .victim = rules.choice<Victim>("victim", victim_names),
+               .seed = s.seed};
 
     const Group features = root.group("features");
-    const auto cell_bytes = features.at_least<std::int64_t>("cell_bytes", 1);
+    const auto cell_bytes = features.between<std::int64_t>("cell_bytes", 1, 65'536);
     if (!std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))
         refuse("setting 'features.cell_bytes' must be a power of two");
-    s.policy.settings.interval = s.base_rtt_ns();
     const int nearest = static_cast<int>(std::lround(std::log2(static_cast<double>(s.base_rtt_ns()))));
     s.scale = {.cell_shift = std::countr_zero(static_cast<std::uint64_t>(cell_bytes)),
-               .average_shift = features.is_null("average_shift") ? nearest : features.at_least("average_shift", 0),
+               .average_shift = features.is_null("average_shift") ? nearest : features.between("average_shift", 0, 24),
                .tick_shift = 10};
-    if (s.scale.average_shift > 24) refuse("setting 'features.average_shift' must be at most 24");
+    if (s.scale.average_shift > 24)
+        refuse("the base round trip of " + std::to_string(s.base_rtt_ns()) +
+               " ns is longer than averages can be: set 'features.average_shift'");
 
     s.trace = root.get<bool>("trace");
-    s.occupancy_interval_ns = root.at_least<std::int64_t>("occupancy_interval_ns", 1);
+    s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000);
     return s;
 }
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.features.dataset.dataset import write_dataset
 from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.sim_bridge.ns3.collection import shadow_credence
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
@@ -22,7 +22,7 @@ WINDOW_ARRIVALS = 1 << 17
 _LEAST_PACKET_BYTES = 20
 
 
-def write_open_loop(path: Path, run: Run, arrivals: Iterable[Records]) -> dict[str, int]:
+def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -> dict[str, int]:
     """Replay arrivals under LQD on the switches of `run` and write them as the dataset `path`.
 
     Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels

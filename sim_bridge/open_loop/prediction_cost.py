@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay
@@ -55,15 +55,15 @@ def _losses(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
     """Of every row: its label, its window, and the bytes that its packet is sent less than by LQD (negative: more)."""
     manifest = dataset.manifest
-    right, told = replay_of("followlqd", manifest), replay_of("followlqd", manifest)
+    perfect, given = replay_of("followlqd", manifest), replay_of("followlqd", manifest)
     labels, windows, losses, row = [], [], [], 0
     for arrivals in dataset.arrivals():
         is_data = arrivals["flow_class"] != FlowClass.CONTROL
         rows = arrivals[is_data]
         lqd_drop, predicted = rows["lqd_drop"] != 0, predicted_drop[row : row + len(rows)]
         row += len(rows)
-        sent = _accepted(right, arrivals, is_data, lqd_drop).astype(np.int8)
-        sent -= _accepted(told, arrivals, is_data, predicted)
+        sent = _accepted(perfect, arrivals, is_data, lqd_drop).astype(np.int8)
+        sent -= _accepted(given, arrivals, is_data, predicted)
         labels.append(lqd_drop)
         windows.append((rows["time_ns"] // window_ns) * len(manifest.switches) + rows["switch"])
         losses.append(sent * rows["size_bytes"].astype(np.float64))

@@ -32,8 +32,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Run, Victim
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
@@ -237,11 +237,11 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     row = 0
     for arrivals in dataset.arrivals():
         is_data = arrivals["flow_class"] != FlowClass.CONTROL
-        told = np.zeros(len(arrivals), np.uint8)
+        drop = np.zeros(len(arrivals), np.uint8)
         rows = int(np.count_nonzero(is_data))
-        told[is_data] = labels[row : row + rows]
+        drop[is_data] = labels[row : row + rows]
         row += rows
-        seen = feed(shadow, arrivals, told)
+        seen = feed(shadow, arrivals, drop)
         features.append(seen["features"][is_data])
         asked.append(seen["asked"][is_data] != 0)
     return RelabelledRows(np.concatenate(features), labels, np.concatenate(asked))

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.open_loop import scores as open_loop
-
-ASKING = ("credence", "credence_artifact")
+from foretail.sim_bridge.open_loop import scores
+from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,12 @@ class ReplayScores:
     @property
     def eta(self) -> float | None:
         """Prediction error in bytes (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
-        return open_loop.prediction_error(self.lqd_bytes, self.followlqd_bytes)
+        return scores.prediction_error(self.lqd_bytes, self.followlqd_bytes)
 
     @property
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return open_loop.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
+        return scores.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
 
     @classmethod
     def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
@@ -100,8 +99,8 @@ def compare_replays(
     policies: Sequence[str],
     predicted_drop: NDArray[np.bool_],
     *,
-    alpha: float = 0.5,
-    first_rtt_alpha: float = 64.0,
+    alpha: float = ALPHA.default,
+    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
 ) -> ReplayComparison:
@@ -112,7 +111,7 @@ def compare_replays(
     dataset : Dataset
         A trace with its control packets, which share the buffer.
     policies : sequence of str
-        Names of the native library, each once.
+        Names of ``POLICIES``, each once.
     predicted_drop : (rows,) bool array
         For every labelled row, in order: what Credence is told.
     alpha, first_rtt_alpha : float
@@ -209,14 +208,19 @@ def bytes_without(
 
 
 def replay_of(
-    policy: str, run: Run, *, features: bool = False, alpha: float = 0.5, first_rtt_alpha: float = 64.0
+    policy: str,
+    run: Run,
+    *,
+    features: bool = False,
+    alpha: float = ALPHA.default,
+    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
 ) -> Replay:
     """Return a replay of `policy` on the switches of `run`, to be fed with arrivals of that run in order.
 
     Parameters
     ----------
     policy : str
-        A name of the native library.
+        A name of ``POLICIES``.
     run : Run
         Switches, rules, seed and the arithmetic of features.
     features : bool

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.arrivals import Slotted
-from foretail.sim_bridge.open_loop import scores as open_loop
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop import scores
+from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA, KNOW_PRIORITIES, LOW_PASS_SLOTS, RTT_SLOTS
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
-ASKING = ("credence", "credence_artifact")
-ONE_PRIORITY = ("lqd", "followlqd", *ASKING)
-"""Policies that know no priorities: they see one queue per port."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ class Parameters:
         Averaged features run over ``2**average_shift`` slots.
     """
 
-    alpha: tuple[float, ...] = (0.5,)
-    first_rtt_alpha: float = 64.0
-    rtt_slots: int = 25
-    low_pass_slots: int = 1024
+    alpha: tuple[float, ...] = (ALPHA.default,)
+    first_rtt_alpha: float = FIRST_RTT_ALPHA.default
+    rtt_slots: int = RTT_SLOTS.default
+    low_pass_slots: int = LOW_PASS_SLOTS.default
     average_shift: int = 5
 
 
@@ -195,12 +193,12 @@ class Comparison:
     @property
     def eta(self) -> float | None:
         """Prediction error (Credence, Definition 1)."""
-        return open_loop.prediction_error(self.lqd, self.followlqd)
+        return scores.prediction_error(self.lqd, self.followlqd)
 
     @property
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return open_loop.recovered_loss(self.lqd, self.followlqd, self.accept)
+        return scores.recovered_loss(self.lqd, self.followlqd, self.accept)
 
     def ratio_to_lqd(self, policy: str) -> float | None:
         """What a policy transmits over what LQD transmits."""
@@ -290,7 +288,7 @@ def compare(
     batches, ports, buffer, rules, seed :
         As :func:`labelled`.
     policies : sequence of str
-        Names of the native library, each once. Those of ``ONE_PRIORITY`` do not look at priorities.
+        Names of ``POLICIES``, each once.
     predictions : Predictions
         What Credence is told, and what the figures judge. Sees every batch with its labels.
     parameters : Parameters
@@ -317,9 +315,9 @@ def compare(
     sequence: list[Slotted] = []
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        priority = None if policy in ONE_PRIORITY else batch.priority
-        told = drop if policy in ASKING else None
-        runs[policy].feed(batch.slot, batch.port, told, batch.first_rtt, priority, columns=False)
+        priority = batch.priority if policy in KNOW_PRIORITIES else None
+        answers = drop if policy in ASKING else None
+        runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=False)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         kept = drop == 0
@@ -383,7 +381,7 @@ class _Switch:
             tie=self.rules.tie,
             victim=self.rules.victim,
             seed=self.seed,
-            alpha=alpha[:1] if policy in ONE_PRIORITY else alpha,
+            alpha=alpha if policy in KNOW_PRIORITIES else alpha[:1],
             first_rtt_alpha=self.parameters.first_rtt_alpha,
             rtt_slots=self.parameters.rtt_slots,
             low_pass_slots=self.parameters.low_pass_slots,

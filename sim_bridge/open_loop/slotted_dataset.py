@@ -17,7 +17,7 @@ import numpy as np
 
 from foretail.features.dataset.manifest import Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Workload
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES, Parameters
 

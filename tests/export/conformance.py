@@ -34,7 +34,7 @@ from foretail.export.p4 import export_p4
 from foretail.export.passes.passes import lower
 from foretail.export.proof.equivalence import Certificate
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.ensemble.rounding import rounding_bound

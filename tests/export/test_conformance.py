@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from tests.export.conformance import COLUMNS, FRONT_ENDS, Case, cases, collected, run
 
 pytestmark = pytest.mark.ns3

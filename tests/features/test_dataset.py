@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset import dataset as dataset_module
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset import writer
+from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import CONTROL_SCHEMA, ROWS_SCHEMA, SCHEMAS
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
@@ -29,8 +29,8 @@ from tests.traces import RUN, Arrivals, make_arrivals, write_trace
 @pytest.fixture(scope="module", autouse=True)
 def small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dataset_module, "ROW_GROUP_ROWS", 8)
-        patch.setattr(dataset_module, "PART_ROWS", 24)
+        patch.setattr(writer, "ROW_GROUP_ROWS", 8)
+        patch.setattr(writer, "PART_ROWS", 24)
         yield
 
 
@@ -215,7 +215,8 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from tests.traces import RUN, make_arrivals
-from foretail.features.dataset.dataset import Dataset, write_dataset
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.writer import write_dataset
 folder, batches = Path(sys.argv[1]), int(sys.argv[2])
 arrivals = make_arrivals(100_000)
 length = arrivals.records["time_ns"][-1]

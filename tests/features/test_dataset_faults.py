@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretail.features.dataset.dataset import Dataset, write_dataset
 from foretail.features.dataset.manifest import Manifest, PartFile
+from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import VERSION_KEY
+from foretail.features.dataset.writer import write_dataset
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder
 from tests.traces import RUN, make_arrivals, write_trace
@@ -180,7 +181,7 @@ def test_the_slower_of_two_writers_is_told_and_cleans_up(tmp_path: Path) -> None
 WRITE_FOREVER = """
 import sys
 from pathlib import Path
-from foretail.features.dataset.dataset import write_dataset
+from foretail.features.dataset.writer import write_dataset
 from tests.traces import RUN, make_arrivals
 arrivals = make_arrivals(200_000)
 length = arrivals.records["time_ns"][-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.sequences import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, FlowClass, Records

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
-from foretail.features.rows.history import Window, WindowRows, name_in_window, windows
+from foretail.features.rows.history import ArrivalWindow, WindowRows, name_in_window, windows
 
 
 @given(
@@ -25,7 +25,7 @@ def test_windows_are_those_of_a_list_per_switch(
     count: int, behind: int, ahead: int, switches: int, batch: int, seed: int
 ) -> None:
     rows = made_up(count, switches, np.random.default_rng(seed))
-    window = Window(behind, ahead)
+    window = ArrivalWindow(behind, ahead)
     batches = (rows[slice(first, first + batch)] for first in range(0, count, batch))
     found = list(windows(batches, window))
     x = np.concatenate([np.empty((0, 5 * window.arrivals), np.int32), *(x for x, _ in found)])
@@ -45,7 +45,7 @@ def made_up(count: int, switches: int, random: np.random.Generator) -> WindowRow
     )
 
 
-def slow_windows(rows: WindowRows, window: Window) -> Iterator[list[int]]:
+def slow_windows(rows: WindowRows, window: ArrivalWindow) -> Iterator[list[int]]:
     of_switch: dict[int, list[int]] = {}
     for row, switch in enumerate(rows.switch):
         of_switch.setdefault(int(switch), []).append(row)
@@ -74,15 +74,15 @@ def test_what_is_kept_does_not_grow_with_the_run() -> None:
         for first in range(0, 1000, 100):
             yield rows[slice(first, first + 100)]
 
-    for x, _ in windows(batches(), Window(behind=4)):
+    for x, _ in windows(batches(), ArrivalWindow(behind=4)):
         sizes.append(len(x))
     assert sizes == [100] * 10
 
 
 def test_a_window_has_no_negative_side() -> None:
     with pytest.raises(ForetailError, match=r"window\.ahead is -1"):
-        Window(0, -1)
-    assert Window(3, 2).arrivals == 6
+        ArrivalWindow(0, -1)
+    assert ArrivalWindow(3, 2).arrivals == 6
 
 
 def test_names_tell_the_place() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Selection, Split, split_by_run, split_by_seed, split_by_time
 from tests.examples import draws

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, Records, read_records
 from foretail.sim_bridge.ns3.collection import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, run_driver

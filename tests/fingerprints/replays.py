@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
 from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
 from tests.fingerprints.book import Fingerprint, Group

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretail.features.dataset.manifest import Rules
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.open_loop.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
 from tests.fingerprints.book import Fingerprint, Group

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
-from foretail.sim_bridge.imports.etalon import EtalonLog, Reading
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
-from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
@@ -43,7 +44,7 @@ def slotted_dataset(place: Place, workload: str, seed: int = 1) -> Dataset:
     path = place.folder() / "dataset"
     made = workload_of(workload, {"fan_in": 4} if workload == "incast" else {})
     run = slotted_run(made, 8, 20, 2000, seed, cell_bytes=1024)
-    write_open_loop(path, run, arrivals_in_bytes(made.batches(8, 160, 2000, seed, batch_packets=5000)))
+    write_open_loop_dataset(path, run, arrivals_in_bytes(made.batches(8, 160, 2000, seed, batch_packets=5000)))
     return Dataset.open(path)
 
 
@@ -71,7 +72,7 @@ def etalon(place: Place) -> Iterator[Fingerprint]:
             scenario={"name": "etalon", "topology": {"wire_overhead_bytes": 0}},
             switches=(SwitchGeometry(3, 60_000, (3 * 10**9,) * 3),) * survey.racks,
         )
-        write_open_loop(folder / "dataset", run, log.arrivals(survey))
+        write_open_loop_dataset(folder / "dataset", run, log.arrivals(survey))
         yield from seen(Dataset.open(folder / "dataset"), parameters)
 
 

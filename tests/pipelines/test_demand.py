@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp
 
 from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.sequences import DemandSequence, carried_demand
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES

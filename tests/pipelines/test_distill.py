@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows

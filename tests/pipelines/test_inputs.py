@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.inputs import open_datasets
 from tests.traces import make_arrivals, write_trace

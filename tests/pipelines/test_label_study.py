@@ -12,7 +12,7 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Labels
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.models.drop.forest import RandomForest

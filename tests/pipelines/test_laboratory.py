@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of
@@ -63,7 +62,8 @@ def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: 
     assert {"workload", "ports", "buffer", "slots", "seed", "flip_probability", "eta", "closed_form_eta"} <= set(points)
     assert {"lqd_over_credence", "lqd_over_credence_times_eta", "lemma_1_violated", "theorem_2_violated"} <= set(points)
     if experiment == "competitive_ratio":
-        assert {f"opt_over_{policy}" for policy in BUFFER_POLICIES} <= set(points)
+        policies = config(f"experiment={experiment}").slots["small"].policies
+        assert {f"opt_over_{policy}" for policy in policies} <= set(points)
         assert (points.filter(like="opt_over_") >= 1).all(axis=None)
     assert not points["reused"].any()
 

@@ -16,8 +16,8 @@ from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
 from foretail.configs.schema.stages import STAGES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
 from foretail.models.mlflow.tracking import track
@@ -360,8 +360,6 @@ def test_an_outcome_of_another_version_is_named() -> None:
 
 KILLED = """
 import os, sys
-from mlflow import MlflowClient
-from foretail.pipelines import cli
 set_alias = MlflowClient.set_registered_model_alias
 def kill(self, name, alias, version):
     if alias == "champion":

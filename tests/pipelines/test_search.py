@@ -22,8 +22,8 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.studies import Dimension, Search, SearchConfig
 from foretail.export.p4.target import export_p4
 from foretail.features.catalog import FEATURES, selection_cost
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import Rules
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection

@@ -38,8 +38,7 @@ namespace {
 
 using namespace foretail::buffer;
 
-constexpr std::array policies = {"cs",      "cp",  "dt",        "harmonic", "abm",
-                                 "reverie", "lqd", "followlqd", "credence", "credence_artifact"};
+constexpr auto policies = Policies::names;
 constexpr Bytes smallest = 64;
 
 struct Setting {
@@ -265,8 +264,9 @@ int main(int argc, char** argv) {
     } else if (what == "allocations") {
         check_allocations();
     } else if (what == "parameters" && argc == 4) {
-        for (const auto name : feature_names) {
-            std::printf("%s\n", feature_parameters(name, {std::atoi(argv[2]), std::atoi(argv[3])}).c_str());
+        for (std::size_t i = 0; i < feature_count; ++i) {
+            const FeatureScale scale{std::atoi(argv[2]), std::atoi(argv[3])};
+            std::printf("%s\n", feature_parameters(static_cast<Feature>(i), scale).c_str());
         }
     } else {
         return 2;

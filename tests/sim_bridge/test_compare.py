@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.slotted import (
-    ASKING,
-    ONE_PRIORITY,
     Comparison,
     Labelled,
     Parameters,
@@ -29,11 +27,11 @@ from foretail.sim_bridge.open_loop.slotted import (
     labelled,
     perfect,
 )
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
 from tests.sim_bridge.slow_slotted import Rules as SlowRules
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
-POLICIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "lqd", "followlqd", "credence", "credence_artifact")
 LATER = 1000
 """A slot that is later than any queue of these tests."""
 
@@ -77,7 +75,7 @@ def test_every_figure_is_that_of_the_slow_model(data: st.DataObject, case: Slott
         batches(case, cuts_of(data, case), prediction=told),
         case.ports,
         case.buffer,
-        POLICIES,
+        list(POLICIES),
         in_file,
         rules=Rules(rules.counting, rules.tie, rules.victim),  # type: ignore[arg-type]
         threads=1,
@@ -118,7 +116,7 @@ def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, 
                 batches(case, cuts, **optional),
                 case.ports,
                 case.buffer,
-                POLICIES,
+                list(POLICIES),
                 flipped(probability, 5),
                 parameters=parameters,
                 optimum=True,
@@ -133,7 +131,7 @@ def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, 
         assert whole["transmitted"]["credence"] == whole["lqd"]
     slot, port = np.array(case.slot, np.int64), np.array(case.port, np.int32)
     assert whole["optimum"] == late_qd(case.ports, case.buffer, slot, port)["transmitted"]
-    for policy in set(POLICIES) - set(ONE_PRIORITY):
+    for policy in KNOW_PRIORITIES:
         alone = slotted(
             policy,
             case.ports,

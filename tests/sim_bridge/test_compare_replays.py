@@ -10,12 +10,12 @@ import pytest
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
-from foretail.sim_bridge.open_loop.replay import ASKING, ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.policies import ASKING, POLICIES
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace
 
-POLICIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "followlqd", "credence", "credence_artifact")
 GEOMETRY = Geometry(6000, (10**9,) * 4, overhead=2)
 
 
@@ -35,9 +35,9 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     predicted = told[is_data].astype(np.bool_)
     parts: list[float] = []
     found = compare_replays(
-        dataset, POLICIES, predicted, alpha=0.25, first_rtt_alpha=8.0, threads=3, report=parts.append
+        dataset, list(POLICIES), predicted, alpha=0.25, first_rtt_alpha=8.0, threads=3, report=parts.append
     )
-    assert list(found.transmitted) == [*POLICIES, "lqd"]
+    assert list(found.transmitted) == list(POLICIES)
     assert parts == [1.0]
     assert found.offered == Sent(len(predicted), int(records["size_bytes"][is_data].sum()))
     settings = Settings(
@@ -73,7 +73,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     assert found.scores.lqd_bytes == found.transmitted["lqd"].bytes
     assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
-        compare_replays(dataset, POLICIES, predicted[:1])
+        compare_replays(dataset, list(POLICIES), predicted[:1])
 
 
 def test_traces_add_up() -> None:

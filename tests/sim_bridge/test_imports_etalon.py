@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
-from foretail.sim_bridge.imports import etalon
-from foretail.sim_bridge.imports.etalon import LAYOUTS, EtalonLog, Reading
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import LAYOUTS, Reading
+from foretail.sim_bridge.imports.etalon.survey import Survey
 from foretail.sim_bridge.imports.synthetic import (
     DAY_NS,
     EVENT_DTYPE,
@@ -27,7 +28,7 @@ from foretail.sim_bridge.imports.synthetic import (
     write_etalon_log,
 )
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
 from tests.examples import draws
 from tests.traces import RUN
@@ -61,7 +62,7 @@ def logged(draw: st.DrawFn, racks: int = RACKS, most: int = 40) -> Records:
     return packets
 
 
-def read(path: Path, reading: Reading = SHOW) -> tuple[etalon.Survey, Records]:
+def read(path: Path, reading: Reading = SHOW) -> tuple[Survey, Records]:
     log = EtalonLog.open(path, reading)
     survey = log.survey()
     return survey, np.concatenate([np.empty(0, ARRIVAL_DTYPE), *log.arrivals(survey)])
@@ -94,7 +95,7 @@ def test_what_is_written_is_read_in_order_of_arrival(
     )
     reading = Reading(time_dilation=time_dilation, latency_dilated=latency_dilated, racks=RACKS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(etalon, "CHUNK_RECORDS", chunk)
+        patch.setattr("foretail.sim_bridge.imports.etalon.records.CHUNK_RECORDS", chunk)
         survey, arrivals = read(path, reading)
     in_ns = packets["time_ns"] - packets["latency_us"].astype(np.int64) * 1000
     order = np.argsort(in_ns, kind="stable")
@@ -166,7 +167,7 @@ def test_labels_do_not_depend_on_the_windows(
     run = geometry(buffer_bytes, 10**10, 10**9, 10**10, 10**10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", least)
-        write_open_loop(folder / "dataset", run, np.array_split(arrivals, 5))
+        write_open_loop_dataset(folder / "dataset", run, np.array_split(arrivals, 5))
     dataset = Dataset.open(folder / "dataset")
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
@@ -184,7 +185,7 @@ def test_late_push_outs_are_labelled(tmp_path: Path, emulated: tuple[Records, Re
     run = geometry(300_000, *[2 * 10**10] * RACKS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", 16)
-        counters = write_open_loop(tmp_path / "dataset", run, [arrivals])
+        counters = write_open_loop_dataset(tmp_path / "dataset", run, [arrivals])
     at_once = feed(replay_of("lqd", run, features=True), arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
     assert counters["data_drops.pushed_out"] == np.count_nonzero(at_once["outcome"][data] == Outcome.PUSHED_OUT) > 20

@@ -9,7 +9,8 @@ import pytest
 
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
-from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, record_layout, slotted, tree_leaves
+from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, policies, record_layout, slotted, tree_leaves
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",
@@ -35,7 +36,7 @@ ARRIVALS: dict[str, Any] = {
     "first_rtt": np.zeros(3, np.uint8),
 }
 UNKNOWN = [
-    ({"policy": "red"}, "unknown policy 'red': choose one of cs, cp, dt, harmonic, abm, reverie, lqd, followlqd, "),
+    ({"policy": "red"}, f"unknown policy 'red': choose one of {', '.join(POLICIES)}"),
     ({"counting": "twice"}, "unknown counting rule 'twice': choose one of counted, uncounted"),
     ({"tie": "newest"}, "unknown tie rule 'newest': choose one of lowest_port, highest_port"),
     ({"victim": "all"}, "unknown victim rule 'all': choose one of tail, tail_kept, head, random"),
@@ -45,7 +46,8 @@ UNKNOWN = [
     ({"alpha": [0.5] * 65}, "alpha must hold one number per priority, 1 to 64"),
     *(
         ({"policy": policy, "alpha": [0.5, 0.5]}, f"policy '{policy}' knows no priorities: give it one alpha")
-        for policy in ("lqd", "followlqd", "credence", "credence_artifact")
+        for policy in POLICIES
+        if policy not in KNOW_PRIORITIES
     ),
     ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
     ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
@@ -237,6 +239,11 @@ def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> N
 
 def test_every_record_layout_has_its_dtype() -> None:
     assert set(record_layout()) == {"arrival", "flow", "occupancy"}
+
+
+def test_the_table_of_policies_is_what_their_types_say() -> None:
+    table = [(policy.name, policy.asks, policy.knows_priorities, policy.pushes_out) for policy in POLICIES.values()]
+    assert policies() == table
 
 
 def test_feature_names_are_the_catalog_in_its_order() -> None:

@@ -20,14 +20,11 @@ import pytest
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
+from foretail.sim_bridge.policies import POLICIES
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3
 
-POLICIES = (
-    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
-    *("lqd", "followlqd", "credence", "credence_artifact"),
-)
 DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.features.rows.labelled_rows import LABEL

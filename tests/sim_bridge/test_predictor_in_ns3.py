@@ -14,7 +14,7 @@ import pytest
 from foretail.export.c.build import compile_library, find_compiler, predictor_abi
 from foretail.export.c.target import ExportResult, export_c
 from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

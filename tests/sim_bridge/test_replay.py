@@ -18,6 +18,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
@@ -26,8 +27,6 @@ from tests.traces import RUN, make_arrivals, write_trace
 
 COLUMNS = feature_names()
 Case = tuple[Geometry, list[Packet]]
-KNOW_PRIORITIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie")
-POLICIES = (*KNOW_PRIORITIES, "lqd", "followlqd", "credence", "credence_artifact")
 ANY_RULES = [
     Rules(*chosen)
     for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))

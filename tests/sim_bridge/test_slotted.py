@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
+from foretail.sim_bridge.policies import POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
@@ -29,10 +30,6 @@ from tests.sim_bridge.slow_slotted import (
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 COLUMNS = feature_names()
-POLICIES = (
-    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
-    *("lqd", "followlqd", "credence", "credence_artifact"),
-)
 RULES = [
     Rules(*chosen)
     for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
@@ -346,7 +343,8 @@ def test_what_is_written_down_does_not_change_what_happens(
 
 
 @given(case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules)
-@pytest.mark.parametrize("policy", [*POLICIES[:-1], "priorities"])  # the artifact forgets only with real departures
+# credence_artifact forgets only with real departures
+@pytest.mark.parametrize("policy", [*(name for name in POLICIES if name != "credence_artifact"), "priorities"])
 def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
     chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,))
     policy = "abm" if policy == "priorities" else policy

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.dataset import Dataset
 from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import write_open_loop
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
@@ -82,7 +82,7 @@ def test_a_dataset_is_the_slotted_model(
     run = slotted_run(workload, ports, buffer_per_port, slots, seed, cell_bytes=PACKET_BYTES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", window)
-        write_open_loop(folder, run, arrivals_in_bytes(batches))
+        write_open_loop_dataset(folder, run, arrivals_in_bytes(batches))
     dataset = Dataset.open(folder)
     rows = dataset.frame()
     in_slots = list(labelled(batches, ports, buffer, features=True))

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.policies import POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, reduced, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 VICTIMS = ("tail", "tail_kept", "head", "random")
-POLICIES = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "lqd", "followlqd", "credence", "credence_artifact")
 SMALL = slotted_arrivals(max_ports=4, max_buffer=8)
 MEDIUM = slotted_arrivals(max_ports=16, max_buffer=60)
 

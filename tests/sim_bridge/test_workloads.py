@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import (
     WORKLOADS,
     AllToAll,

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.open_loop.worst_case import OBJECTIVES, WorstCase, measure, page, read_json, search, write_json
+from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure
+from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, write_json
+from foretail.sim_bridge.open_loop.worst_cases.search import search
 from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
 from tests.sim_bridge.test_offline_optimum import slow_late_qd
 

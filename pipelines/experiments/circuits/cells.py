@@ -26,7 +26,7 @@ from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, Routing
-from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, Window, cell_trial
+from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, CountedSlots, cell_trial
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
@@ -184,7 +184,7 @@ def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) 
 def _measured(case: CellCase, so_far: SoFar, sweep: CellExperiment, degree: int) -> dict[str, Any]:
     """The trial of a point."""
     design, end = sweep.designs[case.design], sweep.warm_up_slots + sweep.slots
-    window = Window(sweep.warm_up_slots, end, end + sweep.drain_slots)
+    window = CountedSlots(sweep.warm_up_slots, end, end + sweep.drain_slots)
     demand = permutation(sweep.racks, degree, case.seed)
     flows, size_bytes = poisson_flows(
         demand,

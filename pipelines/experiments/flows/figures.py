@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS
-from foretail.pipelines.experiments.slots.figures import MARKERS, NAMES
+from foretail.pipelines.experiments.slots.figures import MARKERS
+from foretail.sim_bridge.policies import POLICIES
 
 PANELS = {
     "p95.short": "short flows, p95 slowdown",
@@ -29,7 +30,7 @@ def policy_title(policy: str) -> str:
     """A policy's name for legends."""
     if policy == "credence_accept":
         return "Credence, always accept"
-    return NAMES.get(policy, policy.replace("credence,", "Credence,"))
+    return POLICIES[policy].title if policy in POLICIES else policy.replace("credence,", "Credence,")
 
 
 def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:

@@ -27,7 +27,7 @@ from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, plain_
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.store import Store, code_digest
 from foretail.pipelines.tracking.runs import address, tracked
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped

@@ -15,19 +15,8 @@ from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiments.slots.tables import LQD_RATIO, SWITCH, over_seeds, policies_of
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
+from foretail.sim_bridge.policies import POLICIES
 
-NAMES = {
-    "cs": "CS",
-    "cp": "CP",
-    "dt": "DT",
-    "harmonic": "Harmonic",
-    "abm": "ABM",
-    "reverie": "Reverie",
-    "lqd": "LQD",
-    "followlqd": "FollowLQD",
-    "credence": "Credence",
-    "credence_artifact": "Credence (artifact)",
-}
 MARKERS = "osD^v<>PXph*"
 LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
 
@@ -50,7 +39,7 @@ def _flips(points: pd.DataFrame) -> Figure:
         for number, policy in enumerate(others, start=1):
             found = next(iter(over_seeds(part, "flip_probability", f"lqd_over_{policy}").values()))
             style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
-            axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=NAMES[policy])
+            axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=POLICIES[policy].title)
             if found.low is not None and found.high is not None:
                 axes.axhspan(found.low, found.high, color=f"C{number}", alpha=0.12, linewidth=0)
         for policy, marker in (("credence", "o"), ("credence_artifact", "x")):
@@ -69,7 +58,14 @@ def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str) -> None:
     means = [_mean(item) for item in found.values()]
     margins = [0.0 if item.high is None else item.high - _mean(item) for item in found.values()]
     axes.errorbar(
-        list(found), means, yerr=margins, marker=marker, markersize=4, capsize=3, color="C0", label=NAMES[policy]
+        list(found),
+        means,
+        yerr=margins,
+        marker=marker,
+        markersize=4,
+        capsize=3,
+        color="C0",
+        label=POLICIES[policy].title,
     )
 
 
@@ -135,7 +131,7 @@ def _competitive(points: pd.DataFrame) -> Figure:
                 marker=MARKERS[number],
                 markersize=9 - 0.6 * number,
                 linewidth=2.4 - 0.18 * number,
-                label=NAMES[policy],
+                label=POLICIES[policy].title,
             )
         for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
             axes.plot(ports, bound, linestyle="--", **LINE)

@@ -10,7 +10,7 @@ from typing import Any
 
 from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.configs.schema.tracking import Tracking
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registry import alias_holder
 from foretail.pipelines.experiments.studies.held_out import HeldOut
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model

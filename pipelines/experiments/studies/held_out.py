@@ -10,7 +10,7 @@ import numpy as np
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.runs.points import Point, measure_points

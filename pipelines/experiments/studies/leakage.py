@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest

@@ -14,7 +14,7 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.studies import Study, StudyConfig
 from foretail.features.catalog import PAPER_FEATURES, training_columns
-from foretail.features.dataset.dataset import Dataset
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads.workload import CHUNK_PACKETS, Workload, at_least, one_of
 
 

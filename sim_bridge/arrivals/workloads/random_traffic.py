@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads.workload import CHUNK_PACKETS, Workload, at_least, positive, upto
 
 

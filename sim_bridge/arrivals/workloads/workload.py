@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.arrivals.arrivals import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_PACKETS = 2**18
 """Packets of a batch unless the caller says otherwise: 3 MB, so that a batch stays in the cache."""

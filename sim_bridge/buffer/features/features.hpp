@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // What a predictor may see of an arrival: read after the threshold update and before the decision, the arrival not yet
-// in its queue. Names, units and meanings are declared in features/catalog.py; a test compares the two lists.
+// in its queue. Units and meanings are declared in features/catalog.py; tests compare the two lists, and every value
+// with a slow model's.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 #include "buffer/features/shift_average.hpp"
@@ -14,53 +17,55 @@
 
 namespace foretail::buffer {
 
-enum class Feature : std::uint8_t {
-    queue,
-    queue_average,
-    occupancy,
-    occupancy_average,
-    threshold_headroom,
-    threshold,
-    threshold_average,
-    thresholds_sum,
-    thresholds_sum_average,
-    threshold_max,
-    queues_over_share,
-    since_push_out,
-    threshold_gap,
-    threshold_rank,
-    threshold_gradient,
-    thresholds_sum_gradient,
-    arrival_rate,
-    arrivals_rate,
-    since_any_push_out,
-    first_rtt,
-};
+// FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
+// queues, a virtual one at `lqd`, a virtual LQD after its update; what costs a look at every port is only sought when
+// `wanted`.
+#define FORETAIL_REAL_FEATURES(FEATURE)                                              \
+    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))   \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))            \
+    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift)) \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))
+#define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
+    FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
+    FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
+    FEATURE(threshold_average, average, feature_value(lqd.averages().queue(port)))                               \
+    FEATURE(thresholds_sum, cells, feature_value(lqd.sum() >> scale.cell_shift))                                 \
+    FEATURE(thresholds_sum_average, average, feature_value(lqd.averages().sum()))                                \
+    FEATURE(threshold_max, cells, feature_value(lqd.largest() >> scale.cell_shift))                              \
+    FEATURE(queues_over_share, none, feature_value(lqd.queues_over_share()))                                     \
+    FEATURE(since_push_out, time, feature_value(lqd.since_push_out(port, arrival.time)))                         \
+    FEATURE(threshold_gap, cells, feature_value((lqd.largest() - threshold) >> scale.cell_shift))                \
+    FEATURE(threshold_rank, none, wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(port)) : 0)       \
+    FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), port)))    \
+    FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
+    FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(port)))                               \
+    FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
+    FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))                       \
+    FEATURE(first_rtt, none, arrival.first_rtt)
+#define FORETAIL_FEATURES(FEATURE) FORETAIL_REAL_FEATURES(FEATURE) FORETAIL_VIRTUAL_FEATURES(FEATURE)
 
-inline constexpr std::array<std::string_view, 20> feature_names = {
-    "queue",
-    "queue_average",
-    "occupancy",
-    "occupancy_average",
-    "threshold_headroom",
-    "threshold",
-    "threshold_average",
-    "thresholds_sum",
-    "thresholds_sum_average",
-    "threshold_max",
-    "queues_over_share",
-    "since_push_out",
-    "threshold_gap",
-    "threshold_rank",
-    "threshold_gradient",
-    "thresholds_sum_gradient",
-    "arrival_rate",
-    "arrivals_rate",
-    "since_any_push_out",
-    "first_rtt",
-};
+/// What a feature's arithmetic depends on.
+enum class Constants : std::uint8_t { none, cells, average, time };
+
+#define NAME(name, constants, value) name,
+enum class Feature : std::uint8_t { FORETAIL_FEATURES(NAME) };
+#undef NAME
+#define TEXT(name, constants, value) #name,
+inline constexpr std::array feature_names = std::to_array<std::string_view>({FORETAIL_FEATURES(TEXT)});
+#undef TEXT
 inline constexpr std::size_t feature_count = feature_names.size();
-static_assert(static_cast<std::size_t>(Feature::first_rtt) + 1 == feature_count);
+
+/// The constants that a feature was computed with, as a predictor library states them (features/catalog.py).
+inline std::string feature_parameters(Feature feature, FeatureScale scale) {
+#define KIND(name, constants, value) Constants::constants,
+    static constexpr std::array kinds = {FORETAIL_FEATURES(KIND)};
+#undef KIND
+    const Constants kind = kinds[static_cast<std::size_t>(feature)];
+    if (kind == Constants::none) return "";
+    if (kind == Constants::time) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
+    const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
+    return kind == Constants::cells ? cells : cells + ",average_shift=" + std::to_string(scale.average_shift);
+}
 
 /// The features that somebody reads: what only others need is not kept, and what costs a look at every port not sought.
 class FeatureSet {
@@ -100,15 +105,13 @@ inline std::int32_t feature_difference(std::int64_t value) {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(value + (1 << 15), 0, (1 << 16) - 1));
 }
 
-/// Of the real features all but threshold_headroom, which needs the threshold after its update.
+#define READ(name, constants, value) at(out, Feature::name) = value;
+
 template <class Queues, class Averages>
 void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
                         FeatureScale scale) {
     const QueueIndex queue = queues.queue_of(arrival);
-    at(out, Feature::queue) = feature_value(queues.length(queue) >> scale.cell_shift);
-    at(out, Feature::queue_average) = feature_value(averages.queue(queue));
-    at(out, Feature::occupancy) = feature_value(queues.occupancy() >> scale.cell_shift);
-    at(out, Feature::occupancy_average) = feature_value(averages.sum());
+    FORETAIL_REAL_FEATURES(READ)
 }
 
 /// The rest; `queue_length` is that of the real queue.
@@ -117,23 +120,13 @@ void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd
                            FeatureScale scale, FeatureSet wanted) {
     const Port port = arrival.port;
     const Bytes threshold = lqd.threshold(port);
-    at(out, Feature::threshold_headroom) = feature_value((threshold - queue_length) >> scale.cell_shift);
-    at(out, Feature::threshold) = feature_value(threshold >> scale.cell_shift);
-    at(out, Feature::threshold_average) = feature_value(lqd.averages().queue(port));
-    at(out, Feature::thresholds_sum) = feature_value(lqd.sum() >> scale.cell_shift);
-    at(out, Feature::thresholds_sum_average) = feature_value(lqd.averages().sum());
-    at(out, Feature::threshold_max) = feature_value(lqd.largest() >> scale.cell_shift);
-    at(out, Feature::queues_over_share) = feature_value(lqd.queues_over_share());
-    at(out, Feature::since_push_out) = feature_value(lqd.since_push_out(port, arrival.time));
-    at(out, Feature::threshold_gap) = feature_value((lqd.largest() - threshold) >> scale.cell_shift);
-    at(out, Feature::threshold_rank) = wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(port)) : 0;
-    at(out, Feature::threshold_gradient) = feature_difference(lqd.fast_averages().above(lqd.averages(), port));
-    at(out, Feature::thresholds_sum_gradient) = feature_difference(lqd.fast_averages().sum_above(lqd.averages()));
-    at(out, Feature::arrival_rate) = feature_value(lqd.arrival_rates().queue(port));
-    at(out, Feature::arrivals_rate) = feature_value(lqd.arrival_rates().sum());
-    at(out, Feature::since_any_push_out) = feature_value(lqd.since_any_push_out(arrival.time));
-    at(out, Feature::first_rtt) = arrival.first_rtt;
+    FORETAIL_VIRTUAL_FEATURES(READ)
 }
+
+#undef READ
+#undef FORETAIL_FEATURES
+#undef FORETAIL_VIRTUAL_FEATURES
+#undef FORETAIL_REAL_FEATURES
 
 /// What the averages, the fast averages and the arrival rates of the virtual queues are kept for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,

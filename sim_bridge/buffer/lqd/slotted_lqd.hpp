@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "buffer/features/features.hpp"
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
+#include "buffer/lqd/lqd_signals.hpp"
 #include "buffer/queues/slot_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -48,20 +48,16 @@ private:
 
 /// Longest Queue Drop on unit packets in slots, with the labels and signals of VirtualLqd. Of the fates it reports the
 /// drops only: a departure costs nothing here.
-class SlottedLqd {
+class SlottedLqd : public LqdSignals {
 public:
     /// `wanted`: also keep what these features read, not only the thresholds.
     SlottedLqd(Port ports, Bytes capacity, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
-        : queues_(ports, capacity, rules.tie),
+        : LqdSignals(ports, scale, wanted),
+          queues_(ports, capacity, rules.tie),
           lqd_(rules),
           averages_(ports, scale.average_shift),
           fast_averages_(ports, scale.fast().average_shift),
-          arrival_rates_(ports, scale),
-          last_push_out_of_(static_cast<std::size_t>(ports), never),
-          share_(capacity / ports),
-          keeps_averages_(wanted.has_any(of_averages)),
-          keeps_fast_averages_(wanted.has_any(of_fast_averages)),
-          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)) {}
+          share_(capacity / ports) {}
 
     void advance(Tick now) {
         queues_.advance(now, [&](Tick end) {
@@ -77,15 +73,15 @@ public:
     /// Takes in an arrival after `touch`; `dropped(row)` is called for each row that loses its place, at once or later.
     template <class Dropped>
     void arrive(const Arrival& arrival, Row row, Dropped&& dropped) {
-        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
+        arrived(arrival);
         kept_last_ = lqd_.admit(
             queues_, arrival, row, [&](Port port) { touch(port); },
             [&](Port port, const SlotQueues<Row>::Packet& victim) {
-                last_push_out(port) = last_push_out_ = arrival.time;
+                lost(port, arrival.time);
                 dropped(victim.payload);
             });
         if (!kept_last_) {
-            last_push_out(arrival.port) = last_push_out_ = arrival.time;
+            lost(arrival.port, arrival.time);
             dropped(row);
         }
     }
@@ -96,19 +92,10 @@ public:
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const SlottedAverages& averages() const { return averages_; }
     [[nodiscard]] const SlottedAverages& fast_averages() const { return fast_averages_; }
-    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
     /// Number of thresholds above that of a port.
     [[nodiscard]] std::int64_t rank(Port port) const { return queues_.longer_than(queues_.length(port)); }
-    /// Whether the last arrival got into its queue.
-    [[nodiscard]] bool kept_last() const { return kept_last_; }
     /// Number of thresholds above an equal share B/N of the buffer.
     [[nodiscard]] std::int64_t queues_over_share() const { return queues_.longer_than(share_); }
-    /// Slots since a packet of this queue was last pushed out or refused; 2^24 - 1 also means never.
-    [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        return since(last_push_out_of_[static_cast<std::size_t>(port)], now);
-    }
-    /// The same for any queue.
-    [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
     /// The oldest row that is still queued, or `none` when there is none.
     [[nodiscard]] Row oldest_open(Row none) const {
         Row oldest = none;
@@ -117,22 +104,10 @@ public:
     }
 
 private:
-    static constexpr Tick never = std::numeric_limits<Tick>::min();
-    static constexpr std::int64_t saturated = (1 << 24) - 1;
-
-    [[nodiscard]] static std::int64_t since(Tick last, Tick now) {
-        return last == never ? saturated : std::min(now - last, saturated);
-    }
-    [[nodiscard]] Tick& last_push_out(Port port) { return last_push_out_of_[static_cast<std::size_t>(port)]; }
-
     SlotQueues<Row> queues_;
     LongestQueueDrop lqd_;
     SlottedAverages averages_, fast_averages_;
-    ArrivalRates arrival_rates_;
-    std::vector<Tick> last_push_out_of_;
-    Tick last_push_out_ = never;
     Bytes share_;
-    bool keeps_averages_, keeps_fast_averages_, keeps_arrival_rates_, kept_last_ = true;
 };
 
 }  // namespace foretail::buffer

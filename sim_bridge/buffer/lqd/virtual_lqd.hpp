@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
+#include <cstdint>
 #include <vector>
 
 #include "buffer/features/features.hpp"
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
+#include "buffer/lqd/lqd_signals.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -16,20 +17,16 @@ namespace foretail::buffer {
 
 /// Longest Queue Drop run beside the real queues on the same arrivals, packet by packet: its queue lengths are the
 /// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels.
-class VirtualLqd {
+class VirtualLqd : public LqdSignals {
 public:
     /// `wanted`: also keep what these features read, not only the thresholds.
     VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
-        : queues_(shape),
+        : LqdSignals(shape.ports(), scale, wanted),
+          queues_(shape),
           lqd_(rules),
           averages_(shape.ports(), scale),
           fast_averages_(shape.ports(), scale.fast()),
-          arrival_rates_(shape.ports(), scale),
-          signals_(static_cast<std::size_t>(shape.ports())),
-          scale_(scale),
-          keeps_averages_(wanted.has_any(of_averages)),
-          keeps_fast_averages_(wanted.has_any(of_fast_averages)),
-          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)),
+          over_share_(shape.rates.size()),
           keeps_shares_(wanted.has(Feature::queues_over_share)) {}
 
     /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
@@ -47,21 +44,20 @@ public:
     template <class Fate>
     void arrive(const Arrival& arrival, Row row, Fate&& fate) {
         const Tick now = arrival.time;
-        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
+        arrived(arrival);
         observe(arrival.port, now);
-        const bool kept = lqd_.admit(
+        kept_last_ = lqd_.admit(
             queues_, arrival, row, [&](Port port) { observe(port, now); },
             [&](Port port, const Packet& victim) {
-                signal(port).last_push_out = last_push_out_ = now;
+                lost(port, now);
                 recheck_share(port);
                 fate(victim.payload, now, true);
             });
         recheck_share(arrival.port);
-        if (!kept) {
-            signal(arrival.port).last_push_out = last_push_out_ = now;
+        if (!kept_last_) {
+            lost(arrival.port, now);
             fate(row, now, true);
         }
-        kept_last_ = kept;
     }
 
     [[nodiscard]] Bytes threshold(Port port) const { return queues_.length(port); }
@@ -69,7 +65,6 @@ public:
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const QueueAverages& averages() const { return averages_; }
     [[nodiscard]] const QueueAverages& fast_averages() const { return fast_averages_; }
-    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
     /// Number of thresholds above that of a port; looks at every port.
     [[nodiscard]] std::int64_t rank(Port port) const { return queues_.longer_than(queues_.length(port)); }
     /// The oldest row that is still queued, or `none` when there is none.
@@ -78,40 +73,19 @@ public:
         queues_.for_each_front([&](Row row) { oldest = std::min(oldest, row); });
         return oldest;
     }
-    /// Whether the last arrival got into its virtual queue.
-    [[nodiscard]] bool kept_last() const { return kept_last_; }
     /// Number of thresholds above an equal share B/N of the buffer.
     [[nodiscard]] std::int64_t queues_over_share() const { return queues_over_share_; }
-    /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
-    /// never.
-    [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        return since(signals_[static_cast<std::size_t>(port)].last_push_out, now);
-    }
-    /// The same for any queue.
-    [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
 
 private:
     using Packet = PortQueues<Row>::Packet;
 
-    static constexpr Tick never = std::numeric_limits<Tick>::min();
-    static constexpr std::int64_t saturated = (1 << 24) - 1;
-
-    struct Signal {
-        Tick last_push_out = never;
-        bool over_share = false;
-    };
-
-    [[nodiscard]] Signal& signal(Port port) { return signals_[static_cast<std::size_t>(port)]; }
-    [[nodiscard]] std::int64_t since(Tick last, Tick now) const {
-        return last == never ? saturated : std::min((now - last) >> scale_.tick_shift, saturated);
-    }
     void observe(Port port, Tick now) {
         if (keeps_averages_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
         if (keeps_fast_averages_) fast_averages_.observe(port, now, queues_.length(port), queues_.occupancy());
     }
     void recheck_share(Port port) {
         if (!keeps_shares_) return;
-        bool& over = signal(port).over_share;
+        auto& over = over_share_[static_cast<std::size_t>(port)];
         queues_over_share_ -= over;
         over = queues_.length(port) * queues_.ports() > queues_.capacity();
         queues_over_share_ += over;
@@ -120,12 +94,9 @@ private:
     PortQueues<Row> queues_;
     LongestQueueDrop lqd_;
     QueueAverages averages_, fast_averages_;
-    ArrivalRates arrival_rates_;
-    std::vector<Signal> signals_;
-    Tick last_push_out_ = never;
+    std::vector<std::uint8_t> over_share_;
     std::int64_t queues_over_share_ = 0;
-    FeatureScale scale_;
-    bool keeps_averages_, keeps_fast_averages_, keeps_arrival_rates_, keeps_shares_, kept_last_ = true;
+    bool keeps_shares_;
 };
 
 /// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT
-// The drop-tail policies. Each decides one data arrival from the queues before it; the switch has already found that
-// control packets need no decision. Longest Queue Drop, the only push-out policy, is in longest_queue_drop.hpp.
+// The policies, and the one list of them. Each decides one data arrival from the queues before it; the switch has
+// already found that control packets need no decision. A type says what it is called and what it needs (PolicyTraits);
+// where it needs settings or the switch's shape, it is built from both.
 //
 // A policy that has to follow the queues has `about_to_change(queue, time, length)`, called before each of its changes
 // with the length that it has had since the last one.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "buffer/names.hpp"
 #include "buffer/policies/low_pass.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
@@ -20,8 +27,28 @@ namespace foretail::buffer {
 /// Alpha of each priority: a queue's share of the free buffer.
 using Alphas = std::vector<double>;
 
+/// Settings of the policies. The number of alphas is that of the switch's priorities.
+struct PolicySettings {
+    Alphas alpha{0.5};              ///< DT, ABM, Reverie: one per priority
+    double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback
+    Tick interval = 32768;          ///< ABM, Reverie: between two counts of the congested queues
+    Tick low_pass = 1 << 19;        ///< Reverie: memory of the averages
+    Bytes artifact_cut = 1500;      ///< Credence as its artifact does it: what the largest threshold loses at a time
+};
+
+/// What a policy is unless it says otherwise. sim_bridge/policies.py has the same for Python; a test compares them.
+struct PolicyTraits {
+    static constexpr bool knows_priorities = true;     ///< a port may have several queues
+    static constexpr bool asks = false;                ///< `decide` takes `predicts_drop`
+    static constexpr bool follows_thresholds = false;  ///< `decide` takes the threshold of a virtual LQD
+    static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
+    static constexpr bool pushes_out = false;
+};
+
 /// Accepts whatever fits. (N + 1)-competitive.
-struct CompleteSharing {
+struct CompleteSharing : PolicyTraits {
+    static constexpr std::string_view name = "cs";
+
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
         return queues.fits(arrival.size) ? Outcome::accepted : Outcome::buffer_full;
@@ -29,7 +56,9 @@ struct CompleteSharing {
 };
 
 /// Every queue has its own equal part of the buffer.
-struct CompletePartitioning {
+struct CompletePartitioning : PolicyTraits {
+    static constexpr std::string_view name = "cp";
+
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
@@ -39,24 +68,32 @@ struct CompletePartitioning {
 };
 
 /// Choudhury and Hahne's Dynamic Thresholds: a queue may grow while it is shorter than alpha times the free buffer.
-struct DynamicThresholds {
-    Alphas alpha;
+class DynamicThresholds : public PolicyTraits {
+public:
+    static constexpr std::string_view name = "dt";
+
+    DynamicThresholds(const PolicySettings& settings, const Shape&) : alpha_(settings.alpha) {}
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
-        const double threshold = alpha[arrival.priority] * static_cast<double>(queues.capacity() - queues.occupancy());
+        const double threshold = alpha_[arrival.priority] * static_cast<double>(queues.capacity() - queues.occupancy());
         return static_cast<double>(queues.length(queues.queue_of(arrival))) < threshold ? Outcome::accepted
                                                                                         : Outcome::over_threshold;
     }
+
+private:
+    Alphas alpha_;
 };
 
 /// Kesselman and Mansour's Harmonic policy (2004): however the queues are ordered, the k longest of n together hold at
 /// most H_k / H_n of the buffer, H_k = 1 + 1/2 + ... + 1/k. (ln N + 2)-competitive.
-class Harmonic {
+class Harmonic : public PolicyTraits {
 public:
-    Harmonic(QueueIndex queues, Bytes capacity)
-        : order_(static_cast<std::size_t>(queues)), keys_(order_.size()), limits_(order_.size()) {
+    static constexpr std::string_view name = "harmonic";
+
+    Harmonic(const PolicySettings&, const Shape& shape)
+        : order_(static_cast<std::size_t>(shape.queues())), keys_(order_.size()), limits_(order_.size()) {
         long double sum = 0;
         for (std::size_t k = 0; k < limits_.size(); ++k) {
             order_[k] = static_cast<QueueIndex>(k);
@@ -67,7 +104,7 @@ public:
         for (std::size_t k = 0; k < limits_.size(); ++k) {
             partial(sum, k);
             // H_k / H_n * capacity may be an integer that rounding has lowered; none is so close below one.
-            limits_[k] = static_cast<Bytes>(static_cast<long double>(capacity) * sum / whole + 1e-9L);
+            limits_[k] = static_cast<Bytes>(static_cast<long double>(shape.capacity) * sum / whole + 1e-9L);
         }
     }
 
@@ -139,10 +176,14 @@ private:
 
 /// ABM (thesis equation 4.9): Dynamic Thresholds over the number of congested queues of the priority, times the queue's
 /// share of its port, which under round robin is one over the port's non-empty queues.
-class Abm {
+class Abm : public PolicyTraits {
 public:
-    Abm(Alphas alpha, double first_rtt_alpha, Tick interval)
-        : alpha_(std::move(alpha)), first_rtt_alpha_(first_rtt_alpha), congested_(alpha_.size(), interval) {}
+    static constexpr std::string_view name = "abm";
+
+    Abm(const PolicySettings& settings, const Shape&)
+        : alpha_(settings.alpha),
+          first_rtt_alpha_(settings.first_rtt_alpha),
+          congested_(alpha_.size(), settings.interval) {}
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) {
@@ -183,13 +224,15 @@ private:
 
 /// Reverie for lossy traffic (thesis equations 5.10-5.12): the low-passed length of the queue against alpha times the
 /// free buffer over the number of congested queues. The buffer's end is a limit of its own.
-class Reverie {
+class Reverie : public PolicyTraits {
 public:
-    Reverie(Alphas alpha, Tick interval, Tick low_pass, QueueIndex queues)
-        : alpha_(std::move(alpha)),
-          congested_(alpha_.size(), interval),
-          keep_(1 - 1 / static_cast<double>(low_pass)),
-          averages_(static_cast<std::size_t>(queues)) {}
+    static constexpr std::string_view name = "reverie";
+
+    Reverie(const PolicySettings& settings, const Shape& shape)
+        : alpha_(settings.alpha),
+          congested_(alpha_.size(), settings.interval),
+          keep_(1 - 1 / static_cast<double>(settings.low_pass)),
+          averages_(static_cast<std::size_t>(shape.queues())) {}
 
     void about_to_change(QueueIndex queue, Tick time, Bytes length) {
         averages_[static_cast<std::size_t>(queue)].observe(time, length, keep_);
@@ -216,8 +259,17 @@ private:
     std::vector<LowPass> averages_;
 };
 
+/// Longest Queue Drop pushes out, which the switch does itself (longest_queue_drop.hpp).
+struct PushOut : PolicyTraits {
+    static constexpr std::string_view name = "lqd";
+    static constexpr bool knows_priorities = false, pushes_out = true;
+};
+
 /// Follows the thresholds of a virtual LQD without predictions (Credence section 3.2).
-struct FollowLqd {
+struct FollowLqd : PolicyTraits {
+    static constexpr std::string_view name = "followlqd";
+    static constexpr bool knows_priorities = false, follows_thresholds = true;
+
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Bytes threshold) const {
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
@@ -226,7 +278,10 @@ struct FollowLqd {
 };
 
 /// Credence (Algorithm 1): a safeguard that asks nobody, then the threshold of the virtual LQD, then the prediction.
-struct Credence {
+struct Credence : PolicyTraits {
+    static constexpr std::string_view name = "credence";
+    static constexpr bool knows_priorities = false, follows_thresholds = true, asks = true;
+
     /// The safeguard: even the longest queue is within an equal share, so any drop-tail policy may accept.
     template <class Queues>
     [[nodiscard]] static bool safe(const Arrival& arrival, const Queues& queues) {
@@ -247,10 +302,13 @@ struct Credence {
 /// Credence as its public artifact does it, for comparison: the counters that stand for LQD's queues fall with the
 /// packets of the real queues, and to zero when a real queue runs empty; the largest gives way by a fixed cut; the
 /// safeguard does not count the arrival; the predictor is asked even when the buffer is full; the last byte stays free.
-class CredenceArtifact {
+class CredenceArtifact : public PolicyTraits {
 public:
-    CredenceArtifact(Port ports, Bytes capacity, Bytes cut)
-        : thresholds_(static_cast<std::size_t>(ports)), capacity_(capacity), cut_(cut) {}
+    static constexpr std::string_view name = "credence_artifact";
+    static constexpr bool knows_priorities = false, sees_departures = true, asks = true;
+
+    CredenceArtifact(const PolicySettings& settings, const Shape& shape)
+        : thresholds_(shape.rates.size()), capacity_(shape.capacity), cut_(settings.artifact_cut) {}
 
     void arrive(const Arrival& arrival) {
         while (sum_ + arrival.size > capacity_) {
@@ -287,7 +345,54 @@ private:
     Bytes capacity_, cut_, sum_ = 0;
 };
 
-/// Marks a switch that pushes out (LongestQueueDrop does the work).
-struct PushOut {};
+template <class... Policy>
+struct PolicyList {
+    static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};
+};
+using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, PushOut,
+                            FollowLqd, Credence, CredenceArtifact>;
+
+namespace detail {
+
+template <class Policy, class Make>
+auto make_with(const PolicySettings& settings, const Shape& shape, Make& make) {
+    if (shape.priorities > 1 && !Policy::knows_priorities) {
+        throw std::invalid_argument("policy '" + std::string(Policy::name) +
+                                    "' knows no priorities: give it one alpha");
+    }
+    if constexpr (std::is_constructible_v<Policy, const PolicySettings&, const Shape&>) {
+        return make(Policy{settings, shape});
+    } else {
+        return make(Policy{});
+    }
+}
+
+}  // namespace detail
+
+/// Calls `make(policy)` with the policy of that name for a switch of this shape; throws std::invalid_argument when
+/// there is none, or when it knows no priorities and the shape has several.
+template <class Make>
+auto with_policy(std::string_view name, const PolicySettings& settings, const Shape& shape, Make&& make) {
+    const std::size_t chosen = position(name, Policies::names, "unknown policy '" + std::string(name) + "'");
+    return [&]<class... Policy>(PolicyList<Policy...>) {
+        const auto makers = {&detail::make_with<Policy, std::remove_reference_t<Make>>...};
+        return makers.begin()[chosen](settings, shape, make);
+    }(Policies{});
+}
+
+/// What a policy decides on a data arrival, given what it needs: `threshold()` is that of the arrival's port.
+template <class Policy, class Queues, class Threshold, class Ask>
+Outcome decide(Policy& policy, const Arrival& arrival, const Queues& queues, Threshold&& threshold,
+               Ask&& predicts_drop) {
+    if constexpr (Policy::asks && Policy::follows_thresholds) {
+        return policy.decide(arrival, queues, threshold(), std::forward<Ask>(predicts_drop));
+    } else if constexpr (Policy::asks) {
+        return policy.decide(arrival, queues, std::forward<Ask>(predicts_drop));
+    } else if constexpr (Policy::follows_thresholds) {
+        return policy.decide(arrival, queues, threshold());
+    } else {
+        return policy.decide(arrival, queues);
+    }
+}
 
 }  // namespace foretail::buffer

@@ -3,10 +3,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "buffer/features/features.hpp"
@@ -14,15 +14,6 @@
 #include "buffer/predictor/predictor.h"
 
 namespace foretail::buffer {
-
-/// The parameters that a feature was computed with, as a predictor library states them (features/catalog.py).
-inline std::string feature_parameters(std::string_view name, FeatureScale scale) {
-    if (name == "queues_over_share" || name == "threshold_rank" || name == "first_rtt") return "";
-    if (name.starts_with("since_")) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
-    const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
-    const bool averaged = name.ends_with("_average") || name.ends_with("_gradient") || name.ends_with("_rate");
-    return averaged ? cells + ",average_shift=" + std::to_string(scale.average_shift) : cells;
-}
 
 /// A compiled drop predictor behind the ABI of predictor.h, opened with dlopen.
 ///
@@ -45,10 +36,9 @@ public:
         }
         for (std::uint32_t i = 0; i < info_->n_features; ++i) {
             const std::string name = info_->feature_names[i];
-            std::size_t index = 0;
-            while (index < feature_count && feature_names[index] != name) ++index;
+            const auto index = static_cast<std::size_t>(std::ranges::find(feature_names, name) - feature_names.begin());
             if (index == feature_count) refuse("wants the feature '" + name + "', which no switch computes");
-            const std::string expected = feature_parameters(name, scale);
+            const std::string expected = feature_parameters(static_cast<Feature>(index), scale);
             if (info_->feature_params[i] != expected) {
                 refuse("was trained on feature '" + name + "' with '" + info_->feature_params[i] +
                        "' but this run has '" + expected + "'");

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 namespace foretail::fabric {
 
 enum class Routing { direct, two_hop, valiant };
+inline constexpr std::array<std::string_view, 3> routing_names = {"direct", "two_hop", "valiant"};
 
 /// `size` cells from rack `source` to rack `destination`, all there from slot `start` on.
 struct CellFlow {
@@ -31,7 +34,7 @@ struct CellCounts {
 
 /// Racks joined by circuits that follow a schedule for ever; a circuit carries at most one cell a slot.
 ///
-/// foretail/sim_bridge/fabric/cell_fabric.py says what each routing does. A slot costs time linear in the circuits of
+/// cell_fabric.py, beside this file, says what each routing does. A slot costs time linear in the circuits of
 /// the racks that hold cells (and, where relays refuse, in the destinations that are asked for), an idle one nothing.
 class CellFabric {
 public:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, CellFlows
 
-__all__ = ["CellTrial", "CompletionTimes", "Window", "cell_trial"]
+__all__ = ["CellTrial", "CompletionTimes", "CountedSlots", "cell_trial"]
 
 STEP_SLOTS = 5_000
 """Slots between two reports."""
 
 
 @dataclass(frozen=True)
-class Window:
+class CountedSlots:
     """Slots of a run: what happens and starts from `begin` to before `end` counts, and the run ends before `last`."""
 
     begin: int
@@ -63,7 +63,7 @@ def cell_trial(
     fabric: CellFabric,
     flows: CellFlows,
     classes: Mapping[str, npt.NDArray[np.bool_]],
-    window: Window,
+    window: CountedSlots,
     report: Callable[[int], None] = lambda slot: None,
 ) -> CellTrial:
     """Run a fabric, at slot 0, with its flows to the end of the window's run.
@@ -75,7 +75,7 @@ def cell_trial(
         Those of `fabric`.
     classes : mapping of bool[flows]
         Which flows a class holds.
-    window : Window
+    window : CountedSlots
         With at least one slot from `begin` to `end`.
     report : function
         Called every few thousand slots with the next one; may raise.

@@ -221,7 +221,7 @@ private:
         record.port = static_cast<std::int16_t>(arrival.port);
         record.flow_class = frame.flow_class;
         record.first_rtt = frame.first_rtt;
-        record.asked = Buffer::asks ? buffer::Asked::no : buffer::Asked::never;
+        record.asked = Policy::asks ? buffer::Asked::no : buffer::Asked::never;
         return record;
     }
 

@@ -1,4 +1,4 @@
-"""Datasets on disk: one folder per run, written while it streams by, checked when it is opened.
+"""Datasets on disk: one folder per run, written while it streams by.
 
 Layout: ``manifest.json``, ``rows/part-NNNNN.parquet`` (labelled data arrivals), ``control/part-NNNNN.parquet`` (the
 other arrivals, needed for replay), all in arrival order. Imported rows in order of fate have the first table only. Row
@@ -7,34 +7,28 @@ groups and parts end at fixed row counts, so the bytes depend on the arrivals al
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
-from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run
+from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run, sha256_of
 from foretail.features.dataset.schema import (
     CONTROL_SCHEMA,
     DATA_CLASSES,
     FATE_ORDER_SCHEMA,
     ROWS_SCHEMA,
-    SCHEMA_VERSION,
     SCHEMAS,
-    VERSION_KEY,
     Kind,
 )
 from foretail.features.errors import ForetailError
-from foretail.features.records import ARRIVAL_DTYPE, REPLAY_DTYPE, Asked, FlowClass, Outcome, Records
+from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.features.staging import staged_folder, writing
 
 ROW_GROUP_ROWS = 1 << 17
@@ -302,7 +296,7 @@ class _TableWriter:
             return
         self._parquet.close()
         self._sink.close()
-        self._files.append(PartFile(self._part(), self._part_rows, _sha256(self._folder / self._part())))
+        self._files.append(PartFile(self._part(), self._part_rows, sha256_of(self._folder / self._part())))
         self._parquet, self._sink, self._part_rows = None, None, 0
 
 
@@ -345,236 +339,3 @@ def _batch(columns: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
         for column in (columns[name] for name in schema.names)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_VERIFIED: dict[tuple[Path, int, int], str] = {}
-"""sha256 of files already read by this process, by path, size and modification time."""
-
-
-def _sha256(path: Path) -> str:
-    status = path.stat()
-    key = (path.absolute(), status.st_size, status.st_mtime_ns)
-    if key not in _VERIFIED:
-        with path.open("rb") as file:
-            _VERIFIED[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _VERIFIED[key]
-
-
-class Dataset:
-    """A complete, checked dataset; make one with :meth:`open`.
-
-    Attributes
-    ----------
-    path : Path
-    manifest : Manifest
-    """
-
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
-
-    @classmethod
-    def open(cls, path: Path, verify: bool = True) -> Self:
-        """Open the dataset in folder `path`.
-
-        Parameters
-        ----------
-        path : Path
-            The dataset folder.
-        verify : bool
-            Compare the sha256 of every file with the manifest; a file unchanged since this process last read it is
-            not read again.
-
-        Raises
-        ------
-        ForetailError
-            If the folder, manifest or a part is missing, truncated, of another schema version, or does not match the
-            manifest.
-        """
-        path = Path(path)
-        source = path / MANIFEST_NAME
-        try:
-            text = source.read_bytes()
-        except OSError as error:
-            raise ForetailError(
-                f"{path} is no dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): collect the trace first"
-            ) from None
-        manifest = Manifest.from_json(text, source)
-        for part in manifest.files:
-            _check_part(path / part.path, part, manifest.kind, verify)
-        return cls(path, manifest)
-
-    @property
-    def is_trace(self) -> bool:
-        """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
-        return self.manifest.kind == "trace"
-
-    def rows(
-        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, batch_rows: int = 1 << 17
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the labelled rows in arrival order, in batches of at most `batch_rows`, with bounded memory.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            Columns of the dataset's schema to read, in this order; all by default.
-        where : pyarrow.compute.Expression, optional
-            Only rows for which it holds; may use any column.
-        batch_rows : int
-            Largest batch.
-        """
-        return self._batches("rows", columns, where, batch_rows)
-
-    def count(self, where: pc.Expression | None = None) -> int:
-        """Return the number of labelled rows for which `where` holds."""
-        scanned = self._scan("rows")
-        if scanned is None:
-            return 0
-        with self._reading("rows"):
-            return int(scanned.count_rows(filter=where))
-
-    def frame(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pd.DataFrame:
-        """Return labelled rows as a frame; nullable columns get pandas' nullable types, so no integer is rounded.
-
-        Parameters are those of :meth:`rows`.
-        """
-        chosen = self._columns("rows", columns)
-        schema = pa.schema([SCHEMAS[self.manifest.kind]["rows"].field(name) for name in chosen])
-        table = pa.Table.from_batches(self.rows(chosen, where), schema)
-        nullable = {pa.bool_(): pd.BooleanDtype(), pa.int64(): pd.Int64Dtype()}
-        return pd.DataFrame(
-            {
-                name: table[name].to_pandas(types_mapper=nullable.get if schema.field(name).nullable else None)
-                for name in chosen
-            }
-        )
-
-    def arrivals(self, chunk_arrivals: int = 1 << 18) -> Iterator[Records]:
-        """Yield every arrival of the run, control packets included, for a byte replay.
-
-        Yields
-        ------
-        (n,) array of REPLAY_DTYPE
-            In arrival order, `chunk_arrivals` each but the last; memory does not depend on the length of the run.
-        """
-        self.require_trace()
-        total = self.manifest.rows + self.manifest.control_rows
-        tables = [_ReplayCursor(self._batches(name, _replay_columns(name))) for name in SCHEMAS["trace"]]
-        for first in range(0, total, chunk_arrivals):
-            chunk = np.zeros(min(chunk_arrivals, total - first), REPLAY_DTYPE)
-            for table in tables:
-                table.fill(chunk, first)
-            if not chunk["size_bytes"].all():
-                missing = first + int(np.argmin(chunk["size_bytes"]))
-                raise ForetailError(f"{self.path} lacks arrival {missing}: collect the trace again")
-            yield chunk
-
-    def require_trace(self) -> None:
-        """Raise :class:`ForetailError` unless the arrivals can be replayed."""
-        if not self.is_trace:
-            raise ForetailError(f"{self._lacks_order()}, and so cannot be replayed: replay a trace")
-
-    def _lacks_order(self) -> str:
-        return f"{self.path} holds rows in the order of their fates, without arrival order, ports and time"
-
-    def _columns(self, table: str, columns: Sequence[str] | None) -> list[str]:
-        known = SCHEMAS[self.manifest.kind][table].names
-        unknown = [name for name in columns or () if name not in known]
-        if unknown and not self.is_trace and unknown[0] in ROWS_SCHEMA.names:
-            raise ForetailError(
-                f"{self._lacks_order()}, and so no column {unknown[0]!r}: use only {', '.join(known)}"
-                + (", with features.own_queues=true" if unknown[0] in SHADOW_COLUMNS else "")
-            )
-        if unknown:
-            raise ForetailError(f"{self.path} has no column {unknown[0]!r}: choose from {', '.join(known)}")
-        return list(known if columns is None else columns)
-
-    def _scan(self, table: str) -> pads.Dataset | None:
-        parts = [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
-        with self._reading(table):
-            return pads.dataset(parts, SCHEMAS[self.manifest.kind][table], format="parquet") if parts else None
-
-    def _batches(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
-        batch_rows: int = 1 << 17,
-    ) -> Iterator[pa.RecordBatch]:
-        chosen = self._columns(table, columns)
-        scanned = self._scan(table)
-        if scanned is None:
-            return
-        # one row group at a time: the scanner of the whole dataset reads ahead of a slow consumer without bound
-        with self._reading(table):
-            for part in scanned.get_fragments(where):
-                for group in part.split_by_row_group(where):
-                    yield from group.to_table(columns=chosen, filter=where).to_batches(batch_rows)
-
-    @contextmanager
-    def _reading(self, table: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
-
-
-def _check_part(path: Path, part: PartFile, kind: Kind, verify: bool) -> None:
-    again = "remove the dataset and collect the trace again"
-    try:
-        with pq.ParquetFile(path) as file:
-            metadata, schema = file.metadata, file.schema_arrow
-    except FileNotFoundError:
-        raise ForetailError(f"{path} is missing though the manifest lists it: {again}") from None
-    except (OSError, pa.ArrowException):
-        raise ForetailError(f"{path} is truncated or no Parquet file: {again}") from None
-    version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
-    if version != str(SCHEMA_VERSION):
-        raise ForetailError(
-            f"{path} has schema version {version} but this Foretail reads version {SCHEMA_VERSION}: {again}"
-        )
-    wanted = SCHEMAS[kind].get(part.path.split("/")[0])
-    if wanted is None or not schema.equals(wanted):
-        raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {again}")
-    if metadata.num_rows != part.rows:
-        raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {again}")
-    if verify and _sha256(path) != part.sha256:
-        raise ForetailError(f"{path} does not match its sha256 in the manifest, so it was altered or damaged: {again}")
-
-
-def _replay_columns(table: str) -> list[str]:
-    assert REPLAY_DTYPE.names is not None
-    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS["trace"][table].names]
-
-
-class _ReplayCursor:
-    """Pours batches of one table, in arrival order, into chunks of the merged order."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._rest = np.empty(0, REPLAY_DTYPE)
-
-    def fill(self, chunk: Records, first: int) -> None:
-        """Place every row with arrival in ``[first, first + len(chunk))``."""
-        while True:
-            upto = int(np.searchsorted(self._rest["arrival"], first + len(chunk)))
-            chunk[self._rest["arrival"][:upto] - first] = self._rest[:upto]
-            self._rest = self._rest[upto:]
-            if len(self._rest):
-                return
-            batch = next(self._batches, None)
-            if batch is None:
-                return
-            self._rest = _replay_records(batch)
-
-
-def _replay_records(batch: pa.RecordBatch) -> Records:
-    records = np.zeros(batch.num_rows, REPLAY_DTYPE)
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name == "flow_class":
-            codes = np.array([FlowClass[value.upper()] for value in column.dictionary.to_pylist()], np.uint8)
-            records[name] = codes[column.indices.to_numpy()]
-        else:
-            records[name] = column.to_numpy(zero_copy_only=False)
-    return records

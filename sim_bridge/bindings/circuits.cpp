@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// Matchings for a demand matrix, and cells over a schedule of circuits.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <memory>
+#include <tuple>
+
+#include "bindings/columns.hpp"
+#include "bindings/module.hpp"
+#include "buffer/names.hpp"
+#include "circuits/cells/cell_fabric.hpp"
+#include "circuits/schedules/matchings.hpp"
+#include "circuits/schedules/matrix_rounding.hpp"
+
+namespace foretail::bindings {
+
+namespace {
+
+fabric::Node square(const Matrix<std::int64_t>& matrix) {
+    const std::size_t n = matrix.shape(0);
+    if (n == 0 || n > 1U << 14 || matrix.shape(1) != n) {
+        throw std::invalid_argument("the matrix is not square with 1 to 16384 rows");
+    }
+    for (std::size_t i = 0; i < n * n; ++i) {
+        if (matrix.data()[i] < 0) throw std::invalid_argument("the matrix has a negative entry");
+    }
+    return static_cast<fabric::Node>(n);
+}
+
+nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, int fraction_bits) {
+    const fabric::Node size = square(entries);
+    between("number of fraction bits", fraction_bits, 0, 60);
+    const std::size_t n = entries.shape(0);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::int64_t row = 0, column = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+            if (__builtin_add_overflow(row, entries(i, j), &row) ||
+                __builtin_add_overflow(column, entries(j, i), &column)) {
+                throw std::invalid_argument("a row or column sum of the matrix does not fit 64 bits");
+            }
+        }
+    }
+    std::vector<std::int64_t> rounded;
+    {
+        nb::gil_scoped_release release;
+        rounded = fabric::MatrixRounding({entries.data(), entries.data() + n * n}, size, fraction_bits).run();
+    }
+    return owned(std::move(rounded), {n, n});
+}
+
+nb::ndarray<nb::numpy, std::int32_t> perfect_matchings(Matrix<std::int64_t> counts) {
+    const fabric::Node size = square(counts);
+    const std::size_t n = counts.shape(0);
+    std::int64_t degree = 0;
+    for (std::size_t j = 0; j < n; ++j) degree += counts(0, j);
+    between("degree of the multigraph", degree, 0, (std::int64_t{1} << 31) / size);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::int64_t row = 0, column = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+            row += counts(i, j);
+            column += counts(j, i);
+        }
+        if (row != degree || column != degree) {
+            throw std::invalid_argument("node " + std::to_string(i) + " has degrees " + std::to_string(row) + " and " +
+                                        std::to_string(column) + ", not " + std::to_string(degree) +
+                                        ": only a regular multigraph is a union of perfect matchings");
+        }
+    }
+    std::vector<std::int32_t> partners;
+    {
+        nb::gil_scoped_release release;
+        std::vector<fabric::Edge> edges;
+        edges.reserve(n * static_cast<std::size_t>(degree));
+        for (std::size_t i = 0; i < n * n; ++i) {
+            const fabric::Edge edge{static_cast<std::int32_t>(i / n), static_cast<std::int32_t>(n + i % n)};
+            edges.insert(edges.end(), static_cast<std::size_t>(counts.data()[i]), edge);
+        }
+        partners.reserve(edges.size());
+        fabric::Matchings(size).decompose(std::move(edges), [&](const auto& matching) {
+            partners.insert(partners.end(), matching.begin(), matching.end());
+        });
+    }
+    return owned(std::move(partners), {static_cast<std::size_t>(degree), n});
+}
+
+/// Flows of cells over a schedule of circuits, run up to one slot after another.
+class CellFabric {
+public:
+    using Matchings = nb::ndarray<const std::int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+    CellFabric(Matchings matchings, Column<std::int64_t> start, Column<std::int32_t> source,
+               Column<std::int32_t> destination, Column<std::int64_t> size, const std::string& routing,
+               std::int64_t relay_cells, std::uint32_t seed) {
+        const std::size_t n = start.shape(0);
+        between("number of racks", static_cast<std::int64_t>(matchings.shape(2)), 2, 1 << 12);
+        between("number of matchings", static_cast<std::int64_t>(matchings.shape(0) * matchings.shape(1)), 1, 1 << 24);
+        between("number of flows", static_cast<std::int64_t>(n), 0, (std::int64_t{1} << 31) - 1);
+        if (source.shape(0) != n || destination.shape(0) != n || size.shape(0) != n) {
+            throw std::invalid_argument("the columns of the flows differ in length");
+        }
+        const auto racks = static_cast<std::int32_t>(matchings.shape(2));
+        for (std::size_t i = 0; i < matchings.size(); ++i) between("node", matchings.data()[i], -1, racks - 1);
+        between("number of cells that a rack relays", relay_cells, 0, latest);
+        std::vector<fabric::CellFlow> flows(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            flows[i] = {start(i), size(i), source(i), destination(i)};
+            between("start", start(i), i == 0 ? 0 : start(i - 1), latest);
+            between("size", size(i), 1, std::int64_t{1} << 31);
+            between("source", source(i), 0, racks - 1);
+            between("destination", destination(i), 0, racks - 1);
+            if (source(i) == destination(i)) throw std::invalid_argument("a flow stays in its rack");
+        }
+        using fabric::Routing;
+        run_ = std::make_unique<fabric::CellFabric>(
+            racks, matchings.shape(1), std::vector<std::int32_t>(matchings.data(), matchings.data() + matchings.size()),
+            std::move(flows),
+            static_cast<Routing>(position(routing, fabric::routing_names, "unknown routing '" + routing + "'")),
+            relay_cells, seed);
+    }
+    void advance(std::int64_t until) {
+        between("slot", until, run_->now(), latest);
+        nb::gil_scoped_release release;
+        run_->advance(until);
+    }
+    nb::ndarray<nb::numpy, std::int64_t> completion() const {
+        return owned(run_->completion(), {run_->completion().size()});
+    }
+    std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> counts() const {
+        const auto& counts = run_->counts();
+        return {counts.admitted, counts.direct, counts.first_hop, counts.last_hop};
+    }
+
+private:
+    std::unique_ptr<fabric::CellFabric> run_;
+};
+
+}  // namespace
+
+void add_circuits(nb::module_& m) {
+    using namespace nb::literals;
+    m.def("round_matrix", &round_matrix, "entries"_a.noconvert(), "fraction_bits"_a,
+          "Fixed-point entries rounded so that all entries, row sums and column sums are rounded up or down: int64[n, "
+          "n].");
+    m.def("perfect_matchings", &perfect_matchings, "counts"_a.noconvert(),
+          "Perfect matchings whose union is a regular bipartite multigraph, partner of each left node: int32[degree, "
+          "n].");
+    nb::class_<CellFabric>(m, "CellFabric", "Flows of cells over a schedule of circuits.")
+        .def(nb::init<CellFabric::Matchings, Column<std::int64_t>, Column<std::int32_t>, Column<std::int32_t>,
+                      Column<std::int64_t>, const std::string&, std::int64_t, std::uint32_t>(),
+             "matchings"_a.noconvert(), "start"_a.noconvert(), "source"_a.noconvert(), "destination"_a.noconvert(),
+             "size"_a.noconvert(), nb::kw_only(), "routing"_a, "relay_cells"_a, "seed"_a)
+        .def("advance", &CellFabric::advance, "until"_a)
+        .def("completion", &CellFabric::completion)
+        .def("counts", &CellFabric::counts);
+}
+
+}  // namespace foretail::bindings

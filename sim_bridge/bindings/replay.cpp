@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <bit>
+#include <memory>
+#include <optional>
+
+#include "bindings/module.hpp"
+#include "bindings/recorded_arrivals.hpp"
+#include "bindings/runs.hpp"
+
+namespace foretail::bindings {
+
+namespace {
+
+/// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
+class Replay {
+public:
+    Replay(const std::string& policy, const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting,
+           const std::string& tie, const std::string& victim, std::uint64_t seed, Bytes cell_bytes, int average_shift,
+           const std::vector<double>& alpha, double first_rtt_alpha, std::optional<Tick> rtt_ns, Tick low_pass_ns,
+           Bytes artifact_cut_bytes)
+        : observed_(cell_bytes > 0), priorities_(static_cast<int>(alpha.size())) {
+        SwitchSettings settings;
+        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.labels = observed_;
+        if (observed_) settings.features = FeatureSet::all();
+        if (cell_bytes < 0 || (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))) {
+            throw std::invalid_argument("cell_bytes must be a power of two");
+        }
+        between("average_shift", average_shift, 0, 24);
+        settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
+        if (rtt_ns && *rtt_ns < 1) throw std::invalid_argument("rtt_ns must be at least 1");
+        if (low_pass_ns < 1) throw std::invalid_argument("low_pass_ns must be at least 1");
+        if (artifact_cut_bytes < 1) throw std::invalid_argument("artifact_cut_bytes must be at least 1");
+        const auto chosen = policy_settings(alpha, first_rtt_alpha, rtt_ns.value_or(Tick{1} << average_shift),
+                                            low_pass_ns, artifact_cut_bytes);
+        for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
+            settings.shape = std::move(shape);
+            ports_.push_back(settings.shape.ports());
+            runs_.push_back(recorded_run(policy, chosen, settings));
+        }
+    }
+
+    Replay(const Replay&) = delete;
+    Replay& operator=(const Replay&) = delete;
+
+    nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
+                  Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
+                  std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority) {
+        const std::size_t n = time_ns.shape(0);
+        if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
+        same_length("predictions", predictions, n);
+        known_priorities(priority, n, priorities_);
+        if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
+        RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
+        Filled filled(n, observed_, observed_);
+        {
+            nb::gil_scoped_release release;
+            for (std::size_t s = 0; s < runs_.size(); ++s) {
+                rows_.clear();
+                arrivals_.clear();
+                answers_.clear();
+                for (std::size_t i = 0; i < n; ++i) {
+                    if (static_cast<std::size_t>(switch_index(i)) != s) continue;
+                    rows_.push_back(i);
+                    arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
+                                         priority ? (*priority)(i) : std::uint8_t{0}});
+                    if (predictions) answers_.push_back((*predictions)(i));
+                }
+                Filled part(rows_.size(), observed_, observed_);
+                runs_[s]->begin_batch(part.columns());
+                runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr);
+                runs_[s]->end_batch();
+                for (std::size_t k = 0; k < rows_.size(); ++k) {
+                    const std::size_t i = rows_[k];
+                    filled.outcome[i] = part.outcome[k];
+                    if (observed_) filled.lqd_drop[i] = part.lqd_drop[k];
+                    filled.asked[i] = part.asked[k];
+                    filled.exposed[i] = part.exposed[k];
+                    if (observed_) filled.features[i] = part.features[k];
+                }
+            }
+        }
+        return filled.to_dict();
+    }
+
+    nb::dict finish() {
+        finished_ = true;
+        Bytes bytes = 0;
+        std::int64_t packets = 0, deficits = 0;
+        for (auto& run : runs_) {
+            run->drain();
+            bytes += run->transmitted_data();
+            packets += run->transmitted_packets();
+            deficits += run->threshold_deficits();
+        }
+        nb::dict out;
+        out["transmitted_bytes"] = bytes;
+        out["transmitted_packets"] = packets;
+        out["threshold_deficits"] = deficits;
+        return out;
+    }
+
+private:
+    bool observed_;
+    int priorities_;
+    std::vector<Port> ports_;
+    std::vector<std::unique_ptr<RecordedRun>> runs_;
+    Tick last_time_ = 0;
+    bool finished_ = false;
+    std::vector<std::size_t> rows_;
+    std::vector<Arrival> arrivals_;
+    std::vector<std::uint8_t> answers_;
+};
+
+}  // namespace
+
+void add_replay(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<Replay>(m, "Replay",
+                       "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
+        .def(nb::init<const std::string&, const Switches&, Bytes, const std::string&, const std::string&,
+                      const std::string&, std::uint64_t, Bytes, int, const std::vector<double>&, double,
+                      std::optional<Tick>, Tick, Bytes>(),
+             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
+             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
+             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
+             "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut)
+        .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
+             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())
+        .def("finish", &Replay::finish);
+}
+
+}  // namespace foretail::bindings

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// What every run over known arrivals is built from, and what it fills.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bindings/columns.hpp"
+#include "buffer/names.hpp"
+#include "buffer/run.hpp"
+
+namespace foretail::bindings {
+
+/// What runs take where nobody says otherwise.
+inline const PolicySettings policy_defaults;
+
+/// Queues of one port.
+inline constexpr std::size_t max_priorities = 64;
+
+template <class Enum>
+Enum rule(const std::string& what, const std::string& name, std::span<const std::string_view> names) {
+    return static_cast<Enum>(position(name, names, "unknown " + what + " rule '" + name + "'"));
+}
+
+inline PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
+                                   std::uint64_t seed) {
+    return {rule<Counting>("counting", counting, counting_names), rule<Tie>("tie", tie, tie_names),
+            rule<Victim>("victim", victim, victim_names), seed};
+}
+
+inline PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval,
+                                      Tick low_pass, Bytes artifact_cut) {
+    if (alpha.empty() || alpha.size() > max_priorities) {
+        throw std::invalid_argument("alpha must hold one number per priority, 1 to " + std::to_string(max_priorities));
+    }
+    std::vector<std::pair<const char*, double>> values{{"first_rtt_alpha", first_rtt_alpha}};
+    for (const double value : alpha) values.emplace_back("alpha", value);
+    for (const auto& [name, value] : values) {
+        if (!std::isfinite(value) || value < 0) {
+            throw std::invalid_argument(std::string(name) + " must be a number of at least 0");
+        }
+    }
+    return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut};
+}
+
+static_assert(sizeof(FeatureVector) == feature_count * sizeof(std::int32_t));
+
+/// The vectors as rows of an array.
+inline nb::ndarray<nb::numpy, std::int32_t> owned(std::unique_ptr<FeatureVector[]> values, std::size_t n) {
+    void* const held = values.release();  // the address of a vector is that of its first value
+    nb::capsule owner(held, [](void* p) noexcept { delete[] static_cast<FeatureVector*>(p); });
+    return {held, {n, feature_count}, owner};
+}
+
+/// Columns that a run fills for n rows, and their way to Python.
+struct Filled {
+    Filled(std::size_t n, bool with_labels, bool with_features)
+        : outcome(n),
+          lqd_drop(with_labels ? n : 0),
+          asked(n),
+          exposed(n),
+          // Every row is written, so zeros first would only cost time.
+          features(std::make_unique_for_overwrite<FeatureVector[]>(with_features ? n : 0)),
+          with_labels_(with_labels),
+          with_features_(with_features) {}
+
+    RunColumns columns() {
+        return {outcome.data(), with_labels_ ? lqd_drop.data() : nullptr, asked.data(), exposed.data(),
+                with_features_ ? features.get() : nullptr};
+    }
+    nb::dict to_dict() {
+        const std::size_t n = outcome.size();
+        nb::dict out;
+        if (with_features_) out["features"] = owned(std::move(features), n);
+        out["outcome"] = owned(std::move(outcome), {n});
+        if (with_labels_) out["lqd_drop"] = owned(std::move(lqd_drop), {n});
+        out["asked"] = owned(std::move(asked), {n});
+        out["exposed"] = owned(std::move(exposed), {n});
+        return out;
+    }
+
+    std::vector<std::uint8_t> outcome, lqd_drop, asked, exposed;
+    std::unique_ptr<FeatureVector[]> features;
+
+private:
+    bool with_labels_, with_features_;
+};
+
+}  // namespace foretail::bindings

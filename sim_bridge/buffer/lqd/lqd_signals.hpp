@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "buffer/features/features.hpp"
+#include "buffer/features/shift_average.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// What a virtual LQD remembers of arrivals and losses for the features, whatever its queues are.
+class LqdSignals {
+public:
+    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
+    /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
+    /// never.
+    [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
+        return since(last_push_out_of_[static_cast<std::size_t>(port)], now);
+    }
+    /// The same for any queue.
+    [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
+    /// Whether the last arrival got into its virtual queue.
+    [[nodiscard]] bool kept_last() const { return kept_last_; }
+
+protected:
+    LqdSignals(Port ports, FeatureScale scale, FeatureSet wanted)
+        : keeps_averages_(wanted.has_any(of_averages)),
+          keeps_fast_averages_(wanted.has_any(of_fast_averages)),
+          arrival_rates_(ports, scale),
+          last_push_out_of_(static_cast<std::size_t>(ports), never),
+          tick_shift_(scale.tick_shift),
+          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)) {}
+
+    void arrived(const Arrival& arrival) {
+        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
+    }
+    /// A packet of this queue was pushed out or refused.
+    void lost(Port port, Tick now) { last_push_out_of_[static_cast<std::size_t>(port)] = last_push_out_ = now; }
+
+    bool keeps_averages_, keeps_fast_averages_, kept_last_ = true;
+
+private:
+    static constexpr Tick never = std::numeric_limits<Tick>::min();
+    static constexpr std::int64_t saturated = (1 << 24) - 1;
+
+    [[nodiscard]] std::int64_t since(Tick last, Tick now) const {
+        return last == never ? saturated : std::min((now - last) >> tick_shift_, saturated);
+    }
+
+    ArrivalRates arrival_rates_;
+    std::vector<Tick> last_push_out_of_;
+    Tick last_push_out_ = never;
+    int tick_shift_;
+    bool keeps_arrival_rates_;
+};
+
+}  // namespace foretail::buffer

@@ -1,0 +1,1 @@
+"""Packet logs of the Etalon emulator."""

@@ -1,0 +1,173 @@
+"""The ratios of which a search looks for the worst case, and what is claimed of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from foretail.sim_bridge._native import late_qd, slotted
+from foretail.sim_bridge.policies import ASKING, POLICIES
+
+TITLES = {name: policy.title for name, policy in POLICIES.items()} | {"opt": "OPT", "tn": "TN", "fn": "FN"}
+"""Short names of what is measured; "reduced" is called so."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A ratio to make large.
+
+    Attributes
+    ----------
+    text : str
+        The ratio in words.
+    counts : tuple of str
+        What has to be measured, as in :func:`measure`.
+    ratio : function
+        The ratio from the counts and N; None where it is not defined.
+    claimed : function
+        The most that the literature claims, from N; None where it claims nothing.
+    predicted : bool
+        Search predictions too; otherwise all packets are predicted to pass.
+    any_load : bool
+        Up to 2 B packets a slot, beyond the papers' model; otherwise up to N.
+    """
+
+    text: str
+    counts: tuple[str, ...]
+    ratio: Callable[[Mapping[str, int], int], Fraction | None]
+    claimed: Callable[[int], float | None] = lambda ports: None
+    predicted: bool = False
+    any_load: bool = False
+
+
+def over(numerator: str, denominator: str, **more: Any) -> Objective:
+    """Return the objective to make one count large against another."""
+
+    def ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
+        return Fraction(counts[numerator], counts[denominator]) if counts[denominator] else None
+
+    text = f"{TITLES.get(numerator, numerator)} / {TITLES[denominator]}"
+    return Objective(**{"text": text, **more}, counts=(numerator, denominator), ratio=ratio)
+
+
+def closed_form_ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
+    """Return eta over its closed form: LQD, which both have as numerator, cancels."""
+    if not counts["reduced"]:
+        return None
+    return Fraction(max(0, counts["tn"] - (ports - 1) * counts["fn"]), counts["reduced"])
+
+
+def theorem_1_ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
+    """Return OPT over Credence times eta."""
+    if not (counts["lqd"] and counts["credence"]):
+        return None
+    return Fraction(counts["opt"] * counts["reduced"], counts["credence"] * counts["lqd"])
+
+
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        "cs": over("opt", "cs", text="OPT / Complete Sharing", claimed=lambda ports: ports + 1),
+        "dt": over("opt", "dt"),
+        "harmonic": over("opt", "harmonic", claimed=lambda ports: math.log(ports) + 2),
+        "followlqd": over("opt", "followlqd"),
+        "lqd": over("opt", "lqd", claimed=lambda ports: 1.707),
+        "credence": over("opt", "credence", claimed=float, predicted=True),
+        "followlqd_to_lqd": over("lqd", "followlqd"),
+        "credence_to_lqd": over("lqd", "credence", predicted=True),
+        "theorem_1": Objective(
+            "OPT / (Credence · η)",
+            ("opt", "lqd", "reduced", "credence"),
+            theorem_1_ratio,
+            claimed=lambda ports: 1.707,
+            predicted=True,
+        ),
+        "lemma_1": over(  # eta is LQD / reduced
+            "reduced", "credence", text="LQD / (Credence · η)", claimed=lambda ports: 1.0, predicted=True
+        ),
+        "theorem_2": Objective(
+            "η / closed form, always accepting",
+            ("lqd", "reduced", "tn", "fn"),
+            closed_form_ratio,
+            claimed=lambda ports: 1.0,
+        ),
+        "cs_any_load": over("opt", "cs", text="OPT / Complete Sharing, any load", claimed=float, any_load=True),
+        "followlqd_any_load": over("opt", "followlqd", text="OPT / FollowLQD, any load", any_load=True),
+        "credence_any_load": over(
+            "opt", "credence", text="OPT / Credence, any load", claimed=float, predicted=True, any_load=True
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """A sequence and what it shows.
+
+    Attributes
+    ----------
+    objective : str
+        A name of ``OBJECTIVES``.
+    ports, buffer : int
+        N and B, in packets.
+    slots : str
+        The arrivals, as the papers write them.
+    predictions : str
+        A digit per packet, 1 = drop; empty where predictions play no role.
+    counts : dict of str to int
+        What :func:`measure` finds.
+    """
+
+    objective: str
+    ports: int
+    buffer: int
+    slots: str
+    predictions: str
+    counts: dict[str, int]
+
+    @property
+    def ratio(self) -> Fraction:
+        """The ratio of the objective."""
+        return OBJECTIVES[self.objective].ratio(self.counts, self.ports) or Fraction(0)
+
+    @property
+    def violates(self) -> bool:
+        """Whether the ratio is above what the literature claims."""
+        claimed = OBJECTIVES[self.objective].claimed(self.ports)
+        return claimed is not None and float(self.ratio) > claimed
+
+
+def measure(
+    names: Iterable[str],
+    ports: int,
+    buffer: int,
+    slot: Sequence[int],
+    port: Sequence[int],
+    predictions: Sequence[int],
+) -> dict[str, int]:
+    """Count what the named send or are.
+
+    A policy of the native library: packets it transmits. opt: the most that any policy could. reduced: FollowLQD
+    without the packets that are predicted to drop. tn, fn: packets predicted to pass that LQD transmits, drops. All by
+    default rules; predictions, one per packet, are for Credence.
+    """
+    slots, ports_of, drop = np.array(slot, np.int64), np.array(port, np.int32), np.array(predictions, np.uint8)
+    counts: dict[str, int] = {}
+    for name in names:
+        if name == "opt":
+            counts[name] = late_qd(ports, buffer, slots, ports_of)["transmitted"]
+        elif name == "reduced":
+            kept = drop == 0
+            counts[name] = slotted("followlqd", ports, buffer, slots[kept], ports_of[kept])["transmitted"]
+        elif name in ("tn", "fn"):
+            label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
+            counts[name] = int(np.count_nonzero((drop == 0) & (label == (name == "fn"))))
+        else:
+            asked = drop if name in ASKING else None
+            counts[name] = slotted(name, ports, buffer, slots, ports_of, asked, labels=False)["transmitted"]
+    return counts

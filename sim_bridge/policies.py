@@ -1,0 +1,136 @@
+"""The buffer policies and their parameters, as Python knows them; a test holds the table to the types in C++.
+
+It imports nothing heavy: ``foretail --help`` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting that some policies heed.
+
+    Attributes
+    ----------
+    meaning : str
+        One sentence.
+    default : number, str or None
+    bounds : dict
+        ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them.
+    """
+
+    meaning: str
+    default: Any
+    bounds: dict[str, Any]
+
+
+ALPHA = Parameter("threshold = alpha * free buffer", 0.5, {"above": 0})
+INCAST_ALPHA = Parameter(
+    "incast packets have a queue of their own at each port, with this alpha; null: one queue per port",
+    None,
+    {"above": 0},
+)
+FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
+RTT_SLOTS = Parameter(
+    "arrivals: congested queues are counted once in so many slots", 25, {"at_least": 1, "at_most": 2**40}
+)
+LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, {"at_least": 1})
+LOW_PASS_SLOTS = Parameter(
+    "arrivals: the average moves to the queue's length by 1 / this per slot", 1024, {"at_least": 1, "at_most": 2**40}
+)
+VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
+FLUID_SLACK_BYTES = Parameter("fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0})
+PREDICTOR = Parameter("always accept, or ask a compiled predictor", "accept", {"one_of": ("accept", "library")})
+LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported model", None, {})
+TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {})
+FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
+
+_THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)
+_PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
+
+
+@dataclass(frozen=True)
+class BufferPolicy:
+    """A buffer policy.
+
+    Attributes
+    ----------
+    name : str
+        In settings and in the native library.
+    title : str
+        In figures and tables.
+    meaning : str
+        One sentence.
+    parameters : tuple of Parameter
+        What it heeds, beside the alpha of incast where it knows priorities.
+    asks : bool
+        Whether it asks a predictor.
+    knows_priorities : bool
+        Whether a port may have several queues; else it has one.
+    pushes_out : bool
+        Whether it removes packets that it has accepted.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    parameters: tuple[Parameter, ...] = ()
+    asks: bool = False
+    knows_priorities: bool = True
+    pushes_out: bool = False
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        BufferPolicy("cs", "CS", "Complete Sharing: accept while the buffer has room"),
+        BufferPolicy("cp", "CP", "Complete Partitioning: an equal part of the buffer for every queue"),
+        BufferPolicy("dt", "DT", "Dynamic Thresholds: a queue grows while it is shorter than its threshold", (ALPHA,)),
+        BufferPolicy("harmonic", "Harmonic", "the k longest of n queues hold at most H_k / H_n of the buffer"),
+        BufferPolicy(
+            "abm",
+            "ABM",
+            "Active Buffer Management: Dynamic Thresholds over the congested queues of a priority",
+            (ALPHA, FIRST_RTT_ALPHA, RTT_SLOTS),
+        ),
+        BufferPolicy(
+            "reverie",
+            "Reverie",
+            "Reverie for lossy traffic: the averaged queue against the threshold",
+            (ALPHA, RTT_SLOTS, LOW_PASS_NS, LOW_PASS_SLOTS),
+        ),
+        BufferPolicy(
+            "lqd",
+            "LQD",
+            "Longest Queue Drop: a full buffer pushes out of the longest queue",
+            knows_priorities=False,
+            pushes_out=True,
+        ),
+        BufferPolicy(
+            "followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS, knows_priorities=False
+        ),
+        BufferPolicy(
+            "credence",
+            "Credence",
+            "LQD's thresholds, then a prediction",
+            (*_THRESHOLDS, *_PREDICTION),
+            asks=True,
+            knows_priorities=False,
+        ),
+        BufferPolicy(
+            "credence_artifact",
+            "Credence (artifact)",
+            "Credence as its public artifact does it",
+            _PREDICTION,
+            asks=True,
+            knows_priorities=False,
+        ),
+    )
+}
+"""By name, in the order of tables and figures."""
+
+ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
+KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
