@@ -26,6 +26,8 @@ from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps
 
+pytestmark = pytest.mark.slow
+
 FORMS: list[tuple[Single, Batch]] = [
     ("branches", "rows"),
     ("branches", "lanes"),

@@ -25,6 +25,8 @@ from foretail.models.ensemble.ensemble import Ensemble
 from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
+pytestmark = pytest.mark.slow
+
 FORMS: list[tuple[Single, Batch]] = [("branches", "rows"), ("bitvector", "rows"), ("bitvector", "lanes")]
 
 

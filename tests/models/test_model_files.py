@@ -25,6 +25,8 @@ from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from
 from foretail.models.ensemble.model_files import Format, format_of, load_model_file, read_foreign
 from tests.forests import CLASSIFIERS, untrained
 
+pytestmark = pytest.mark.slow
+
 TWO = (FeatureInput("queue", "cell_bytes=256", 10), FeatureInput("occupancy", "cell_bytes=256", 10))
 SKLEARN = [kind for kind in CLASSIFIERS if not kind.startswith("xgboost")]
 BOOSTED = [kind for kind in CLASSIFIERS if kind.startswith("xgboost")]

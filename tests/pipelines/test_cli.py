@@ -132,6 +132,7 @@ def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[st
     assert cli.main([]) == cli.EXIT_BAD_INPUT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_help_of_a_stage_shows_its_settings(stage: str, tmp_path: Path) -> None:
     done = foretail(tmp_path, stage, "--help")
