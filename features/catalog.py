@@ -288,6 +288,14 @@ SWITCH_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == 
 VIRTUAL_FEATURES: tuple[str, ...] = SWITCH_FEATURES[:7]
 """Those of them that the P4 demo program computes too."""
 
+FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
+    "paper": PAPER_FEATURES,
+    "virtual": VIRTUAL_FEATURES,
+    "switch": SWITCH_FEATURES,
+    "all": tuple(f.name for f in FEATURES if f.name != "threshold_headroom"),
+}
+"""By the name of the setting; ``threshold_headroom`` tells the label on the queues of the shadow Credence."""
+
 SHADOW_COLUMNS: tuple[str, ...] = tuple(SHADOW_PREFIX + name for name in REAL_FEATURES)
 """Dataset columns of the real features seen by the shadow Credence, in catalog order."""
 

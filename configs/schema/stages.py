@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.schema.circuit_stages import DemandConfig, ScheduleConfig
 from foretail.configs.schema.fields import setting
@@ -27,6 +27,7 @@ from foretail.configs.schema.training import (
     FeatureSelection,
     Split,
 )
+from foretail.features.catalog import FEATURE_GROUPS
 from foretail.features.errors import ForetailError
 
 
@@ -75,6 +76,7 @@ STAGES: dict[str, type[Stage]] = {
 @functools.cache
 def register(stage: str) -> None:
     """Store the schemas of a stage in Hydra's ConfigStore, once; --help copies all of it for every group it lists."""
+    OmegaConf.register_new_resolver("features", lambda group: list(FEATURE_GROUPS[group]), replace=True)
     store = ConfigStore.instance()
     store.store(name=f"base_{stage}", node=STAGES[stage])
     for group, schema_of_group in (
