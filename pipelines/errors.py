@@ -12,6 +12,7 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge.policies import POLICIES
 
 
 class GateRefused(ForetailError):
@@ -88,6 +89,8 @@ def _options(group: str) -> Iterator[str]:
     folder = resources.files("foretail.configs") / group
     if group and folder.is_dir():
         yield from (file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    if group == "policy":
+        yield from POLICIES
 
 
 def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -> str:

@@ -5,7 +5,8 @@ It imports nothing heavy: ``foretail --help`` reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -72,6 +73,8 @@ class BufferPolicy:
         Whether a port may have several queues; else it has one.
     pushes_out : bool
         Whether it removes packets that it has accepted.
+    option : dict
+        What the option ``policy=NAME`` sets, beside the defaults of the parameters.
     """
 
     name: str
@@ -81,6 +84,7 @@ class BufferPolicy:
     asks: bool = False
     knows_priorities: bool = True
     pushes_out: bool = False
+    option: Mapping[str, Any] = field(default_factory=dict)
 
 
 POLICIES = {
@@ -101,6 +105,7 @@ POLICIES = {
             "Reverie",
             "Reverie for lossy traffic: the averaged queue against the threshold",
             (ALPHA, RTT_SLOTS, LOW_PASS_NS, LOW_PASS_SLOTS),
+            option={"alpha": 1.0},  # with which the thesis evaluates it
         ),
         BufferPolicy(
             "lqd",
@@ -119,6 +124,7 @@ POLICIES = {
             (*_THRESHOLDS, *_PREDICTION),
             asks=True,
             knows_priorities=False,
+            option={"predictor": "library"},
         ),
         BufferPolicy(
             "credence_artifact",
@@ -127,6 +133,7 @@ POLICIES = {
             _PREDICTION,
             asks=True,
             knows_priorities=False,
+            option={"predictor": "library"},
         ),
     )
 }

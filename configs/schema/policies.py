@@ -13,7 +13,8 @@ from foretail.configs.schema.fields import setting
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge import policies
 
-BUFFER_POLICIES = tuple(policies.POLICIES)
+POLICIES = policies.POLICIES
+BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
 
 

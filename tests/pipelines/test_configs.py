@@ -21,6 +21,7 @@ from foretail.configs.schema.stages import STAGES, register
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
+from foretail.sim_bridge.policies import POLICIES
 
 MANDATORY = {
     "export": ["model=x"],
@@ -62,7 +63,7 @@ def test_every_option_of_train_composes_and_is_valid(group: str, option: str) ->
     typed(composed("train", f"{group}={option}"), TrainConfig)
 
 
-@pytest.mark.parametrize("policy", options("policy"))
+@pytest.mark.parametrize("policy", [*options("policy"), *POLICIES])
 def test_every_policy_composes_under_its_own_name(policy: str) -> None:
     config = typed(
         composed("evaluate", f"policy=[lqd,{policy}]" if policy != "lqd" else "policy=[lqd]", "baselines=[lqd]"),
