@@ -8,18 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import write_dataset
-from foretail.features.errors import ForetailError
-from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, iterate_records
+from foretail.features.records import ARRIVAL_DTYPE, iterate_records
 from foretail.features.staging import writing
-from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_driver
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
 
 
 def collect_dataset(
@@ -88,13 +82,3 @@ def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scen
         for records in iterate_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE):
             features, asked = shadow_credence(shadow, records)
             writer.write(records, features, asked)
-
-
-def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
-    real = len(REAL_FEATURES)
-    seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
-    data = records["flow_class"] != FlowClass.CONTROL
-    if not np.array_equal(seen["features"][data, real:], records["features"][data, real:]):
-        raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
-    return seen["features"][:, :real], seen["asked"]

@@ -15,8 +15,7 @@ import numpy as np
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.sim_bridge.ns3.collection import shadow_credence
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import feed, replay_of, shadow_credence
 
 WINDOW_ARRIVALS = 1 << 17
 _LEAST_PACKET_BYTES = 20

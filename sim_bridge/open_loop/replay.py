@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
@@ -273,3 +274,13 @@ def _sent(replay: Replay) -> Sent:
 def _wait(futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.result()
+
+
+def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
+    real = len(REAL_FEATURES)
+    seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
+    data = records["flow_class"] != FlowClass.CONTROL
+    if not np.array_equal(seen["features"][data, real:], records["features"][data, real:]):
+        raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
+    return seen["features"][:, :real], seen["asked"]
