@@ -92,16 +92,15 @@ def take_votes_as_values(ensemble: Ensemble) -> Ensemble:
     """Return the ensemble whose exact sum is its score: leaves with equal votes become equal leaves.
 
     The scores, tau and decisions stay; the values become the votes, in units of ``2**-vote_bits``, and base and
-    threshold move into tau. Votes beyond 2**53 are no float64 and stay as they are.
+    threshold move into tau.
     """
     assert ensemble.vote_bits is not None
     assert ensemble.default_tau is not None
-    votes = [tree.votes for tree in ensemble.trees if tree.votes is not None]
-    if max(int(np.abs(v).max()) for v in votes) >= 1 << 53:
-        return ensemble
+    # a vote of any size is a float64: it was one, and rounding to an integer leaves it no more digits
     trees = (
-        replace(tree, value=np.ldexp(vote.astype(np.float64), -ensemble.vote_bits))
-        for tree, vote in zip(ensemble.trees, votes, strict=True)
+        replace(tree, value=np.ldexp(tree.votes.astype(np.float64), -ensemble.vote_bits))
+        for tree in ensemble.trees
+        if tree.votes is not None
     )
     threshold = Fraction(2 * ensemble.default_tau + 1, 1 << (ensemble.vote_bits + 1))
     return replace(ensemble, trees=tuple(trees), base=0.0, threshold=threshold)

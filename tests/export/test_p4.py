@@ -82,6 +82,15 @@ def test_what_is_generated_from_any_forest_is_proven(
         assert by_boxes(ensemble, read).method == "boxes"
 
 
+def test_an_ensemble_that_was_exported_is_proven_again_where_its_cells_are_too_many() -> None:
+    # Only 53 bits tell 1/6 + 1/3 from 1/2, so that the vote of 1 is 2**53; no sum is near the threshold.
+    ensemble = lower(stumps((0.0, 1 / 6), (0.0, 1 / 3), (0.0, 0.5), (0.0, 1.0), threshold=Fraction(5, 4))).ensemble
+    assert ensemble.trees[3].votes is not None
+    assert int(ensemble.trees[3].votes.max()) == 1 << 53
+    certificate = by_boxes(ensemble, read_back(read_p4(texts_of(ensemble)["p.p4"]), 4))
+    assert (certificate.method, certificate.votes_by, certificate.order) == ("boxes", "boxes", True)
+
+
 @pytest.mark.parametrize("profile", ["v1model", "rmt"])
 @pytest.mark.parametrize("decision", DECISIONS)
 @pytest.mark.parametrize("encoding", KINDS)
