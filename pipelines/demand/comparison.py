@@ -17,13 +17,13 @@ from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import track
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.loading import tracking_uri
 
 PREDICTORS_FOLDER = "predictors"
 
@@ -268,7 +268,7 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
     with track(
         tracking.experiment,
         asdict(config),
-        uri=tracking_uri(tracking, Store(config.store_dir)),
+        uri=tracking_uri(tracking.uri, Store(config.store_dir).folder.parent),
         run_name=tracking.run_name,
         tags={} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id},
         parent_run_id=tracking.parent_run_id,

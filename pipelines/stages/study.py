@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from foretail.configs.schema.studies import StudyConfig
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import track
 from foretail.pipelines.experiments.studies.studying import StudyResult, run_study
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import tracking_uri
 
 
 def study(config: StudyConfig, run_dir: Path) -> StudyResult:
@@ -28,7 +28,7 @@ def study(config: StudyConfig, run_dir: Path) -> StudyResult:
     with track(
         tracking.experiment,
         asdict(config),
-        uri=tracking_uri(tracking, Store(config.store_dir)),
+        uri=tracking_uri(tracking.uri, Store(config.store_dir).folder.parent),
         run_name=tracking.run_name or f"study, {config.size}",
         parent_run_id=tracking.parent_run_id,
     ) as run:
