@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
@@ -150,6 +149,8 @@ class BoostedTrees(TreePredictor):
         self.booster_.set_param({"device": "cpu", "nthread": 1})
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        from scipy.special import expit
+
         margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1), output_margin=True)
         probability: npt.NDArray[np.float64] = expit(margin.astype(np.float64))
         return probability

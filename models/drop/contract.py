@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
@@ -121,6 +120,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
 def _check_ensemble(
     trained: TreePredictor, ensemble: Ensemble, features: tuple[FeatureInput, ...], unseen: npt.NDArray[np.int32]
 ) -> None:
+    from scipy.special import expit
+
     probability = trained.probability(unseen)
     _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.predictor import Parameter, TreePredictor
@@ -20,7 +19,7 @@ __all__ = ["ExtraTrees", "RandomForest"]
 class _Forest(TreePredictor):
     """Drop probability is the mean over trees of the share of drops in a leaf (a soft vote)."""
 
-    classifier: ClassVar[type[RandomForestClassifier | ExtraTreesClassifier]]
+    classifier: ClassVar[str]
     threads_change_the_model = False
     parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
         "trees": Parameter(int, low=1, high=4096),
@@ -51,12 +50,14 @@ class _Forest(TreePredictor):
         self.jobs = jobs
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        from sklearn import ensemble
+
         if self.features_per_split is not None and self.features_per_split > x.shape[1]:
             raise ForetailError(
                 f"predictor.features_per_split is {self.features_per_split}: set it to at most the "
                 f"{x.shape[1]} features of the model"
             )
-        self.forest_ = self.classifier(
+        self.forest_ = getattr(ensemble, self.classifier)(
             n_estimators=self.trees,
             max_depth=self.depth,
             min_samples_leaf=self.min_leaf_rows,
@@ -108,7 +109,7 @@ class RandomForest(_Forest):
     (2000,)
     """
 
-    classifier = RandomForestClassifier
+    classifier = "RandomForestClassifier"
 
 
 class ExtraTrees(_Forest):
@@ -117,7 +118,7 @@ class ExtraTrees(_Forest):
     Parameters and attributes are those of :class:`RandomForest`; every tree sees all rows by default.
     """
 
-    classifier = ExtraTreesClassifier
+    classifier = "ExtraTreesClassifier"
 
     def __init__(
         self,

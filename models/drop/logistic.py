@@ -11,10 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression as Regression
-from sklearn.preprocessing import StandardScaler
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
@@ -54,6 +50,10 @@ class LogisticRegression(NetworkPredictor):
         self.iterations = iterations
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression as Regression
+        from sklearn.preprocessing import StandardScaler
+
         columns = network_columns(x).astype(np.float64)
         self.scaler_ = StandardScaler(copy=False).fit(columns, sample_weight=weight)
         self.regression_ = Regression(C=1 / self.l2, max_iter=self.iterations)
@@ -68,6 +68,8 @@ class LogisticRegression(NetworkPredictor):
                 ) from None
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        from scipy.special import expit
+
         z = self.scaler_.transform(network_columns(x).astype(np.float64))
         probability: npt.NDArray[np.float64] = expit(self.regression_.decision_function(z))
         return probability
