@@ -63,8 +63,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
 
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.parameter_constraints), "every constructor parameter must be declared"
-    for name, constraint in fresh.parameter_constraints.items():
+    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
+    for name, constraint in fresh.constraints().items():
         assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
         broken = copy.deepcopy(fresh)
         setattr(broken, name, object())
