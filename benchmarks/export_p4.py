@@ -35,11 +35,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from foretail.export.p4 import export_p4
-from foretail.export.p4.cost import Candidate, TableCost, table_cost
+from foretail.export.p4.cost import Candidate, TableCost, plan, table_cost
 from foretail.export.p4.prefixes import range_prefixes
 from foretail.export.p4.profile import Profile, load_profile
+from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
+from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
@@ -228,11 +229,10 @@ def exported(
     ensemble: Ensemble, profile: str, encoding: str, decision: str, any_tau: bool = True
 ) -> tuple[Candidate, str]:
     """Export, and return what was planned and the method of the proof."""
+    lowered = lower(ensemble, any_tau)
     with tempfile.TemporaryDirectory() as folder:
-        found = export_p4(
-            ensemble, Path(folder) / "p4", encoding=encoding, decision=decision, profile=profile, any_tau=any_tau
-        )
-        return found.plan.chosen, json.loads(found.certificate.read_text())["method"]
+        certificate = export(lowered, P4(encoding, decision, profile=profile), Path(folder) / "p4").certificate
+    return plan(lowered.ensemble, load_profile(profile), encoding, decision).chosen, certificate.method
 
 
 def netbeacon(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> Count:

@@ -20,7 +20,8 @@ from rich.table import Table
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.export.c.target import export_c
+from foretail.export.c.target import C
+from foretail.export.target import export
 from foretail.features.catalog import VIRTUAL_FEATURES, feature
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
@@ -109,7 +110,7 @@ def _forest(scenario: Scenario, folder: Path) -> Path:
     ]
     ensemble = RandomForest(trees=4, depth=4, seed=1).fit(x, y).to_ensemble(inputs)
     point = choose_operating_point(ensemble, x, y, rows["shadow_asked"].to_numpy())
-    return export_c(ensemble.with_threshold(point.threshold), folder / "export").library
+    return export(ensemble.with_threshold(point.threshold), C(), folder / "export").file(".so")
 
 
 def _cpu_seconds() -> float:

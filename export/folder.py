@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
-from foretail.export.proof.equivalence import Certificate
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder, write_file
-from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "write_export", "write_folder"]
+__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "digests", "encoded", "in_json", "write_export"]
 
 CERTIFICATE = "certificate.json"
 ENSEMBLE = "ensemble.json"
+
+
+class Certificate(Protocol):
+    """What is known of an export."""
+
+    def to_json(self) -> str:
+        """Return the certificate file's text."""
+        ...
 
 
 def check_name(name: str) -> None:
@@ -34,25 +43,23 @@ def check_folder(out_dir: Path) -> None:
         raise ForetailError(f"{out_dir} exists and is no earlier export: choose another folder")
 
 
-def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate, ensemble: Ensemble) -> None:
-    """Write a proven export, with its certificate and the ensemble with its votes, in one step.
-
-    Parameters
-    ----------
-    out_dir, files :
-        As :func:`write_folder`.
-
-    Raises
-    ------
-    ForetailError
-        When `out_dir` holds something else.
-    """
-    proof = {ENSEMBLE: ensemble.to_json().encode("ascii"), CERTIFICATE: certificate.to_json().encode("ascii")}
-    write_folder(out_dir, {**files, **proof})
+def encoded(texts: Mapping[str, str]) -> dict[str, bytes]:
+    """Return texts, which are ASCII, as the content of files."""
+    return {name: text.encode("ascii") for name, text in texts.items()}
 
 
-def write_folder(out_dir: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of an export, a certificate among them, in one step.
+def in_json(schema: str, version: int, document: Mapping[str, Any]) -> str:
+    """Return the text of a JSON file beside an export."""
+    return json.dumps({"schema": schema, "version": version, **document}, indent=2) + "\n"
+
+
+def digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the SHA-256 of every file, as certificates list them."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
+    """Write the files of an export and their certificate in one step.
 
     Parameters
     ----------
@@ -60,6 +67,8 @@ def write_folder(out_dir: Path, files: Mapping[str, bytes]) -> None:
         Created, or replaced when it holds an earlier export.
     files : mapping of str to bytes
         File name -> content.
+    certificate : Certificate
+        Becomes ``certificate.json``.
 
     Raises
     ------
@@ -68,7 +77,7 @@ def write_folder(out_dir: Path, files: Mapping[str, bytes]) -> None:
     """
     check_folder(out_dir)
     with staged_folder(out_dir, replace=True) as staging:
-        for name, content in files.items():
+        for name, content in {**files, CERTIFICATE: certificate.to_json().encode("ascii")}.items():
             write_file(staging / name, content)
             if name.endswith(".so"):
                 (staging / name).chmod(0o755)

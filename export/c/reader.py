@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from foretail.export.c.shapes import WORD, Bitvectors, Branch, Node, Trees
 from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
-from foretail.export.proof.equivalence import ProofError, ReadBack
+from foretail.export.proof.certificate import ProofError
+from foretail.export.proof.prove import ReadBack
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -62,25 +63,26 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
     except (ValueError, IndexError, OverflowError, RecursionError, ForetailError) as error:
         raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
     _require_same(again, text, f"{header.name}.h")
+    features, count = header.ensemble.features, len(header.ensemble.trees)
     if library is not None:
-        _require_same(render_library(header.name, header.features), library, f"{header.name}.c")
+        _require_same(render_library(header.name, features), library, f"{header.name}.c")
     read = {}
-    if any(max(shape.boundaries, default=0) >= len(header.features) for shape in (trees, bitvectors) if shape):
-        raise ProofError(f"the exported C reads more than its {len(header.features)} inputs: report this as a bug")
+    if any(max(shape.boundaries, default=0) >= len(features) for shape in (trees, bitvectors) if shape):
+        raise ProofError(f"the exported C reads more than its {len(features)} inputs: report this as a bug")
     if trees is not None:
-        boxes = trees.boxes(header.features)
-        _require_count(header, len(boxes))
+        boxes = trees.boxes(features)
+        _require_count(count, len(boxes))
         read["trees"] = ReadBack(_boundaries(trees.boundaries, header.batch == "lanes"), boxes)
     if bitvectors is not None:
         try:
-            boxes = bitvectors.boxes(header.features)
+            boxes = bitvectors.boxes(features)
         except ForetailError as error:
             raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
-        for spare in boxes[header.tree_count :]:
-            if np.any(spare.votes) or not _everywhere(spare, header.features):
+        for spare in boxes[count:]:
+            if np.any(spare.votes) or not _everywhere(spare, features):
                 raise ProofError("the exported C has votes of no tree: report this as a bug")
-        _require_count(header, len(boxes[: header.tree_count]))
-        read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, True), boxes[: header.tree_count])
+        _require_count(count, len(boxes[:count]))
+        read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, True), boxes[:count])
     return read
 
 
@@ -163,11 +165,9 @@ def _require_same(expected: str, text: str, file: str) -> None:
     )
 
 
-def _require_count(header: Header, count: int) -> None:
-    if count != header.tree_count:
-        raise ProofError(
-            f"the exported C has {count} trees where the model has {header.tree_count}: report this as a bug"
-        )
+def _require_count(expected: int, count: int) -> None:
+    if count != expected:
+        raise ProofError(f"the exported C has {count} trees where the model has {expected}: report this as a bug")
 
 
 def _everywhere(boxes: Boxes, features: tuple[FeatureInput, ...]) -> bool:

@@ -197,10 +197,8 @@ class Bitvectors:
 
 
 def _nested(tree: Tree, node: int = 0) -> Node:
-    if tree.votes is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
     if tree.feature[node] < 0:
-        return int(tree.votes[node])
+        return int(tree.require_votes()[node])
     low, high = _nested(tree, int(tree.left[node])), _nested(tree, int(tree.right[node]))
     return Branch(int(tree.feature[node]), int(tree.cut[node]), low, high)
 

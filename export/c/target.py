@@ -10,10 +10,9 @@ taken: at most twice the time of branches on a trace, a quarter of it where bran
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,115 +21,82 @@ from foretail.export.c.build import PredictorLibrary, compile_library, run_progr
 from foretail.export.c.reader import read_c
 from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
 from foretail.export.c.text import Batch, Header, Single, render_library, render_selftest
-from foretail.export.c.tuning import Tuning, tune
-from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
-from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import MAX_CELLS, Certificate, Lowered, ProofError, Run, prove
+from foretail.export.c.tuning import tune
+from foretail.export.folder import check_name, encoded
+from foretail.export.lowered import Lowered
+from foretail.export.proof.certificate import ProofError
+from foretail.export.proof.prove import Run
+from foretail.export.target import Files, Loaded, Rendered
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["ExportResult", "export_c", "prove_c", "render_c"]
+__all__ = ["C", "candidates", "render_c"]
 
 TUNING = "tuning.json"
 _SELFTEST_ROWS = 256
 
 
-@dataclass(frozen=True)
-class ExportResult:
-    """The files of one export.
+@dataclass(frozen=True, eq=False)
+class C:
+    """The C target; its files are ``<name>.h``, ``<name>.c``, ``<name>_selftest.c`` and the library ``<name>.so``.
 
     Attributes
     ----------
-    header : Path
-        Header-only C99 and C++ predictor.
-    source : Path
-        Library source with the predictor ABI; includes `header`.
-    library : Path
-        The shared object built from `source`, the one that was proven.
-    selftest : Path
-        Program with inputs and their scores.
-    certificate : Path
-        What was proven, JSON.
-    ir : Path
-        The ensemble with its votes.
-    tuning : Path or None
-        The measurements, where there were any.
-    """
-
-    header: Path
-    source: Path
-    library: Path
-    selftest: Path
-    certificate: Path
-    ir: Path
-    tuning: Path | None = None
-
-
-def export_c(
-    ensemble: Ensemble | Lowered,
-    out_dir: Path,
-    name: str = "drop_predictor",
-    *,
-    shape: Single | Literal["auto"] = "auto",
-    batch: Batch | Literal["auto"] = "auto",
-    tune_rows: npt.NDArray[np.int64] | None = None,
-    any_tau: bool = True,
-    max_cells: int = MAX_CELLS,
-) -> ExportResult:
-    """Write, build, try and prove the C predictor of an ensemble; nothing is written when the proof fails.
-
-    Parameters
-    ----------
-    ensemble : Ensemble or Lowered
-        See :func:`lower`.
-    out_dir : Path
-        Created, or replaced when it holds an earlier export.
-    name : str
-        Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
     shape : {'auto', 'branches', 'bitvector'}
         Code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small.
     batch : {'auto', 'rows', 'lanes'}
         Code of many; ``auto``: the fastest on `tune_rows`, or lanes.
-    tune_rows : int64[rows, features], optional
-        Rows of a trace in the order of arrival.
-    any_tau, max_cells
-        See :func:`lower`.
-
-    Raises
-    ------
-    ProofError
-        When the compiled code differs from the model; the message names an input.
-    ForetailError
-        On an unsafe name, no compiler, a form that cannot hold the model, or an `out_dir` that holds something else.
+    tune_rows : int64[rows, features] or None
+        Rows of a trace in the order of arrival; the measurements are the report, and ``tuning.json``.
     """
-    check_name(name)
-    check_folder(out_dir)
-    lowered = lower(ensemble, any_tau, max_cells)
-    voted = lowered.ensemble
-    tuning = None
-    if tune_rows is not None:
-        tuning = tune(candidates(voted, name, shape, batch), voted.checked_inputs(tune_rows))
-        shape, batch = tuning.single, tuning.batch
-    texts = render_c(voted, name, shape=shape, batch=batch)
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / f"{name}.so"
-        certificate = prove_c(lowered, texts, library, max_cells=max_cells, tuning=tuning)
-        files = {file: text.encode("ascii") for file, text in texts.items()}
-        files[library.name] = library.read_bytes()
-    if tuning is not None:
-        files[TUNING] = tuning.to_json().encode("ascii")
-    write_export(out_dir, files, certificate, voted)
-    return ExportResult(
-        header=out_dir / f"{name}.h",
-        source=out_dir / f"{name}.c",
-        library=out_dir / f"{name}.so",
-        selftest=out_dir / f"{name}_selftest.c",
-        certificate=out_dir / CERTIFICATE,
-        ir=out_dir / ENSEMBLE,
-        tuning=out_dir / TUNING if tuning is not None else None,
-    )
+
+    shape: Single | Literal["auto"] = "auto"
+    batch: Batch | Literal["auto"] = "auto"
+    tune_rows: npt.NDArray[np.int64] | None = None
+    name: ClassVar[str] = "c"
+
+    def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
+        """Write the texts, in the forms that are fastest on `tune_rows`."""
+        ensemble = lowered.ensemble
+        if self.tune_rows is None:
+            return Rendered(encoded(render_c(ensemble, prefix, shape=self.shape, batch=self.batch)))
+        forms = candidates(ensemble, prefix, self.shape, self.batch)
+        tuning = tune(forms, ensemble.checked_inputs(self.tune_rows))
+        texts = render_c(ensemble, prefix, shape=tuning.single, batch=tuning.batch)
+        return Rendered(encoded({**texts, TUNING: tuning.to_json()}), report=TUNING)
+
+    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
+        """Read the texts back, compile them, and run the self-test.
+
+        The library takes the widest SIMD code that this CPU has; the plain C and the narrower SIMD code are built and
+        run on their own, without much optimisation, because large models take a compiler seconds.
+        """
+        name = next(file.removesuffix(".h") for file in files if file.endswith(".h"))
+        text = files[f"{name}.h"].decode("ascii")
+        header = stated(ensemble, name, text)
+        read = read_c(header, text, files[f"{name}.c"].decode("ascii"))
+        runs: dict[str, Run] = {}
+        with tempfile.TemporaryDirectory() as folder_name:
+            folder = Path(folder_name)
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
+            source, library = folder / f"{name}.c", folder / f"{name}.so"
+            command = compile_library(source, library)
+            predictor = PredictorLibrary(library)
+            _check_info(ensemble, predictor)
+            runs["score"], runs["score_batch"] = predictor.score_each, predictor.score
+            for vector in _variants(header):
+                compile_library(source, folder / f"{vector}.so", "-O1", f"-D{name.upper()}_VECTOR={vector}")
+                variant = PredictorLibrary(folder / f"{vector}.so")
+                if vector == 0:
+                    runs["score in plain C"] = variant.score_each
+                else:
+                    runs[f"score_batch in {vector} bits"] = variant.score
+            passes = run_program(folder / f"{name}_selftest.c") == 0
+            tool = f"{command}; ran {', '.join(runs)}"
+            return Loaded(read, runs, tool, {library.name: library.read_bytes()}, passes)
 
 
 def render_c(
@@ -154,105 +120,6 @@ def render_c(
     }
 
 
-def prove_c(
-    lowered: Lowered | Ensemble,
-    texts: Mapping[str, str],
-    library: Path,
-    *,
-    max_cells: int = MAX_CELLS,
-    tuning: Tuning | None = None,
-) -> Certificate:
-    """Read the exported C back, compile and try it, and prove it equal to the ensemble on all inputs.
-
-    The library takes the widest SIMD code that this CPU has; the plain C and the narrower SIMD code are built and run
-    on their own, without much optimisation, because large models take a compiler seconds.
-
-    Parameters
-    ----------
-    lowered : Lowered or Ensemble
-        With votes.
-    texts : mapping of str to str
-        What :func:`render_c` returned.
-    library : Path
-        Where the proven binary is left, named as the caller wants it.
-    max_cells : int
-        Above so many cells the proof is by boxes.
-    tuning : Tuning, optional
-        Becomes part of the certificate's outputs.
-
-    Raises
-    ------
-    ProofError
-        With the input at which the two differ; `library` is then worthless.
-    ForetailError
-        Without a compiler.
-    """
-    lowered = Lowered.of(lowered)
-    ensemble = lowered.ensemble
-    name = next(file[: -len(".h")] for file in texts if file.endswith(".h"))
-    header = _stated(ensemble, name, texts[f"{name}.h"])
-    read = read_c(header, texts[f"{name}.h"], texts[f"{name}.c"])
-    runs: dict[str, Run] = {}
-    with tempfile.TemporaryDirectory() as folder_name:
-        folder = Path(folder_name)
-        for file, text in texts.items():
-            (folder / file).write_text(text, encoding="ascii")
-        source = folder / f"{name}.c"
-        tool = compile_library(source, library)
-        predictor = PredictorLibrary(library)
-        _check_info(ensemble, predictor)
-        runs["score"], runs["score_batch"] = predictor.score_each, predictor.score
-        for vector in _variants(header):
-            compile_library(source, folder / f"{vector}.so", "-O1", f"-D{name.upper()}_VECTOR={vector}")
-            variant = PredictorLibrary(folder / f"{vector}.so")
-            if vector == 0:
-                runs["score in plain C"] = variant.score_each
-            else:
-                runs[f"score_batch in {vector} bits"] = variant.score
-        outputs = {file: text.encode("ascii") for file, text in texts.items()}
-        outputs[library.name] = library.read_bytes()
-        if tuning is not None:
-            outputs[TUNING] = tuning.to_json().encode("ascii")
-        certificate = prove(
-            lowered,
-            target="c",
-            outputs=outputs,
-            read=read,
-            runs=runs,
-            tool=f"{tool}; ran {', '.join(runs)}",
-            max_cells=max_cells,
-        )
-        if run_program(folder / f"{name}_selftest.c") != 0:
-            raise ProofError("the self-test of the exported C fails: nothing is exported, report this as a bug")
-    return certificate
-
-
-def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]) -> Header:
-    trees = Trees.of(ensemble)
-    bitvectors = None
-    if shape != "branches":
-        try:
-            bitvectors = Bitvectors.of(ensemble)
-        except ForetailError:
-            if shape == "bitvector":
-                raise
-    if batch == "auto":
-        batch = "lanes" if trees.leaves <= MAX_LANE_LEAVES else "rows"
-    single: Single = "branches" if bitvectors is None else "bitvector"
-    return Header(
-        name=name,
-        features=ensemble.features,
-        default_tau=_default_tau(ensemble),
-        ir_sha256=ensemble.sha256,
-        single=single,
-        batch=batch,
-        tree_count=len(ensemble.trees),
-        trees=trees if single == "branches" or batch == "lanes" else None,
-        bitvectors=bitvectors,
-        output=ensemble.output,
-    )
-
-
 def candidates(
     ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
 ) -> dict[tuple[Single, Batch], Header]:
@@ -265,22 +132,28 @@ def candidates(
     return found
 
 
-def _stated(ensemble: Ensemble, name: str, text: str) -> Header:
+def stated(ensemble: Ensemble, name: str, text: str) -> Header:
     """Return what a header must state about the ensemble, in the forms that it says it has."""
     single: Single = "bitvector" if " * One prediction: bitvector." in text else "branches"
     batch: Batch = "lanes" if ". Many: lanes." in text else "rows"
-    return Header(
-        name=name,
-        features=ensemble.features,
-        default_tau=_default_tau(ensemble),
-        ir_sha256=ensemble.sha256,
-        single=single,
-        batch=batch,
-        tree_count=len(ensemble.trees),
-        trees=None,
-        bitvectors=None,
-        output=ensemble.output,
-    )
+    return Header(name, ensemble, single, batch)
+
+
+def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]) -> Header:
+    ensemble.require_votes()
+    trees = Trees.of(ensemble)
+    bitvectors = None
+    if shape != "branches":
+        try:
+            bitvectors = Bitvectors.of(ensemble)
+        except ForetailError:
+            if shape == "bitvector":
+                raise
+    if batch == "auto":
+        batch = "lanes" if trees.leaves <= MAX_LANE_LEAVES else "rows"
+    if bitvectors is None:
+        return Header(name, ensemble, "branches", batch, trees)
+    return Header(name, ensemble, "bitvector", batch, trees if batch == "lanes" else None, bitvectors)
 
 
 def _variants(header: Header) -> tuple[int, ...]:
@@ -297,12 +170,6 @@ def _selftest_rows(ensemble: Ensemble) -> npt.NDArray[np.int64]:
     sampled = Cells.of(ensemble).sample(_SELFTEST_ROWS // 2 - 2, random)
     top = [(1 << feature.bits) - 1 for feature in ensemble.features]
     return np.concatenate([[[0] * len(top), top], corners[chosen], sampled]).astype(np.int64)
-
-
-def _default_tau(ensemble: Ensemble) -> int:
-    if ensemble.default_tau is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
-    return ensemble.default_tau
 
 
 def _check_info(ensemble: Ensemble, predictor: PredictorLibrary) -> None:

@@ -16,7 +16,7 @@ from foretail.export.c.build import predictor_abi
 from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Branch, Node, Trees
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble.ensemble import FeatureInput, Output
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 __all__ = ["SATURATED", "Batch", "Header", "Single", "c_string", "comparison_bits", "render_library", "render_selftest"]
 
@@ -55,9 +55,8 @@ class Header:
     ----------
     name : str
         Prefix of files and C names.
-    features : tuple of FeatureInput
-    default_tau : int
-    ir_sha256 : str
+    ensemble : Ensemble
+        Features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`.
     single : {'branches', 'bitvector'}
         Code of one prediction.
     batch : {'rows', 'lanes'}
@@ -65,20 +64,14 @@ class Header:
     trees : Trees or None
         There when `single` or `batch` needs them.
     bitvectors : Bitvectors or None
-    output : {'mean_probability', 'logit', 'value'}
-        Of the ensemble; there is no decision about a value.
     """
 
     name: str
-    features: tuple[FeatureInput, ...]
-    default_tau: int
-    ir_sha256: str
+    ensemble: Ensemble
     single: Single
     batch: Batch
-    tree_count: int
-    trees: Trees | None
-    bitvectors: Bitvectors | None
-    output: Output = "mean_probability"
+    trees: Trees | None = None
+    bitvectors: Bitvectors | None = None
 
     def text(self) -> str:
         """Return the header file; ForetailError when a tree is too large for lanes."""
@@ -87,16 +80,16 @@ class Header:
                 f"a tree has {self.trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch=lanes: "
                 f"choose batch=rows"
             )
-        values = {
+        values: dict[str, Any] = {
             "n": self.name,
             "N": self.name.upper(),
-            "features": self.features,
-            "default_tau": self.default_tau,
-            "sha256": self.ir_sha256,
-            "output": self.output,
+            "features": self.ensemble.features,
+            "default_tau": self.ensemble.default_tau,
+            "sha256": self.ensemble.sha256,
+            "output": self.ensemble.output,
             "single": self.single,
             "batch": self.batch,
-            "tree_count": self.tree_count,
+            "tree_count": len(self.ensemble.trees),
             "trees": None,
             "macros": list(self._macros()),
         }
@@ -108,8 +101,8 @@ class Header:
                 "lane_bits": lane_bits,
                 "lane_top": (1 << (lane_bits - 1)) - 2,
                 "lane_quads": [
-                    {"first": first, "inputs": min(4, len(self.features) - first)}
-                    for first in range(0, len(self.features), 4)
+                    {"first": first, "inputs": min(4, len(self.ensemble.features) - first)}
+                    for first in range(0, len(self.ensemble.features), 4)
                 ],
                 # Small tables of votes stay in vector registers; their sums then have 32 bits.
                 "in_registers": self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
@@ -117,7 +110,7 @@ class Header:
                 "groups": [order[at : at + _TREES_AT_ONCE] for at in range(0, len(order), _TREES_AT_ONCE)],
             }
         if self.bitvectors is not None:
-            values |= _tables(self.bitvectors, len(self.features))
+            values |= _tables(self.bitvectors, len(self.ensemble.features))
         return _environment().get_template("predictor.h.j2").render(values)
 
     def _macros(self) -> Iterator[str]:

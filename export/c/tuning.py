@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from foretail.export.c.build import PredictorLibrary, compile_library, vector_widths
 from foretail.export.c.text import Batch, Header, Single, render_library
+from foretail.export.folder import in_json
 from foretail.features.errors import ForetailError
 
 __all__ = ["Tuning", "tune"]
@@ -49,7 +49,7 @@ class Tuning:
 
     def to_json(self) -> str:
         """Return the text of ``tuning.json``."""
-        return json.dumps({"schema": "foretail.tuning", "version": 1, **asdict(self)}, indent=2) + "\n"
+        return in_json("foretail.tuning", 1, asdict(self))
 
 
 def tune(headers: Mapping[tuple[Single, Batch], Header], rows: npt.NDArray[np.int64]) -> Tuning:
@@ -77,7 +77,7 @@ def tune(headers: Mapping[tuple[Single, Batch], Header], rows: npt.NDArray[np.in
             folder.mkdir()
             (folder / f"{header.name}.h").write_text(header.text(), encoding="ascii")
             source = folder / f"{header.name}.c"
-            source.write_text(render_library(header.name, header.features), encoding="ascii")
+            source.write_text(render_library(header.name, header.ensemble.features), encoding="ascii")
             command = compile_library(source, folder / "tuned.so")
             libraries[form] = PredictorLibrary(folder / "tuned.so")
     times: dict[tuple[Single, Batch], list[tuple[float, float]]] = {form: [] for form in libraries}

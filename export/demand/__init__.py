@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from foretail.export.c.build import find_compiler
 from foretail.export.demand.c_header import at_most, prove_header, render_header
 from foretail.export.demand.fixed_point import FixedLinear, fixed_point
-from foretail.export.folder import CERTIFICATE, check_folder, check_name, write_folder
+from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import name_of, to_json
@@ -70,20 +69,20 @@ class DemandCertificate:
     target: str
     kind: str
     method: str
-    error_uplinks: str | None
-    parts: dict[str, str]
-    fraction_bits: int | None
-    largest_uplinks: str | None
-    trees: dict[str, Any] | None
-    relative_difference: float | None
-    tolerance: float | None
     predictor_sha256: str
     outputs: dict[str, str]
     tool: str
+    error_uplinks: str | None = None
+    parts: dict[str, str] = field(default_factory=dict)
+    fraction_bits: int | None = None
+    largest_uplinks: str | None = None
+    trees: dict[str, Any] | None = None
+    relative_difference: float | None = None
+    tolerance: float | None = None
 
     def to_json(self) -> str:
         """Return the certificate file's text."""
-        return json.dumps({"schema": "foretail.demand_certificate", "version": 1, **asdict(self)}, indent=2) + "\n"
+        return in_json("foretail.demand_certificate", 1, asdict(self))
 
 
 def export_demand(
@@ -123,48 +122,49 @@ def export_demand(
     kind = name_of(predictor)
     if target not in TARGETS[kind]:
         raise ForetailError(f"{kind} has no target {target}: export it with target={' or '.join(TARGETS[kind])}")
-    known: dict[str, Any] = {
-        "target": target,
-        "kind": kind,
-        "error_uplinks": None,
-        "parts": {},
-        "fraction_bits": None,
-        "largest_uplinks": None,
-        "trees": None,
-        "relative_difference": None,
-        "tolerance": None,
-        "predictor_sha256": hashlib.sha256(stored).hexdigest(),
-    }
-    files: dict[str, bytes]
     if target == "c":
-        fixed = fixed_point(predictor, max_error_uplinks, largest_uplinks)
-        texts = render_header(fixed, kind, name)
-        trees = prove_header(fixed, texts, name)
-        files = {file: text.encode("ascii") for file, text in texts.items()}
-        known |= {
-            "method": "bound",
-            "error_uplinks": at_most(fixed.errors.total),
-            "parts": {part: at_most(bound) for part, bound in vars(fixed.errors).items()},
-            "fraction_bits": fixed.fraction_bits,
-            "tool": find_compiler()[0],
-        }
-        if isinstance(fixed, FixedLinear):
-            known["largest_uplinks"] = str(float(Fraction(fixed.largest, 1 << fixed.fraction_bits)))
-        if trees is not None:
-            known["trees"] = asdict(trees)
+        files, known = _in_c(predictor, name, max_error_uplinks, largest_uplinks)
     else:
-        from foretail.export.demand import onnx_graph  # its packages are an extra
-
-        content = onnx_graph.render_graph(predictor, name)
-        files = {f"{name}.onnx": content}
-        known |= {
-            "method": "histories",
-            "relative_difference": onnx_graph.compare_graph(content, predictor),
-            "tolerance": onnx_graph.TOLERANCE,
-            "tool": f"onnxruntime {metadata.version('onnxruntime')}",
-        }
+        files, known = _in_onnx(predictor, name)
     files[PREDICTOR] = stored
-    known["outputs"] = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
-    certificate = DemandCertificate(**known)
-    write_folder(out_dir, {**files, CERTIFICATE: certificate.to_json().encode("ascii")})
+    certificate = DemandCertificate(
+        target=target,
+        kind=kind,
+        predictor_sha256=hashlib.sha256(stored).hexdigest(),
+        outputs=digests(files),
+        **known,
+    )
+    write_export(out_dir, files, certificate)
     return certificate
+
+
+def _in_c(
+    predictor: DemandPredictor, name: str, max_error_uplinks: float, largest_uplinks: float
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files, and what the certificate says of C."""
+    fixed = fixed_point(predictor, max_error_uplinks, largest_uplinks)
+    texts = render_header(fixed, name_of(predictor), name)
+    trees = prove_header(fixed, texts, name)
+    linear = isinstance(fixed, FixedLinear)
+    return encoded(texts), {
+        "method": "bound",
+        "error_uplinks": at_most(fixed.errors.total),
+        "parts": {part: at_most(bound) for part, bound in vars(fixed.errors).items()},
+        "fraction_bits": fixed.fraction_bits,
+        "largest_uplinks": str(float(Fraction(fixed.largest, 1 << fixed.fraction_bits))) if linear else None,
+        "trees": None if trees is None else asdict(trees),
+        "tool": find_compiler()[0],
+    }
+
+
+def _in_onnx(predictor: DemandPredictor, name: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the file, and what the certificate says of ONNX."""
+    from foretail.export.demand import onnx_graph  # its packages are an extra
+
+    content = onnx_graph.render_graph(predictor, name)
+    return {f"{name}.onnx": content}, {
+        "method": "histories",
+        "relative_difference": onnx_graph.compare_graph(content, predictor),
+        "tolerance": onnx_graph.TOLERANCE,
+        "tool": f"onnxruntime {metadata.version('onnxruntime')}",
+    }

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.export.c.build import compile_library, run_program
-from foretail.export.c.target import prove_c, render_c
+from foretail.export.c.target import C, render_c
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees
-from foretail.export.proof.equivalence import Certificate, ProofError
+from foretail.export.folder import encoded
+from foretail.export.proof.certificate import Certificate, ProofError
+from foretail.export.target import prove_files
 from foretail.export.templates import environment
 
 __all__ = ["at_most", "prove_header", "render_header"]
@@ -122,7 +124,7 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
         if not isinstance(fixed, FixedTrees):
             return None
         texts = _tree_texts(fixed, name) | {f"{name}_trees.h": files[f"{name}_trees.h"]}
-        return prove_c(fixed.ensemble, texts, folder / f"{name}_trees.so", max_cells=0)  # cells would be astronomical
+        return prove_files(fixed.ensemble, C(), encoded(texts), max_cells=0)[0]  # cells would be astronomical
 
 
 def at_most(number: Fraction) -> str:

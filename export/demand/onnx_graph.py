@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from foretail.export.onnx.target import IR_VERSION, OPSET, session_of  # says what is missing when its packages are
-from foretail.export.proof.equivalence import ProofError
+from foretail.export.onnx.graph import IR_VERSION, OPSET, session_of  # says what is missing when its packages are
+from foretail.export.proof.certificate import ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.low_rank import LowRank

@@ -22,7 +22,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.proof.equivalence import ProofError
+from foretail.export.proof.certificate import ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -25,7 +25,7 @@ from foretail.export.p4.encoding import (
 )
 from foretail.export.p4.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
 from foretail.export.p4.profile import Profile
-from foretail.export.proof.equivalence import MAX_CELLS
+from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
@@ -175,8 +175,6 @@ def plan(
     for what, value, allowed in (("encoding", encoding, KINDS), ("decision", decision, DECISIONS)):
         if value not in ("auto", *allowed):
             raise ForetailError(f"the P4 {what} is {value!r}: choose auto, {', '.join(allowed)}")
-    if ensemble.default_tau is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
     width = score_bits(ensemble)
     candidates = [
         candidate

@@ -182,8 +182,7 @@ def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predic
         ensemble without votes.
     """
     check_name(name)
-    if ensemble.default_tau is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+    ensemble.require_votes()
     cell_bytes, average_shift = _arithmetic(ensemble)
     cells = switch.buffer_bytes // cell_bytes
     ports = len(switch.port_rates_bps)

@@ -148,11 +148,11 @@ class _Part:
 
 def score_bits(ensemble: Ensemble) -> int:
     """Return the smallest multiple of 8 bits that holds tau and every sum of some trees' votes, also less one."""
-    votes = [tree.votes[tree.leaves] for tree in ensemble.trees if tree.votes is not None]
+    votes = [tree.require_votes()[tree.leaves] for tree in ensemble.trees]
     high = sum(max(0, int(v.max())) for v in votes)
     low = sum(min(0, int(v.min())) for v in votes) - 1
-    assert ensemble.default_tau is not None
-    low, high = min(low, ensemble.default_tau), max(high, ensemble.default_tau)
+    _, tau = ensemble.require_votes()
+    low, high = min(low, tau), max(high, tau)
     bits = max((~low).bit_length(), high.bit_length()) + 1
     return -(-bits // 8) * 8
 
@@ -381,8 +381,7 @@ def _sum_part(ensemble: Ensemble, max_boxes: int) -> _Part | None:
         tree = ensemble.trees[index]
         feature = int(tree.feature[node])
         if feature < 0:
-            assert tree.votes is not None
-            return walk(index + 1, 0, box, total + int(tree.votes[node]))
+            return walk(index + 1, 0, box, total + int(tree.require_votes()[node]))
         cut, (low, high) = int(tree.cut[node]), box[feature]
         if cut >= high:
             return walk(index, int(tree.left[node]), box, total)

@@ -22,7 +22,7 @@ from foretail.export.p4.syntax import (
     Type,
     refuse,
 )
-from foretail.export.proof.equivalence import ProofError
+from foretail.export.proof.certificate import ProofError
 
 __all__ = ["Value", "action_data", "evaluate", "integers", "run", "score"]
 

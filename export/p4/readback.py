@@ -28,7 +28,7 @@ from foretail.export.p4.syntax import (
     names_in,
     refuse,
 )
-from foretail.export.proof.equivalence import ReadBack
+from foretail.export.proof.prove import ReadBack
 from foretail.models.ensemble.boxes import Boxes
 
 __all__ = ["read_back"]

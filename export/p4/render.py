@@ -126,8 +126,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                     (votes.default & everything,),
                 )
             )
-    assert ensemble.default_tau is not None
-    tau = ensemble.default_tau & ((1 << width) - 1)
+    tau = ensemble.require_votes()[1] & ((1 << width) - 1)
     body = (f"tau = (int<{width}>) value;",)
     tables.append(_Table("decide", "set_tau", "", "", 0, (width,), body, ("value",), (), (tau,)))
     return tables

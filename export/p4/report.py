@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
+from foretail.export.folder import in_json
 from foretail.export.p4.cost import Candidate, Plan
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["report_document", "report_json", "shrink"]
+__all__ = ["report_json", "shrink"]
 
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
 
 
-def report_document(ensemble: Ensemble, plan: Plan) -> dict[str, Any]:
-    """Return every figure, JSON-like."""
-    return {
-        "schema": "foretail.p4_report",
-        "version": 1,
+def report_json(ensemble: Ensemble, plan: Plan) -> str:
+    """Return the text of ``report.json``: every figure."""
+    document = {
         "ir_sha256": ensemble.sha256,
         "profile": asdict(plan.profile),
         "reason": plan.reason,
@@ -28,11 +26,7 @@ def report_document(ensemble: Ensemble, plan: Plan) -> dict[str, Any]:
         "considered": [_summary(candidate) for candidate in plan.considered],
         "shrink": shrink(ensemble, plan) if plan.chosen.faults else [],
     }
-
-
-def report_json(ensemble: Ensemble, plan: Plan) -> str:
-    """Return the text of ``report.json``."""
-    return json.dumps(report_document(ensemble, plan), indent=2) + "\n"
+    return in_json("foretail.p4_report", 1, document)
 
 
 def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from foretail.export.proof.equivalence import ProofError
+from foretail.export.proof.certificate import ProofError
 
 __all__ = [
     "INPUT_BITS",

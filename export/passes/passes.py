@@ -13,8 +13,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.export.lowered import Lowered, PassReport
 from foretail.export.passes.votes import with_votes
-from foretail.export.proof.equivalence import MAX_CELLS, Lowered, PassReport, ProofError
+from foretail.export.proof.certificate import ProofError
+from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.catalog import STUDY_FEATURES
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
@@ -92,19 +94,14 @@ def take_votes_as_values(ensemble: Ensemble) -> Ensemble:
     """Return the ensemble whose exact sum is its score: leaves with equal votes become equal leaves.
 
     The scores, tau and decisions stay; the values become the votes, in units of ``2**-vote_bits``, and base and
-    threshold move into tau. Votes beyond 2**53 are no float64 and stay as they are.
+    threshold move into tau.
     """
-    assert ensemble.vote_bits is not None
-    assert ensemble.default_tau is not None
-    votes = [tree.votes for tree in ensemble.trees if tree.votes is not None]
-    if max(int(np.abs(v).max()) for v in votes) >= 1 << 53:
-        return ensemble
-    trees = (
-        replace(tree, value=np.ldexp(vote.astype(np.float64), -ensemble.vote_bits))
-        for tree, vote in zip(ensemble.trees, votes, strict=True)
+    vote_bits, tau = ensemble.require_votes()
+    # a vote of any size is a float64: it was one, and rounding to an integer leaves it no more digits
+    trees = tuple(
+        replace(tree, value=np.ldexp(tree.require_votes().astype(np.float64), -vote_bits)) for tree in ensemble.trees
     )
-    threshold = Fraction(2 * ensemble.default_tau + 1, 1 << (ensemble.vote_bits + 1))
-    return replace(ensemble, trees=tuple(trees), base=0.0, threshold=threshold)
+    return replace(ensemble, trees=trees, base=0.0, threshold=Fraction(2 * tau + 1, 1 << (vote_bits + 1)))
 
 
 PASSES: tuple[Callable[[Ensemble], Ensemble], ...] = (

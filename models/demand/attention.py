@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
-from foretail.models.drop.predictor import Parameter
+from foretail.models.drop.predictor import parameter
 
 __all__ = ["HistoryAttention"]
 
 
+@dataclass(eq=False)
 class HistoryAttention(DemandPredictor):
     """The next matrix is a weighted mean of all matrices since the second, weighted by how alike the times before are.
 
@@ -40,22 +42,11 @@ class HistoryAttention(DemandPredictor):
         From float32[pairs, window + 1] to the logarithm of the weights.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "window": Parameter(int, low=1, high=1024),
-        "width": Parameter(int, low=1, high=4096),
-        "steps": Parameter(int, low=1, high=10**7),
-        "learning_rate": Parameter(float, low=1e-6, high=1),
-        "seed": Parameter(int, low=0, high=2**32 - 1),
-    }
-
-    def __init__(
-        self, window: int = 4, width: int = 16, steps: int = 300, learning_rate: float = 0.02, seed: int = 1
-    ) -> None:
-        self.window = window
-        self.width = width
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.seed = seed
+    window: int = parameter(4, low=1, high=1024)
+    width: int = parameter(16, low=1, high=4096)
+    steps: int = parameter(300, low=1, high=10**7)
+    learning_rate: float = parameter(0.02, low=1e-6, high=1)
+    seed: int = parameter(1, low=0, high=2**32 - 1)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         torch = _import_torch()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
-from foretail.models.drop.predictor import Parameter
+from foretail.models.drop.predictor import parameter
 
 __all__ = ["LastValue", "MovingAverage", "Seasonal"]
 
 
+@dataclass(eq=False)
 class LastValue(DemandPredictor):
     """The next matrix is the last one."""
-
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {}
 
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
@@ -25,6 +25,7 @@ class LastValue(DemandPredictor):
         return last
 
 
+@dataclass(eq=False)
 class MovingAverage(DemandPredictor):
     """The next matrix is the mean of the last ones.
 
@@ -34,10 +35,7 @@ class MovingAverage(DemandPredictor):
         How many.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {"window": Parameter(int, low=1, high=10**6)}
-
-    def __init__(self, window: int = 8) -> None:
-        self.window = window
+    window: int = parameter(8, low=1, high=10**6)
 
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
@@ -46,6 +44,7 @@ class MovingAverage(DemandPredictor):
         return mean
 
 
+@dataclass(eq=False)
 class Seasonal(DemandPredictor):
     """The next matrix is that of one period ago, or the last one in a shorter history.
 
@@ -62,14 +61,8 @@ class Seasonal(DemandPredictor):
     period_ : int
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "period": Parameter(int, low=1, high=10**6, optional=True),
-        "longest": Parameter(int, low=1, high=10**6),
-    }
-
-    def __init__(self, period: int | None = None, longest: int = 64) -> None:
-        self.period = period
-        self.longest = longest
+    period: int | None = parameter(None, kind=int, low=1, high=10**6)
+    longest: int = parameter(64, low=1, high=10**6)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         longest = min(self.longest, max(map(len, runs)) // 2)

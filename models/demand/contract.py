@@ -50,8 +50,8 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
 
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.parameter_constraints), "every constructor parameter must be declared"
-    for name, constraint in fresh.parameter_constraints.items():
+    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
+    for name, constraint in fresh.constraints().items():
         assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
         broken = copy.deepcopy(fresh)
         setattr(broken, name, object())

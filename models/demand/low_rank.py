@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.demand.regression import ridge
-from foretail.models.drop.predictor import Parameter
+from foretail.models.drop.predictor import parameter
 
 __all__ = ["LowRank"]
 
 
+@dataclass(eq=False)
 class LowRank(DemandPredictor):
     """Whole matrices are sums of a few patterns, whose weights follow a linear recurrence.
 
@@ -37,16 +39,9 @@ class LowRank(DemandPredictor):
         Of the last weights, oldest step first, and the intercept.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "rank": Parameter(int, low=1, high=4096),
-        "window": Parameter(int, low=1, high=1024),
-        "penalty": Parameter(float, low=1e-12, high=1e6),
-    }
-
-    def __init__(self, rank: int = 8, window: int = 4, penalty: float = 1e-4) -> None:
-        self.rank = rank
-        self.window = window
-        self.penalty = penalty
+    rank: int = parameter(8, low=1, high=4096)
+    window: int = parameter(4, low=1, high=1024)
+    penalty: float = parameter(1e-4, low=1e-12, high=1e6)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         flat = [run.reshape(len(run), -1) for run in runs]

@@ -6,7 +6,7 @@ A new predictor subclasses :class:`DemandPredictor`, declares its parameters, an
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -24,10 +24,10 @@ __all__ = ["DemandPredictor", "FloatArray", "examples", "finite_array", "windows
 FloatArray = npt.NDArray[np.float64]
 
 
-class DemandPredictor(Parameterised):
+class DemandPredictor(Parameterised, ABC):
     """Predicts, from the demand matrices of the past intervals, that of the next.
 
-    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. A prediction depends on the history it is given and on nothing else, earlier predictions included.
     Subclasses implement `_fit` and `_predict`, which receive checked input, and, if they learn, `learned` and
     `restore`, through which ``predictor_file`` writes and reads them.

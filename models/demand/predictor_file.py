@@ -114,7 +114,7 @@ def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
     if kind is None:
         raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
     parameters, nodes = document["parameters"], document["nodes"]
-    if set(parameters) != set(kind.parameter_constraints):
+    if set(parameters) != set(kind.constraints()):
         raise ValueError("it has other parameters")
     if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
         raise ValueError(f"nodes is {str(nodes)[:40]}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
-from foretail.models.drop.predictor import Parameter
+from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 
@@ -23,6 +23,7 @@ _INPUT_BITS = MAX_BITS
 _MOST_FRACTION_BITS = 48
 
 
+@dataclass(eq=False)
 class LinearEntries(DemandPredictor):
     """Each entry is a linear function of its own last values: ridge regression.
 
@@ -41,16 +42,9 @@ class LinearEntries(DemandPredictor):
         Of the last values of each pair, oldest first, and then the intercept; equal rows when shared.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "window": Parameter(int, low=1, high=1024),
-        "penalty": Parameter(float, low=1e-12, high=1e6),
-        "shared": Parameter(bool),
-    }
-
-    def __init__(self, window: int = 8, penalty: float = 1e-4, shared: bool = False) -> None:
-        self.window = window
-        self.penalty = penalty
-        self.shared = shared
+    window: int = parameter(8, low=1, high=1024)
+    penalty: float = parameter(1e-4, low=1e-12, high=1e6)
+    shared: bool = parameter(False)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         nodes = runs[0].shape[1]
@@ -87,6 +81,7 @@ class LinearEntries(DemandPredictor):
         self.weight_ = np.broadcast_to(weight, (pairs, self.window + 1))
 
 
+@dataclass(eq=False)
 class BoostedEntries(DemandPredictor):
     """Gradient-boosted trees, the same for all pairs, in steps of XGBoost.
 
@@ -112,22 +107,11 @@ class BoostedEntries(DemandPredictor):
         The demand of a pair, in uplinks.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "window": Parameter(int, low=1, high=1024),
-        "trees": Parameter(int, low=1, high=MAX_TREES),
-        "depth": Parameter(int, low=1, high=32),
-        "learning_rate": Parameter(float, low=1e-6, high=1),
-        "seed": Parameter(int, low=0, high=2**31 - 1),
-    }
-
-    def __init__(
-        self, window: int = 8, trees: int = 100, depth: int = 4, learning_rate: float = 0.3, seed: int = 1
-    ) -> None:
-        self.window = window
-        self.trees = trees
-        self.depth = depth
-        self.learning_rate = learning_rate
-        self.seed = seed
+    window: int = parameter(8, low=1, high=1024)
+    trees: int = parameter(100, low=1, high=MAX_TREES)
+    depth: int = parameter(4, low=1, high=32)
+    learning_rate: float = parameter(0.3, low=1e-6, high=1)
+    seed: int = parameter(1, low=0, high=2**31 - 1)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         try:

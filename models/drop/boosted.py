@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop.predictor import DEVICES, Parameter, TreePredictor, checked_rows
+from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
 
 __all__ = ["BoostedTrees"]
 
 
+@dataclass(eq=False)
 class BoostedTrees(TreePredictor):
     """XGBoost's trees with a logistic link.
 
@@ -62,48 +63,18 @@ class BoostedTrees(TreePredictor):
     """
 
     packages = ("xgboost", "xgboost-cpu")
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "mode": Parameter(str, choices=("boosted", "forest")),
-        "trees": Parameter(int, low=1, high=4096),
-        "depth": Parameter(int, low=1, high=32),
-        "learning_rate": Parameter(float, low=1e-6, high=1),
-        "min_child_weight": Parameter(float, low=0),
-        "l2": Parameter(float, low=0),
-        "subsample": Parameter(float, low=1e-6, high=1),
-        "feature_share": Parameter(float, low=1e-6, high=1),
-        "bins": Parameter(int, low=2, high=2**16),
-        "seed": Parameter(int, low=0, high=2**31 - 1),
-        "jobs": Parameter(int, low=1),
-        "device": Parameter(str, choices=DEVICES),
-    }
-
-    def __init__(
-        self,
-        mode: Literal["boosted", "forest"] = "boosted",
-        trees: int = 4,
-        depth: int = 4,
-        learning_rate: float = 0.3,
-        min_child_weight: float = 1.0,
-        l2: float = 1.0,
-        subsample: float = 1.0,
-        feature_share: float = 1.0,
-        bins: int = 4096,
-        seed: int = 1,
-        jobs: int = 1,
-        device: Literal["cpu", "cuda"] = "cpu",
-    ) -> None:
-        self.mode = mode
-        self.trees = trees
-        self.depth = depth
-        self.learning_rate = learning_rate
-        self.min_child_weight = min_child_weight
-        self.l2 = l2
-        self.subsample = subsample
-        self.feature_share = feature_share
-        self.bins = bins
-        self.seed = seed
-        self.jobs = jobs
-        self.device = device
+    mode: Literal["boosted", "forest"] = parameter("boosted", choices=("boosted", "forest"))
+    trees: int = parameter(4, low=1, high=4096)
+    depth: int = parameter(4, low=1, high=32)
+    learning_rate: float = parameter(0.3, low=1e-6, high=1)
+    min_child_weight: float = parameter(1.0, low=0)
+    l2: float = parameter(1.0, low=0)
+    subsample: float = parameter(1.0, low=1e-6, high=1)
+    feature_share: float = parameter(1.0, low=1e-6, high=1)
+    bins: int = parameter(4096, low=2, high=2**16)
+    seed: int = parameter(1, low=0, high=2**31 - 1)
+    jobs: int = parameter(1, low=1)
+    device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         self._boost(lambda matrix: matrix(x, label=y, weight=weight))
@@ -150,6 +121,8 @@ class BoostedTrees(TreePredictor):
         self.booster_.set_param({"device": "cpu", "nthread": 1})
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        from scipy.special import expit
+
         margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1), output_margin=True)
         probability: npt.NDArray[np.float64] = expit(margin.astype(np.float64))
         return probability

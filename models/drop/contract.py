@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
@@ -64,8 +63,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
 
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.parameter_constraints), "every constructor parameter must be declared"
-    for name, constraint in fresh.parameter_constraints.items():
+    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
+    for name, constraint in fresh.constraints().items():
         assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
         broken = copy.deepcopy(fresh)
         setattr(broken, name, object())
@@ -121,6 +120,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
 def _check_ensemble(
     trained: TreePredictor, ensemble: Ensemble, features: tuple[FeatureInput, ...], unseen: npt.NDArray[np.int32]
 ) -> None:
+    from scipy.special import expit
+
     probability = trained.probability(unseen)
     _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import RandomForestClassifier
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestClassifier
 
 __all__ = ["Answers", "Budget", "Student", "distil"]
 
@@ -120,6 +122,8 @@ def distil(
     ForetailError
         When the teacher drops none or all of the training rows, or none of the validation rows that count.
     """
+    from sklearn.ensemble import RandomForestClassifier
+
     probability = teacher(x)
     drops = int(np.count_nonzero(probability > threshold))
     if drops in (0, len(x)):

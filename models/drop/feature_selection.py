@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn import inspection
 
 from foretail.features.catalog import SelectionCost, selection_cost
 from foretail.features.errors import ForetailError
@@ -101,6 +100,8 @@ def permutation_importance(
     ForetailError
         When no row is a drop, or the predictor is not trained on so many features.
     """
+    from sklearn import inspection
+
     require_drops(lqd_drop)
     found = inspection.permutation_importance(
         predictor, x, lqd_drop, scoring=_average_precision, n_repeats=repeats, random_state=seed

@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from foretail.features.errors import ForetailError
-from foretail.models.drop.predictor import Parameter, TreePredictor
+from foretail.models.drop.predictor import TreePredictor, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 
 __all__ = ["ExtraTrees", "RandomForest"]
 
 
+@dataclass(eq=False)
 class _Forest(TreePredictor):
     """Drop probability is the mean over trees of the share of drops in a leaf (a soft vote)."""
 
-    classifier: ClassVar[type[RandomForestClassifier | ExtraTreesClassifier]]
+    classifier: ClassVar[str]
     threads_change_the_model = False
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "trees": Parameter(int, low=1, high=4096),
-        "depth": Parameter(int, low=1, high=32),
-        "min_leaf_rows": Parameter(int, low=1),
-        "features_per_split": Parameter(int, low=1, optional=True),
-        "bootstrap": Parameter(bool),
-        "seed": Parameter(int, low=0, high=2**32 - 1),
-        "jobs": Parameter(int, low=1),
-    }
-
-    def __init__(
-        self,
-        trees: int = 4,
-        depth: int = 4,
-        min_leaf_rows: int = 1,
-        features_per_split: int | None = None,
-        bootstrap: bool = True,
-        seed: int = 1,
-        jobs: int = 1,
-    ) -> None:
-        self.trees = trees
-        self.depth = depth
-        self.min_leaf_rows = min_leaf_rows
-        self.features_per_split = features_per_split
-        self.bootstrap = bootstrap
-        self.seed = seed
-        self.jobs = jobs
+    trees: int = parameter(4, low=1, high=4096)
+    depth: int = parameter(4, low=1, high=32)
+    min_leaf_rows: int = parameter(1, low=1)
+    features_per_split: int | None = parameter(None, kind=int, low=1)
+    bootstrap: bool = parameter(True)
+    seed: int = parameter(1, low=0, high=2**32 - 1)
+    jobs: int = parameter(1, low=1)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        from sklearn import ensemble
+
         if self.features_per_split is not None and self.features_per_split > x.shape[1]:
             raise ForetailError(
                 f"predictor.features_per_split is {self.features_per_split}: set it to at most the "
                 f"{x.shape[1]} features of the model"
             )
-        self.forest_ = self.classifier(
+        self.forest_ = getattr(ensemble, self.classifier)(
             n_estimators=self.trees,
             max_depth=self.depth,
             min_samples_leaf=self.min_leaf_rows,
@@ -108,25 +91,16 @@ class RandomForest(_Forest):
     (2000,)
     """
 
-    classifier = RandomForestClassifier
+    classifier = "RandomForestClassifier"
 
 
+@dataclass(eq=False)
 class ExtraTrees(_Forest):
     """scikit-learn's extremely randomised trees: each split tries one random cut per feature (Geurts et al., 2006).
 
     Parameters and attributes are those of :class:`RandomForest`; every tree sees all rows by default.
     """
 
-    classifier = ExtraTreesClassifier
+    classifier = "ExtraTreesClassifier"
 
-    def __init__(
-        self,
-        trees: int = 4,
-        depth: int = 4,
-        min_leaf_rows: int = 1,
-        features_per_split: int | None = None,
-        bootstrap: bool = False,
-        seed: int = 1,
-        jobs: int = 1,
-    ) -> None:
-        super().__init__(trees, depth, min_leaf_rows, features_per_split, bootstrap, seed, jobs)
+    bootstrap: bool = parameter(False)

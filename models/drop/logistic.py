@@ -6,24 +6,21 @@ It is a network of one layer, no sum of trees: it compares, and reaches a switch
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression as Regression
-from sklearn.preprocessing import StandardScaler
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
-from foretail.models.drop.predictor import Parameter
+from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 __all__ = ["LogisticRegression"]
 
 
+@dataclass(eq=False)
 class LogisticRegression(NetworkPredictor):
     """scikit-learn's logistic regression on the standardised features and their logarithms.
 
@@ -44,16 +41,14 @@ class LogisticRegression(NetworkPredictor):
 
     threads_change_the_model = False
     packages = ("onnxruntime",)
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "l2": Parameter(float, low=1e-9),
-        "iterations": Parameter(int, low=1),
-    }
-
-    def __init__(self, l2: float = 1.0, iterations: int = 1000) -> None:
-        self.l2 = l2
-        self.iterations = iterations
+    l2: float = parameter(1.0, low=1e-9)
+    iterations: int = parameter(1000, low=1)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression as Regression
+        from sklearn.preprocessing import StandardScaler
+
         columns = network_columns(x).astype(np.float64)
         self.scaler_ = StandardScaler(copy=False).fit(columns, sample_weight=weight)
         self.regression_ = Regression(C=1 / self.l2, max_iter=self.iterations)
@@ -68,6 +63,8 @@ class LogisticRegression(NetworkPredictor):
                 ) from None
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        from scipy.special import expit
+
         z = self.scaler_.transform(network_columns(x).astype(np.float64))
         probability: npt.NDArray[np.float64] = expit(self.regression_.decision_function(z))
         return probability

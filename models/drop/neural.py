@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
-from foretail.models.drop.predictor import DEVICES, Parameter
+from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 try:
@@ -30,6 +31,7 @@ BATCH_ROWS = 1 << 16
 IntRows = npt.NDArray[np.int32]
 
 
+@dataclass(eq=False)
 class _Dense(NetworkPredictor):
     """Dense layers with rectifiers over the standardised features of arrivals and their logarithms.
 
@@ -39,15 +41,11 @@ class _Dense(NetworkPredictor):
     """
 
     packages = ("torch", "onnxruntime")
-
-    def __init__(
-        self, batch_rows: int, learning_rate: float, seed: int, jobs: int, device: Literal["cpu", "cuda"]
-    ) -> None:
-        self.batch_rows = batch_rows
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.jobs = jobs
-        self.device = device
+    batch_rows: int = parameter(1024, low=2, high=2**20)
+    learning_rate: float = parameter(0.01, low=1e-6, high=1)
+    seed: int = parameter(1, low=0, high=2**32 - 1)
+    jobs: int = parameter(1, low=1)
+    device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
     def _start(
         self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64], arrivals: int
@@ -95,6 +93,7 @@ class _Dense(NetworkPredictor):
         return Network.of_layers(features, self.mean_, self.deviation_, layers)
 
 
+@dataclass(eq=False)
 class MultilayerPerceptron(_Dense):
     """A multilayer perceptron on the features of the arrival; training takes as many steps whatever the rows.
 
@@ -125,32 +124,9 @@ class MultilayerPerceptron(_Dense):
         From the standardised columns to the logit.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "layers": Parameter(int, low=1, high=16),
-        "width": Parameter(int, low=1, high=4096),
-        "steps": Parameter(int, low=1, high=10**7),
-        "batch_rows": Parameter(int, low=2, high=2**20),
-        "learning_rate": Parameter(float, low=1e-6, high=1),
-        "seed": Parameter(int, low=0, high=2**32 - 1),
-        "jobs": Parameter(int, low=1),
-        "device": Parameter(str, choices=DEVICES),
-    }
-
-    def __init__(
-        self,
-        layers: int = 2,
-        width: int = 64,
-        steps: int = 4000,
-        batch_rows: int = 1024,
-        learning_rate: float = 0.01,
-        seed: int = 1,
-        jobs: int = 1,
-        device: Literal["cpu", "cuda"] = "cpu",
-    ) -> None:
-        super().__init__(batch_rows, learning_rate, seed, jobs, device)
-        self.layers = layers
-        self.width = width
-        self.steps = steps
+    layers: int = parameter(2, low=1, high=16)
+    width: int = parameter(64, low=1, high=4096)
+    steps: int = parameter(4000, low=1, high=10**7)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         batches = self._start(x, y, weight, arrivals=1)
@@ -165,6 +141,7 @@ class MultilayerPerceptron(_Dense):
         self._finish(module)
 
 
+@dataclass(eq=False)
 class SequenceNetwork(_Dense):
     """A causal convolution over the last arrivals of a switch, oldest first: what a switch with a memory could know.
 
@@ -207,38 +184,13 @@ class SequenceNetwork(_Dense):
         Mean training loss of each round.
     """
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]] = {
-        "arrivals": Parameter(int, low=1, high=4096),
-        "width": Parameter(int, low=1, high=4096),
-        "rounds": Parameter(int, low=1, high=10**6),
-        "round_steps": Parameter(int, low=1, high=10**6),
-        "patience": Parameter(int, low=1),
-        "batch_rows": Parameter(int, low=2, high=2**20),
-        "learning_rate": Parameter(float, low=1e-6, high=1),
-        "seed": Parameter(int, low=0, high=2**32 - 1),
-        "jobs": Parameter(int, low=1),
-        "device": Parameter(str, choices=DEVICES),
-    }
-
-    def __init__(
-        self,
-        arrivals: int = 16,
-        width: int = 48,
-        rounds: int = 60,
-        round_steps: int = 100,
-        patience: int = 2,
-        batch_rows: int = 512,
-        learning_rate: float = 0.003,
-        seed: int = 1,
-        jobs: int = 1,
-        device: Literal["cpu", "cuda"] = "cpu",
-    ) -> None:
-        super().__init__(batch_rows, learning_rate, seed, jobs, device)
-        self.arrivals = arrivals
-        self.width = width
-        self.rounds = rounds
-        self.round_steps = round_steps
-        self.patience = patience
+    arrivals: int = parameter(16, low=1, high=4096)
+    width: int = parameter(48, low=1, high=4096)
+    rounds: int = parameter(60, low=1, high=10**6)
+    round_steps: int = parameter(100, low=1, high=10**6)
+    patience: int = parameter(2, low=1)
+    batch_rows: int = parameter(512, low=2, high=2**20)
+    learning_rate: float = parameter(0.003, low=1e-6, high=1)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         if self.arrivals & (self.arrivals - 1) or x.shape[1] % self.arrivals:

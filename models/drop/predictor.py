@@ -6,10 +6,9 @@ parameters, and passes ``foretail.models.drop.contract.check_predictor``.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,6 +28,7 @@ __all__ = [
     "checked_features",
     "checked_rows",
     "checked_weights",
+    "parameter",
 ]
 
 DEVICES = ("cpu", "cuda")
@@ -87,31 +87,45 @@ class Parameter:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
-class Parameterised(ABC):
-    """Something with declared parameters, which its constructor only stores."""
+def parameter(
+    default: Any,
+    *,
+    kind: type | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Return the dataclass field of a parameter, constrained as :class:`Parameter`; None is allowed if `default` is."""
+    constraint = Parameter(kind or type(default), low, high, choices, optional=default is None)
+    return field(default=default, metadata={"constraint": constraint})
 
-    parameter_constraints: ClassVar[Mapping[str, Parameter]]
-    """One entry per constructor parameter."""
+
+@dataclass(eq=False)
+class Parameterised:
+    """Something with declared parameters: a dataclass whose fields are each a :func:`parameter`."""
+
+    @classmethod
+    def constraints(cls) -> dict[str, Parameter]:
+        """Return what each parameter may be."""
+        return {item.name: item.metadata["constraint"] for item in fields(cls) if "constraint" in item.metadata}
 
     def parameters(self) -> dict[str, Any]:
-        """Return the constructor parameters by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        """Return the parameters by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
     def check_parameters(self) -> None:
         """Raise ForetailError on a parameter outside its constraint."""
-        for name, constraint in self.parameter_constraints.items():
+        for name, constraint in self.constraints().items():
             value = getattr(self, name)
             if not constraint.allows(value):
                 raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
 
-
-class DropPredictor(Parameterised):
+@dataclass(eq=False)
+class DropPredictor(Parameterised, ABC):
     """Predicts, from the features of an arrival, whether LQD would drop the packet.
 
-    The constructor only stores its parameters; :meth:`fit` checks them and learns, and what it learns ends in an
+    Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
 
     Attributes
@@ -124,7 +138,9 @@ class DropPredictor(Parameterised):
         Packages, beside those of every model, on whose versions it depends.
     """
 
-    report: Callable[[float, str], None] = staticmethod(lambda share, words: None)
+    report: Callable[[float, str], None] = field(
+        default=staticmethod(lambda share, words: None), init=False, repr=False
+    )
     threads_change_the_model: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ()
 

@@ -68,9 +68,7 @@ def leaf_boxes(tree: Tree, features: Sequence[FeatureInput], values: npt.NDArray
     values : int64[n], optional
         Another value per node in place of the votes.
     """
-    chosen = tree.votes if values is None else values
-    if chosen is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+    chosen = tree.require_votes() if values is None else values
     low = np.zeros((len(tree.feature), len(features)), np.int64)
     high = np.tile(np.array([(1 << f.bits) - 1 for f in features]), (len(tree.feature), 1))
     for node in np.flatnonzero(tree.feature >= 0).tolist():  # parents come before their children

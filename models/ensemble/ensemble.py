@@ -9,25 +9,22 @@ Nothing here computes with rounding. `docs/ensemble.md` specifies the file forma
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import jsonschema
 import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
+from foretail.models.ensemble import ensemble_json
 from foretail.sim_bridge._native import tree_leaves
 
-__all__ = ["Ensemble", "FeatureInput", "Tree", "dyadic_text"]
+__all__ = ["Ensemble", "FeatureInput", "Tree"]
 
 IntArray = npt.NDArray[np.int64]
 Output = Literal["mean_probability", "logit", "value"]
@@ -113,6 +110,12 @@ class Tree:
             depth[self.left[node]] = depth[self.right[node]] = depth[node] + 1
         return int(depth.max())
 
+    def require_votes(self) -> IntArray:
+        """Return the votes; raise ForetailError before the vote pass."""
+        if self.votes is None:
+            raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
+        return self.votes
+
     def leaf(self, x: IntArray) -> IntArray:
         """Return the leaf that every row of `x`, int64[rows, features], reaches: int64[rows]."""
         leaves: IntArray = tree_leaves(self.feature, self.cut, self.left, self.right, np.ascontiguousarray(x))
@@ -158,7 +161,7 @@ class Ensemble:
     origin: Mapping[str, OriginValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _validate(self._document(trees=()))  # trees have their own, vectorised, checks
+        ensemble_json.validate(ensemble_json.document_of(self, trees=()))  # trees have their own, vectorised, checks
         _check_invariants(self)
 
     def __eq__(self, other: object) -> bool:
@@ -166,6 +169,13 @@ class Ensemble:
 
     def __hash__(self) -> int:
         return hash(self.sha256)
+
+    def require_votes(self) -> tuple[int, int]:
+        """Return `vote_bits` and `default_tau`; raise ForetailError before the vote pass."""
+        self.trees[0].require_votes()  # all trees have votes, and with them these two, or none
+        assert self.vote_bits is not None
+        assert self.default_tau is not None
+        return self.vote_bits, self.default_tau
 
     # -- meaning -------------------------------------------------------------------------------------------------
 
@@ -211,9 +221,7 @@ class Ensemble:
         x = self.checked_inputs(x)
         total = np.zeros(len(x), np.int64)
         for tree in self.trees:
-            if tree.votes is None:
-                raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
-            total += tree.votes[tree.leaf(x)]
+            total += tree.require_votes()[tree.leaf(x)]
         return total
 
     @cached_property
@@ -318,33 +326,9 @@ class Ensemble:
 
     # -- files ---------------------------------------------------------------------------------------------------
 
-    def _document(self, trees: Sequence[Tree]) -> dict[str, Any]:
-        return {
-            "schema": "foretail.ensemble",
-            "version": 1,
-            "output": self.output,
-            "features": [{"name": f.name, "params": f.params, "bits": f.bits} for f in self.features],
-            "base": float(self.base).hex(),
-            "threshold": dyadic_text(self.threshold),
-            "vote_bits": self.vote_bits,
-            "default_tau": self.default_tau,
-            "trees": [
-                {
-                    "feature": tree.feature.tolist(),
-                    "cut": tree.cut.tolist(),
-                    "left": tree.left.tolist(),
-                    "right": tree.right.tolist(),
-                    "value": [v.hex() for v in tree.value.tolist()],
-                    "votes": None if tree.votes is None else tree.votes.tolist(),
-                }
-                for tree in trees
-            ],
-            "origin": dict(self.origin),
-        }
-
     def to_json(self) -> str:
         """Return the canonical JSON: sorted keys, no spaces, ASCII, one final newline."""
-        return json.dumps(self._document(self.trees), sort_keys=True, separators=(",", ":")) + "\n"
+        return ensemble_json.text_of(self)
 
     @cached_property
     def sha256(self) -> str:
@@ -354,37 +338,10 @@ class Ensemble:
     @classmethod
     def from_json(cls, text: str, source: str = "the ensemble") -> Ensemble:
         """Read an ensemble; `source` names it in errors. Raise ForetailError when it is not a valid version 1 file."""
+        fields = ensemble_json.read(text, source)
         try:
-            document = parse_json(text, parse_float=_no_float)
-        except ValueError as error:
-            raise ForetailError(f"{source} is not an ensemble file ({error}): export the model again") from None
-        _validate(document, source)
-        try:
-            trees = tuple(
-                Tree(
-                    feature=t["feature"],
-                    cut=t["cut"],
-                    left=t["left"],
-                    right=t["right"],
-                    value=[float.fromhex(v) for v in t["value"]],  # type: ignore[arg-type]  # frozen to an array
-                    votes=t["votes"],
-                )
-                for t in document["trees"]
-            )
-            base, threshold = float.fromhex(document["base"]), _dyadic(document["threshold"])
-        except OverflowError:
-            raise ForetailError(f"{source} holds a number beyond float64: export the model again") from None
-        try:
-            return cls(
-                features=tuple(FeatureInput(**f) for f in document["features"]),
-                trees=trees,
-                threshold=threshold,
-                base=base,
-                output=document["output"],
-                vote_bits=document["vote_bits"],
-                default_tau=document["default_tau"],
-                origin=document["origin"],
-            )
+            features = tuple(FeatureInput(**feature) for feature in fields.pop("features"))
+            return cls(features, tuple(Tree(**tree) for tree in fields.pop("trees")), **fields)
         except ForetailError as error:
             raise ForetailError(f"{source}: {error}") from None
 
@@ -429,42 +386,6 @@ def _digits(number: int, limbs: int) -> tuple[int, ...]:
         number >>= _LIMB_BITS
     # A threshold far outside all sums would not fit the leading limb; it then compares like the nearest int64.
     return (min(max(number, -(1 << 63)), (1 << 63) - 1), *reversed(digits))
-
-
-def dyadic_text(number: Fraction) -> str:
-    """Return a dyadic rational as the files write it, ``0x3p-2``; raise ForetailError for any other number."""
-    if number.denominator & (number.denominator - 1):
-        raise ForetailError(f"threshold {number} is not a dyadic rational: its denominator must be a power of two")
-    sign = "-" if number < 0 else ""
-    return f"{sign}{abs(number.numerator):#x}p-{number.denominator.bit_length() - 1}"
-
-
-def _dyadic(text: str) -> Fraction:
-    mantissa, exponent = text.split("p")
-    return int(mantissa, 16) * Fraction(2) ** int(exponent)
-
-
-def _no_float(text: str) -> float:
-    raise ValueError(f"the number {text} is neither an integer nor a hexadecimal string")
-
-
-@cache
-def _validator() -> Any:
-    text = resources.files(__package__).joinpath("ensemble.schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))
-
-
-def _validate(document: object, source: str = "the ensemble") -> None:
-    if isinstance(document, dict) and document.get("schema") == "foretail.ensemble" and document.get("version") != 1:
-        raise ForetailError(
-            f"{source} has format version {document.get('version')!r}, but this Foretail reads version 1: "
-            f"use the Foretail that wrote it or export again"
-        )
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
-    if error is not None:
-        place = error.json_path.replace("$", "").lstrip(".") or "the top level"
-        reason = error.message if len(error.message) <= 160 else f"{error.validator} is violated"
-        raise ForetailError(f"{source} is not a valid foretail.ensemble at {place} ({reason}): export the model again")
 
 
 def _check_invariants(ensemble: Ensemble) -> None:

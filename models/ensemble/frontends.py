@@ -20,22 +20,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import sklearn
-import treelite
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-)
-from sklearn.tree import DecisionTreeClassifier
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
+
+if TYPE_CHECKING:
+    import treelite
+    from sklearn.ensemble import RandomForestClassifier
 
 __all__ = ["from_sklearn", "from_treelite", "from_xgboost", "regressor_from_xgboost"]
 
@@ -44,8 +39,6 @@ Origin = Mapping[str, OriginValue]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
 _BINARY = 0  # treelite's TaskType kBinaryClf
-_FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
-_BOOSTED = (GradientBoostingClassifier, HistGradientBoostingClassifier)
 
 
 def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
@@ -69,8 +62,20 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     ForetailError
         On any other or unfitted estimator, other labels, categorical features, or features that do not fit.
     """
+    import sklearn
+    import treelite
+    from sklearn.ensemble import (
+        ExtraTreesClassifier,
+        GradientBoostingClassifier,
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+    from sklearn.tree import DecisionTreeClassifier
+
     kind = type(estimator).__name__
-    if not isinstance(estimator, (*_FORESTS, *_BOOSTED, DecisionTreeClassifier)):
+    forests = (RandomForestClassifier, ExtraTreesClassifier)
+    boosted = (GradientBoostingClassifier, HistGradientBoostingClassifier)
+    if not isinstance(estimator, (*forests, *boosted, DecisionTreeClassifier)):
         raise ForetailError(
             f"{kind} is no classifier that Foretail reads: use RandomForestClassifier, ExtraTreesClassifier, "
             f"DecisionTreeClassifier, GradientBoostingClassifier or HistGradientBoostingClassifier"
@@ -87,7 +92,7 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
             f"the {kind} tells {len(classes)} classes apart ({shown}): train it on labels 0 (accept) and 1 (drop)"
         )
     _check_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
-    if isinstance(model, _BOOSTED) and model.loss != "log_loss":
+    if isinstance(model, boosted) and model.loss != "log_loss":
         raise ForetailError(f"the {kind} was trained with loss {model.loss!r}: train it with loss='log_loss'")
     if isinstance(model, HistGradientBoostingClassifier) and np.any(model.is_categorical_):
         raise ForetailError(f"the {kind} has categorical features: train it on integer features only")
@@ -102,7 +107,7 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
         raise ForetailError(
             f"treelite cannot read the {kind} ({_first_line(error)}): train it with scikit-learn's own init"
         ) from None
-    if isinstance(model, _FORESTS):
+    if isinstance(model, forests):
         for index, tree in enumerate(e.tree_ for e in model.estimators_):
             # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
             read.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
@@ -131,6 +136,8 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
         Without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, or features that
         do not fit.
     """
+    import treelite
+
     xgboost = import_xgboost()
     if isinstance(booster, xgboost.XGBClassifier):
         if not booster.__sklearn_is_fitted__():
@@ -182,6 +189,8 @@ def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> En
 
     In float32 and tree order the leaf values and the base sum to ``Booster.predict`` to the last bit.
     """
+    import treelite
+
     learner = json.loads(booster.save_config())["learner"]
     (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
     read = treelite.frontend.from_xgboost(booster)
@@ -212,6 +221,8 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
         When the model is of another kind, has categorical splits or numbers that are not finite, or does not fit
         `features`.
     """
+    import treelite
+
     header = model.get_header_accessor()
     _check_features(features, None, model.num_feature)
     shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
@@ -270,6 +281,8 @@ def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | Non
 
 def _forest_of_one(tree: Any) -> RandomForestClassifier:
     """Wrap a fitted tree as a forest, which treelite reads; it predicts alike."""
+    from sklearn.ensemble import RandomForestClassifier
+
     forest = RandomForestClassifier(n_estimators=1)
     forest.estimators_ = [tree]
     for name in ("n_features_in_", "n_outputs_", "n_classes_", "classes_"):

@@ -19,19 +19,9 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
-from foretail.models.mlflow.tracking import (
-    ENSEMBLE_FILE,
-    ENSEMBLE_TAG,
-    MODEL_NAME,
-    NETWORK_TAG,
-    TEACHER_TAG,
-    RegisteredModel,
-    connected,
-    create_version,
-    first_line,
-    locked,
-    tracking_uri,
-)
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, MODEL_NAME, RegisteredModel, create_version
+from foretail.models.mlflow.store import connected, first_line, locked, usable
+from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 __all__ = ["Lineage", "UsedDataset", "alias_holder", "lineage", "load_ensemble", "move_alias", "run_document"]
 
@@ -78,7 +68,7 @@ class Lineage:
 
 def load_ensemble(
     address: str,
-    uri: str | None = None,
+    uri: str,
     features: Sequence[FeatureInput] | None = None,
     allow_pickle: bool = False,
 ) -> Ensemble:
@@ -89,8 +79,8 @@ def load_ensemble(
     address : str
         ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/MODEL_ID``, ``runs:/RUN_ID`` or
         ``runs:/RUN_ID/PATH``. A model that Foretail saved stands for the ensemble of its run.
-    uri : str, optional
-        See :func:`tracking_uri`.
+    uri : str
+        The tracking store.
     features : sequence of FeatureInput, optional
         See :func:`foretail.models.ensemble.model_files.load_model_file`.
     allow_pickle : bool
@@ -106,13 +96,12 @@ def load_ensemble(
         raise ForetailError(
             f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
         )
-    store = tracking_uri(uri)
-    with tempfile.TemporaryDirectory() as folder, connected(store) as mlflow:
+    with tempfile.TemporaryDirectory() as folder, connected(uri) as mlflow:
         try:
-            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, store, match), dst_path=folder))
+            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, uri, match), dst_path=folder))
         except Exception as error:  # every store brings exception types of its own
             raise ForetailError(
-                f"{address} has no model in {store} ({first_line(error)}): train and register the model first"
+                f"{address} has no model in {uri} ({first_line(error)}): train and register the model first"
             ) from error
         if path.is_dir():
             path = _model_file(path, address)
@@ -340,13 +329,5 @@ def _used(run: Any) -> Iterator[UsedDataset]:
 @contextmanager
 def _asked(uri: str) -> Iterator[ModuleType]:
     """Yield MLflow, pointed at a store, and turn whatever the store raises into one sentence."""
-    with connected(uri) as mlflow:
-        try:
-            yield mlflow
-        except ForetailError:
-            raise
-        except Exception as error:  # every store brings exception types of its own
-            raise ForetailError(
-                f"MLflow cannot use the registry at {uri} ({first_line(error)}): set MLFLOW_TRACKING_URI or "
-                f"tracking.uri to a store that works"
-            ) from error
+    with connected(uri) as mlflow, usable(uri):
+        yield mlflow

@@ -1,77 +1,38 @@
 """Tracking of training runs in MLflow: what was trained, on which data, with which scores.
 
-Everything is logged explicitly; autologging costs seconds per run and pickles. Without a tracking server runs go to
-an SQLite file. A model is saved as its ensemble's JSON, whatever framework trained it; nothing is pickled.
+Everything is logged explicitly; autologging costs seconds per run and pickles. A model is saved as its ensemble's
+JSON, whatever framework trained it; nothing is pickled.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import logging
-import os
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from matplotlib.colors import FuncNorm
-from matplotlib.figure import Figure
-from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay
 
 from foretail.features.errors import ForetailError
-from foretail.features.staging import writing
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.metrics import Confusion, Score, rank
+from foretail.models.mlflow.figures import write_figures
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel, register, save_model
+from foretail.models.mlflow.store import SQLITE, connected, first_line, imported, locked, usable
+from foretail.models.scoring.metrics import Score
 
-__all__ = [
-    "ENSEMBLE_FILE",
-    "ENSEMBLE_TAG",
-    "MODEL_NAME",
-    "NETWORK_TAG",
-    "TEACHER_TAG",
-    "RegisteredModel",
-    "TrackedRun",
-    "connected",
-    "create_version",
-    "first_line",
-    "locked",
-    "nest",
-    "run_exists",
-    "track",
-    "tracking_uri",
-]
+__all__ = ["ENSEMBLE_TAG", "NETWORK_TAG", "TEACHER_TAG", "TrackedRun", "nest", "run_exists", "track"]
 
-DEFAULT_URI = "sqlite:///outputs/mlflow.db"
-
-ENSEMBLE_FILE = "ensemble.json"
-MODEL_NAME = "model"
 ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
 """Tags of a run: the model that it trained, and the network that this model imitates."""
 
-_LOADER = "foretail.models.mlflow.ensemble_flavor"
 _PARAMS_PER_BATCH = 100
 _PARAM_LENGTH = 6000
 _DIGEST_LENGTH = 36  # what MLflow's database has room for; the full hash is in the dataset's source
 _REUSED_TAG = "reused_run_id"
-
-
-@dataclass(frozen=True)
-class RegisteredModel:
-    """A version in the model registry: `name`, `version`, and the alias that now points at it."""
-
-    name: str
-    version: str
-    alias: str
 
 
 class TrackedRun:
@@ -127,65 +88,30 @@ class TrackedRun:
             profile=json.dumps({"rows": rows, "drops": drops}),
         )
         tag = InputTag(MLFLOW_DATASET_CONTEXT, context)
-        _mlflow().MlflowClient(self.uri).log_inputs(self.run_id, [DatasetInput(dataset, [tag])])
+        imported().MlflowClient(self.uri).log_inputs(self.run_id, [DatasetInput(dataset, [tag])])
 
     def log_scores(self, split: str, scores: Mapping[str, Mapping[str, Score]]) -> None:
         """Log scores of a split, region -> name -> value, as metrics ``split/region/name``; None only in the JSON."""
-        mlflow = _mlflow()
+        mlflow = imported()
         flat = {f"{split}/{region}/{name}": v for region, named in scores.items() for name, v in named.items()}
         mlflow.log_metrics({name: float(value) for name, value in flat.items() if value is not None})
         mlflow.log_text(json.dumps(scores, indent=2, allow_nan=False) + "\n", f"scores/{split}.json")
 
-    def log_figures(
-        self,
-        split: str,
-        region: str,
-        lqd_drop: npt.ArrayLike,
-        predicted_drop: npt.ArrayLike,
-        score: npt.ArrayLike,
-    ) -> None:
-        """Log the confusion matrix and the precision-recall curve as figures, with the numbers behind them.
-
-        Parameters
-        ----------
-        split, region : str
-            Which rows these are; they name the files ``figures/<split>_<region>_*``.
-        lqd_drop, predicted_drop : bool array [rows]
-            LQD's decision and the prediction.
-        score : int64 or float64 array [rows]
-            What the predictions were cut from.
-        """
-        confusion = Confusion.count(lqd_drop, predicted_drop)
-        ranking = rank(lqd_drop, score)
-        curve = pd.DataFrame({"score": ranking.score, "true_positives": ranking.tp, "false_positives": ranking.fp})
-        drops = confusion.tp + confusion.fn
-        curve["precision"] = curve.true_positives / (curve.true_positives + curve.false_positives)
-        curve["recall"] = curve.true_positives / drops if drops else np.nan
-        title = f"{split}, {region}: {confusion.rows:,} rows, {drops:,} drops"
-        with tempfile.TemporaryDirectory() as folder:
-            stem = Path(folder) / f"{split}_{region}"
-            counts = {"tp": confusion.tp, "fp": confusion.fp, "tn": confusion.tn, "fn": confusion.fn}
-            Path(f"{stem}_confusion.json").write_text(json.dumps(counts) + "\n", encoding="ascii")
-            curve.to_parquet(f"{stem}_precision_recall.parquet", index=False)
-            _confusion_figure(confusion, title).savefig(f"{stem}_confusion.png", dpi=120)
-            _curve_figure(curve, confusion, title).savefig(f"{stem}_precision_recall.png", dpi=120)
-            _mlflow().log_artifacts(folder, "figures")
-
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run."""
-        _mlflow().set_tags(dict(tags))
+        imported().set_tags(dict(tags))
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log finite numbers by name."""
-        _mlflow().log_metrics(dict(metrics))
+        imported().log_metrics(dict(metrics))
 
     def log_document(self, document: Mapping[str, Any], name: str) -> None:
         """Log a JSON-like document as an artifact."""
-        _mlflow().log_text(json.dumps(document, indent=1, allow_nan=False) + "\n", name)
+        imported().log_text(json.dumps(document, indent=1, allow_nan=False) + "\n", name)
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact, in `folder` of the run if given."""
-        _mlflow().log_artifact(str(path), folder)
+        imported().log_artifact(str(path), folder)
 
     def log_nested(
         self,
@@ -210,19 +136,8 @@ class TrackedRun:
         failed : bool
             Its status is FAILED, not FINISHED.
         """
-        import mlflow.entities
-        from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
-
-        client = _mlflow().MlflowClient(self.uri)
-        run_id = client.create_run(
-            self.experiment_id, run_name=name, tags={MLFLOW_PARENT_RUN_ID: self.run_id, **(tags or {})}
-        ).info.run_id
-        now = int(1000 * time.time())
-        client.log_batch(
-            run_id,
-            metrics=[mlflow.entities.Metric(key, value, now, 0) for key, value in metrics.items()],
-            params=[mlflow.entities.Param(key, text) for key, text in _flat(params)],
-        )
+        client = imported().MlflowClient(self.uri)
+        run_id = _create_inside(client, self.experiment_id, self.run_id, name, tags or {}, metrics, _flat(params))
         client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
         return TrackedRun(run_id, self.experiment_id, self.uri)
 
@@ -231,7 +146,7 @@ class TrackedRun:
         from mlflow.entities import RunStatus
         from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-        client = _mlflow().MlflowClient(self.uri)
+        client = imported().MlflowClient(self.uri)
         found, page = set(), None
         while page != "":
             runs = client.search_runs(
@@ -244,6 +159,14 @@ class TrackedRun:
                     found.add(run.data.tags[tag])
             page = runs.token or ""
         return frozenset(found)
+
+    def log_figures(
+        self, split: str, region: str, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike, score: npt.ArrayLike
+    ) -> None:
+        """Log what :func:`write_figures` writes, in ``figures/``."""
+        with tempfile.TemporaryDirectory() as folder:
+            write_figures(Path(folder), split, region, lqd_drop, predicted_drop, score)
+            imported().log_artifacts(folder, "figures")
 
     def log_model(
         self, ensemble: Ensemble, registered_model: str | None = None, alias: str = "candidate"
@@ -267,54 +190,13 @@ class TrackedRun:
         ForetailError
             When the registry refuses the name or the alias.
         """
-        import mlflow
-        from mlflow.models import ModelSignature
-        from mlflow.types import ColSpec, DataType, Schema
-
+        mlflow = imported()
         mlflow.log_text(ensemble.to_json(), ENSEMBLE_FILE)
         mlflow.set_tag(ENSEMBLE_TAG, ensemble.sha256)
-        signature = ModelSignature(
-            inputs=Schema([ColSpec(DataType.long, feature.name) for feature in ensemble.features]),
-            outputs=Schema([ColSpec(DataType.boolean)]),
-        )
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            # MLflow, on the type hints of its own chat types, and on examples, without which a signature will do.
-            warnings.simplefilter("ignore", UserWarning)
-            import mlflow.pyfunc
-
-            ensemble.save(Path(folder) / ENSEMBLE_FILE)
-            info = mlflow.pyfunc.log_model(
-                name=MODEL_NAME,
-                loader_module=_LOADER,
-                data_path=str(Path(folder) / ENSEMBLE_FILE),
-                signature=signature,
-                pip_requirements=[f"foretail=={metadata.version('foretail')}"],
-            )
+        model_id = save_model(ensemble)
         if registered_model is None:
             return None
-        client = mlflow.MlflowClient(self.uri)
-        try:
-            version = create_version(client, registered_model, self.run_id, info.model_id)
-            if alias.lower() != "latest":
-                client.set_registered_model_alias(registered_model, alias, version)
-        except mlflow.exceptions.MlflowException as error:
-            raise ForetailError(
-                f"MLflow refuses to register {registered_model!r} as {alias!r} ({first_line(error)}): "
-                f"choose another tracking.registered_model or tracking.alias"
-            ) from error
-        return RegisteredModel(registered_model, version, alias)
-
-
-def create_version(client: Any, name: str, run_id: str, model_id: str) -> str:
-    """Make a logged model a new version of a registered one, which is created when missing; return the version."""
-    _create_registered_model(client, name)  # log_model could, but announces it on stderr
-    address = f"models:/{model_id}"
-    return str(client.create_model_version(name, address, run_id, await_creation_for=0, model_id=model_id).version)
-
-
-def tracking_uri(uri: str | None = None) -> str:
-    """Return `uri`, else ``MLFLOW_TRACKING_URI``, else the SQLite file ``outputs/mlflow.db`` of the current folder."""
-    return uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+        return register(mlflow.MlflowClient(self.uri), registered_model, alias, self.run_id, model_id)
 
 
 @contextmanager
@@ -322,7 +204,7 @@ def track(
     experiment: str,
     config: Mapping[str, Any],
     *,
-    uri: str | None = None,
+    uri: str,
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
     parent_run_id: str | None = None,
@@ -339,8 +221,8 @@ def track(
     config : mapping
         Resolved settings, JSON values in nested mappings; logged as ``config.json`` and, flattened with dots, as
         params.
-    uri : str, optional
-        See :func:`tracking_uri`.
+    uri : str
+        The tracking store.
     run_name : str, optional
         MLflow invents one without it.
     tags : mapping, optional
@@ -355,12 +237,11 @@ def track(
     ForetailError
         When the tracking store cannot be used, or has no such parent.
     """
-    address = tracking_uri(uri)
-    with connected(address) as mlflow:
-        try:
-            experiment_id = _experiment_id(mlflow, address, experiment)
+    with connected(uri) as mlflow:
+        with usable(uri, ", or choose tracking=off"):
+            experiment_id = _experiment_id(mlflow, uri, experiment)
             if parent_run_id is not None:
-                _require_run(mlflow.MlflowClient(address), parent_run_id, address)
+                _require_run(mlflow.MlflowClient(uri), parent_run_id, uri)
             run = mlflow.start_run(
                 run_id=run_id,
                 experiment_id=experiment_id,
@@ -369,20 +250,13 @@ def track(
                 parent_run_id=parent_run_id,
                 tags=dict(tags or {}),
             )
-        except ForetailError:
-            raise
-        except Exception as error:  # every store brings exception types of its own
-            raise ForetailError(
-                f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a "
-                f"store that works, or choose tracking=off"
-            ) from error
         status = "FAILED"
         try:
             mlflow.log_dict(dict(config), "config.json")
             params = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else config)]
             for start in range(0, len(params), _PARAMS_PER_BATCH):
                 mlflow.log_params(dict(params[start : start + _PARAMS_PER_BATCH]))
-            yield TrackedRun(run.info.run_id, experiment_id, address)
+            yield TrackedRun(run.info.run_id, experiment_id, uri)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
@@ -396,7 +270,7 @@ def track(
 
 def run_exists(run_id: str, uri: str) -> bool:
     """Return whether the tracking store at `uri` still has the run; also False when the store cannot be used."""
-    mlflow = _mlflow()
+    mlflow = imported()
     try:
         return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
     except mlflow.exceptions.MlflowException:
@@ -419,10 +293,9 @@ def nest(run_id: str, parent_run_id: str, uri: str) -> None:
     ForetailError
         When the store has no such parent.
     """
-    from mlflow.entities import Metric, Param
     from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-    client = _mlflow().MlflowClient(uri)
+    client = imported().MlflowClient(uri)
     parent = _require_run(client, parent_run_id, uri)
     run = client.get_run(run_id)
     if run.data.tags.get(MLFLOW_PARENT_RUN_ID) == parent_run_id:
@@ -430,69 +303,41 @@ def nest(run_id: str, parent_run_id: str, uri: str) -> None:
     inside = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{parent_run_id}' AND tags.`{_REUSED_TAG}` = '{run_id}'"
     if client.search_runs([parent.info.experiment_id], inside, max_results=1):
         return
-    tags = {MLFLOW_PARENT_RUN_ID: parent_run_id, _REUSED_TAG: run_id}
-    copy = client.create_run(parent.info.experiment_id, run_name=run.info.run_name, tags=tags).info.run_id
-    now = int(1000 * time.time())
-    client.log_batch(copy, metrics=[Metric(name, value, now, 0) for name, value in run.data.metrics.items()])
-    params = [Param(name, text) for name, text in run.data.params.items()]
-    for start in range(0, len(params), _PARAMS_PER_BATCH):
-        client.log_batch(copy, params=params[start : start + _PARAMS_PER_BATCH])
+    experiment, data = parent.info.experiment_id, run.data
+    tags, params = {_REUSED_TAG: run_id}, data.params.items()
+    copy = _create_inside(client, experiment, parent_run_id, run.info.run_name, tags, data.metrics, params)
     if run.inputs.dataset_inputs:
         client.log_inputs(copy, run.inputs.dataset_inputs)
     client.set_terminated(copy)
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, else its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _create_inside(
+    client: Any,
+    experiment_id: str,
+    parent_run_id: str,
+    name: str,
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
+    params: Iterable[tuple[str, str]],
+) -> str:
+    """Create a run that is shown inside another one, not yet finished, and return its id."""
+    from mlflow.entities import Metric, Param
+    from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-
-@contextmanager
-def locked(address: str) -> Iterator[None]:
-    """Hold the lock of an SQLite store, whose folder is made when missing; a server has none that we could hold."""
-    if not address.startswith("sqlite:///"):
-        yield
-        return
-    file = Path(address.removeprefix("sqlite:///")).resolve()
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = (file.parent / f".{file.name}.lock").open("w")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _mlflow() -> ModuleType:
-    """Import MLflow, which takes a second and would otherwise report its use to its makers and talk on stderr."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    import mlflow
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return mlflow
-
-
-@contextmanager
-def connected(address: str) -> Iterator[ModuleType]:
-    """Yield MLflow, its process-wide state pointed at `address`, and put that back."""
-    mlflow = _mlflow()
-    before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow.set_tracking_uri(address)
-    try:
-        yield mlflow
-    finally:
-        mlflow.set_tracking_uri(before)
-        if variable is None:
-            os.environ.pop("MLFLOW_TRACKING_URI", None)
-        else:
-            os.environ["MLFLOW_TRACKING_URI"] = variable
+    tags = {MLFLOW_PARENT_RUN_ID: parent_run_id, **tags}
+    run_id = str(client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
+    now = int(1000 * time.time())
+    client.log_batch(run_id, metrics=[Metric(key, value, now, 0) for key, value in metrics.items()])
+    every = [Param(key, text) for key, text in params]
+    for start in range(0, len(every), _PARAMS_PER_BATCH):
+        client.log_batch(run_id, params=every[start : start + _PARAMS_PER_BATCH])
+    return run_id
 
 
 def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
     artifacts = None
-    if address.startswith("sqlite:///"):
-        artifacts = (Path(address.removeprefix("sqlite:///")).resolve().parent / "mlartifacts").as_uri()
+    if address.startswith(SQLITE):
+        artifacts = (Path(address.removeprefix(SQLITE)).resolve().parent / "mlartifacts").as_uri()
     with locked(address):  # jobs of one sweep start together, and two of them must not both create the tables
         return _found_or_created(mlflow.MlflowClient(address), name, artifacts)
 
@@ -513,46 +358,9 @@ def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
     return str(found.experiment_id if found else client.create_experiment(name, artifacts))
 
 
-def _create_registered_model(client: Any, name: str) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":  # asking first would race with other jobs of a sweep
-            raise
-
-
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
-
-
-def _confusion_figure(confusion: Confusion, title: str) -> Figure:
-    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
-    axes = figure.subplots()
-    counts = np.array([[confusion.tn, confusion.fp], [confusion.fn, confusion.tp]])
-    scale = FuncNorm((np.log1p, np.expm1))  # drops are rare: a linear scale shows one dark corner
-    shown = ConfusionMatrixDisplay(counts).plot(
-        ax=axes, cmap="Blues", values_format=",", colorbar=False, im_kw={"norm": scale}
-    )
-    for text, count in zip(shown.text_.flat, counts.flat, strict=True):  # it chooses for a linear scale
-        text.set_color("white" if np.log1p(count) > np.log1p(counts.max()) / 2 else "black")
-    axes.set(xlabel="prediction", xticklabels=["accept", "drop"], ylabel="LQD", yticklabels=["transmits", "drops"])
-    axes.set_title(title, fontsize="small")
-    return figure
-
-
-def _curve_figure(curve: pd.DataFrame, confusion: Confusion, title: str) -> Figure:
-    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
-    axes = figure.subplots()
-    PrecisionRecallDisplay(curve["precision"].to_numpy(), curve["recall"].to_numpy()).plot(ax=axes)
-    if confusion.precision is not None and confusion.recall is not None:
-        axes.plot([confusion.recall], [confusion.precision], "o", label="operating point")
-        axes.legend()
-    axes.set(xlabel="recall", xlim=(0, 1), ylabel="precision", ylim=(0, 1.02), aspect="auto")
-    axes.set_title(title, fontsize="small")
-    return figure

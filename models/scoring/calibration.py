@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.isotonic import IsotonicRegression
 
 from foretail.features.errors import ForetailError
 from foretail.models.scoring.metrics import Score, brier_score, expected_calibration_error, rank
@@ -51,6 +50,8 @@ class Calibration:
         ForetailError
             Without rows.
         """
+        from sklearn.isotonic import IsotonicRegression
+
         values, labels = np.asarray(probability, np.float64), np.asarray(lqd_drop)
         if values.shape != labels.shape or not len(values):
             raise ForetailError(

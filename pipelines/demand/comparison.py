@@ -190,9 +190,9 @@ def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     kind = _kind(f"demand_predictor.{name}", settings)
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
     for key, value in given.items():
-        where, constraint = f"demand_predictor.{name}.{key}", kind.parameter_constraints.get(key)
+        where, constraint = f"demand_predictor.{name}.{key}", kind.constraints().get(key)
         if constraint is None:
-            takes = ", ".join(kind.parameter_constraints) or "nothing"
+            takes = ", ".join(kind.constraints()) or "nothing"
             raise ForetailError(f"{where} is given, but {settings['name']} takes {takes}: leave it out")
         if not constraint.allows(value):
             raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")

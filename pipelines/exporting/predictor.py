@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.configs.schema.targets import P4Demo
 from foretail.export.c.build import find_compiler
-from foretail.export.c.target import TUNING, export_c
+from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
-from foretail.export.p4 import export_p4
+from foretail.export.onnx.target import Onnx
 from foretail.export.p4.demo import DemoSwitch
-from foretail.export.p4.target import REPORT
-from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import Certificate, Lowered
+from foretail.export.p4.target import P4
+from foretail.export.proof.certificate import Certificate
+from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
@@ -93,9 +92,10 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
     model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle)
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
-    report = TARGETS[config.target](config, lower(model, config.any_tau, config.max_cells), out)
-    predictor = _described(out, config.name or NAME, False, time.monotonic() - started)
-    return ExportResult(predictor, None if report is None else json.loads((out / report).read_text("utf-8")))
+    target = TARGETS[config.target](config, model)
+    done = export(model, target, out, config.name or NAME, any_tau=config.any_tau, max_cells=config.max_cells)
+    predictor = _described(out, done.prefix, False, time.monotonic() - started)
+    return ExportResult(predictor, done.report or None)
 
 
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
@@ -150,50 +150,28 @@ def demo_switch(demo: P4Demo) -> DemoSwitch | None:
     )
 
 
-def _emit_c(config: ExportConfig, lowered: Lowered, out: Path) -> str | None:
+def _c(config: ExportConfig, model: Ensemble) -> Target:
     rows = None
     if config.c.tune and config.dataset is not None:
-        rows = tuning_rows(lowered.model, Dataset.open(Path(config.dataset)))
-    shape, batch = config.c.shape, config.c.batch
-    export_c(lowered, out, config.name or NAME, shape=shape, batch=batch, tune_rows=rows, max_cells=config.max_cells)  # type: ignore[arg-type]
-    return TUNING if config.c.tune else None
+        rows = tuning_rows(model, Dataset.open(Path(config.dataset)))
+    return C(config.c.shape, config.c.batch, rows)  # type: ignore[arg-type]  # the settings allow only its names
 
 
-def _emit_p4(config: ExportConfig, lowered: Lowered, out: Path) -> str:
+def _p4(config: ExportConfig, model: Ensemble) -> Target:
     p4 = config.p4
-    export_p4(
-        lowered,
-        out,
-        config.name or NAME,
-        encoding=p4.encoding,
-        decision=p4.decision,
-        entries=p4.entries,  # type: ignore[arg-type]  # the settings allow only its names
-        profile=p4.profile,
-        demo=demo_switch(p4.demo),
-        bmv2=p4.bmv2,
-        max_cells=config.max_cells,
-    )
-    return REPORT
+    return P4(p4.encoding, p4.decision, p4.entries, p4.profile, demo_switch(p4.demo), p4.bmv2)  # type: ignore[arg-type]
 
 
-def _emit_onnx(config: ExportConfig, lowered: Lowered, out: Path) -> None:
-    from foretail.export.onnx.target import export_onnx  # its packages are an extra
-
-    export_onnx(lowered, out, config.name or NAME, max_cells=config.max_cells)
-
-
-TARGETS: dict[str, Callable[[ExportConfig, Lowered, Path], str | None]] = {
-    "c": _emit_c,
-    "p4": _emit_p4,
-    "onnx": _emit_onnx,
+TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {
+    "c": _c,
+    "p4": _p4,
+    "onnx": lambda config, model: Onnx(),
 }
-
-
-"""Writes the target into a folder and names the file there that holds its report, if any."""
+"""The target of a model, as the settings have it."""
 
 
 def _export_into(ensemble: Ensemble, folder: Path) -> None:
-    export_c(ensemble, folder, NAME)
+    export(ensemble, C(), folder, NAME)
 
 
 def _described(folder: Path, name: str, reused: bool, seconds: float) -> ExportedPredictor:
@@ -209,9 +187,6 @@ def _described(folder: Path, name: str, reused: bool, seconds: float) -> Exporte
     )
 
 
-LANGUAGES = {"c": "C", "p4": "P4", "onnx": "ONNX"}
-
-
 def export_table(predictor: ExportedPredictor) -> Table:
     """Size and proof of an exported predictor."""
     certificate = predictor.certificate
@@ -220,7 +195,7 @@ def export_table(predictor: ExportedPredictor) -> Table:
     else:
         covers = "any tau" if certificate.order else f"tau in {certificate.taus}"
     return Table(
-        f"{LANGUAGES[certificate.target]} predictor",
+        f"{certificate.target.upper()} predictor",
         ("trees", "leaves", "proven by", "cells", "covers", "vote bits", "float differs on", "seconds", "folder"),
         (
             (

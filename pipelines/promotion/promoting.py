@@ -14,8 +14,10 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Selection
 from foretail.features.staging import staged_files
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import Lineage, alias_holder, lineage, load_ensemble, move_alias, run_document
-from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun
+from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.data.simulation import Ns3
@@ -33,7 +35,7 @@ from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
-from foretail.pipelines.tracking.loading import load_model, tracking_uri
+from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.outcome import OUTCOME_FILE
 
@@ -120,7 +122,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     The registry changes when all else is tracked: whatever stops this before, the alias stays where it was.
     """
     store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
-    uri = tracking_uri(config.tracking, store)
+    uri = tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
     candidate = load_model(config.model, config.tracking, store)
     origin = lineage(candidate.sha256, uri)

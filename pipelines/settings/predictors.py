@@ -43,13 +43,13 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
     kind = predictor_class(predictor)
     given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
     around: dict[str, Any] = {**asdict(trainer), "arrivals": window.arrivals}
-    return kind(**given, **{name: value for name, value in around.items() if name in kind.parameter_constraints})
+    return kind(**given, **{name: value for name, value in around.items() if name in kind.constraints()})
 
 
 def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
-    constraints = predictor_class(predictor).parameter_constraints
+    constraints = predictor_class(predictor).constraints()
     for name, value in predictor.items():
         if name in NOT_PARAMETERS:
             continue

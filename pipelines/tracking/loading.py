@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.registry import load_ensemble
+from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.store import Store
 
@@ -35,7 +35,7 @@ def load_model(
     :func:`foretail.models.ensemble.model_files.load_model_file`.
     """
     if model.startswith(("models:/", "runs:/")):
-        ensemble = load_ensemble(model, tracking_uri(tracking, store), inputs, allow_pickle)
+        ensemble = load_ensemble(model, tracking_uri(tracking.uri, store.folder.parent), inputs, allow_pickle)
         refuse_window(ensemble.features, model)
         return ensemble
     path = Path(model)
@@ -50,12 +50,6 @@ def load_model(
     ensemble = load_model_file(path, inputs, allow_pickle)
     refuse_window(ensemble.features, str(path))
     return ensemble
-
-
-def tracking_uri(tracking: Tracking, store: Store) -> str:
-    """The configured tracking server, else ``MLFLOW_TRACKING_URI``, else an SQLite file beside the store."""
-    beside_store = f"sqlite:///{store.folder.parent / 'mlflow.db'}"
-    return tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or beside_store
 
 
 def load_network(path: Path) -> Network:

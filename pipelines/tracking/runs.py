@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from foretail.configs.schema.tracking import Tracking
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, track
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import tracking_uri
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def tracked(
     with track(
         tracking.experiment,
         settings,
-        uri=tracking_uri(tracking, store),
+        uri=tracking_uri(tracking.uri, store.folder.parent),
         run_name=tracking.run_name or name,
         tags={**swept, **(tags or {})},
         parent_run_id=tracking.parent_run_id,

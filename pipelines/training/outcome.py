@@ -15,6 +15,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
@@ -22,7 +23,7 @@ from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
-from foretail.pipelines.tracking.loading import NETWORK_FILE, tracking_uri
+from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 
@@ -211,7 +212,7 @@ def model_key(
             },
             "operating_point": asdict(config.operating_point),
             "tracking": {
-                "uri": tracking_uri(tracking, store),
+                "uri": tracking_uri(tracking.uri, store.folder.parent),
                 "experiment": tracking.experiment,
                 "registered_model": tracking.registered_model,
                 "alias": tracking.alias,

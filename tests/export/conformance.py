@@ -28,11 +28,12 @@ from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, R
 from sklearn.tree import DecisionTreeClassifier
 
 from foretail.export.c.build import PredictorLibrary
-from foretail.export.c.target import export_c
-from foretail.export.onnx.target import OnnxPredictor, export_onnx
-from foretail.export.p4 import export_p4
+from foretail.export.c.target import C
+from foretail.export.onnx.graph import OnnxPredictor
+from foretail.export.onnx.target import Onnx
+from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import Certificate
+from foretail.export.target import export
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -145,15 +146,13 @@ def run(case: Case, dataset: Dataset, count: int, max_cells: int) -> Outcome:
     model, decide = trained(case, x, y)
     with tempfile.TemporaryDirectory() as name:
         lowered = lower(model, max_cells=max_cells)
-        c = export_c(lowered, Path(name) / "c", max_cells=max_cells)
-        onnx = export_onnx(lowered, Path(name) / "onnx", max_cells=max_cells)
-        p4 = export_p4(lowered, Path(name) / "p4", max_cells=max_cells)
-        certificates = {
-            target: Certificate.load(export.certificate) for target, export in (("c", c), ("p4", p4), ("onnx", onnx))
-        }
+        c = export(lowered, C(), Path(name) / "c", max_cells=max_cells)
+        onnx = export(lowered, Onnx(), Path(name) / "onnx", max_cells=max_cells)
+        p4 = export(lowered, P4(), Path(name) / "p4", max_cells=max_cells)
+        certificates = {name: exported.certificate for name, exported in (("c", c), ("p4", p4), ("onnx", onnx))}
         emitted = Ensemble.load(Path(name) / "c" / "ensemble.json")
-        library = PredictorLibrary(c.library)
-        graph = OnnxPredictor(onnx.model.read_bytes())
+        library = PredictorLibrary(c.file(".so"))
+        graph = OnnxPredictor(onnx.file(".onnx").read_bytes())
         otherwise, listed = 0, list[list[int]]()
         for start in range(0, count, 100_000):
             points = points_of(model, x, min(100_000, count - start), case.seed * 1000 + start // 100_000)

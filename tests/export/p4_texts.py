@@ -12,7 +12,8 @@ from foretail.export.p4.cost import plan
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.render import render_p4
 from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import Certificate, ReadBack, prove
+from foretail.export.proof.certificate import Certificate
+from foretail.export.proof.prove import ReadBack, prove
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import stump
 

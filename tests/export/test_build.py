@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export import PredictorLibrary, export_c
+from foretail.export import PredictorLibrary
 from foretail.export.c.build import compile_library, find_compiler, predictor_abi
+from foretail.export.c.target import C
+from foretail.export.target import export
 from foretail.features.errors import ForetailError
 from tests.forests import stumps
 
@@ -24,10 +26,10 @@ def test_no_compiler_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(ForetailError, match="no C compiler found"):
-        export_c(stumps([0.0, 1.0]), tmp_path / "out")
+        export(stumps([0.0, 1.0]), C(), tmp_path / "out")
     monkeypatch.setenv("CC", "no-such-cc")
     with pytest.raises(ForetailError, match=r"'no-such-cc' of \$CC is not on PATH"):
-        export_c(stumps([0.0, 1.0]), tmp_path / "out")
+        export(stumps([0.0, 1.0]), C(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,7 +63,7 @@ def test_another_abi_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_libraries_check_their_rows(tmp_path: Path) -> None:
-    library = PredictorLibrary(export_c(stumps([0.0, 1.0]), tmp_path / "out").library)
+    library = PredictorLibrary(export(stumps([0.0, 1.0]), C(), tmp_path / "out").file(".so"))
     assert library.score(np.array([[10], [11]], np.int32)).tolist() == [0, 2]
     assert library.score(np.empty((0, 1), np.int64)).tolist() == []
     for rows in (np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((2, 1))):

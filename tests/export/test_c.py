@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export import Certificate, ExportResult, PredictorLibrary, ProofError, export_c, with_votes
+from foretail.export import PredictorLibrary, ProofError, with_votes
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import predictor_abi
 from foretail.export.c.shapes import Branch, Node, Trees
-from foretail.export.c.target import render_c
+from foretail.export.c.target import C, render_c
 from foretail.export.c.text import Batch, Single, c_string
+from foretail.export.proof.certificate import Certificate
+from foretail.export.target import ExportResult, export
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
@@ -44,11 +46,11 @@ def trained() -> Trained:
 
 @pytest.fixture(scope="module")
 def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
-    return export_c(trained.ensemble, tmp_path_factory.mktemp("export") / "out")
+    return export(trained.ensemble, C(), tmp_path_factory.mktemp("export") / "out")
 
 
 def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: Trained) -> None:
-    files = {path.name for path in exported.header.parent.iterdir()}
+    files = {path.name for path in exported.folder.iterdir()}
     assert files == {
         "drop_predictor.h",
         "drop_predictor.c",
@@ -57,11 +59,13 @@ def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: T
         "certificate.json",
         "ensemble.json",
     }
-    certificate = json.loads(exported.certificate.read_text())
+    certificate = json.loads((exported.folder / "certificate.json").read_text())
+    assert Certificate.load(exported.folder / "certificate.json") == exported.certificate
+    assert Ensemble.load(exported.folder / "ensemble.json") == exported.ensemble
     for name, digest in certificate["outputs"].items():
-        assert hashlib.sha256((exported.header.parent / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((exported.folder / name).read_bytes()).hexdigest() == digest
     assert set(certificate["outputs"]) == files - {"certificate.json", "ensemble.json"}
-    ensemble, library = Ensemble.load(exported.ir), PredictorLibrary(exported.library)
+    ensemble, library = exported.ensemble, PredictorLibrary(exported.file(".so"))
     assert library.ir_sha256 == ensemble.sha256 == certificate["ir_sha256"]
     assert library.features == tuple((f.name, f.params) for f in PAPER_INPUTS)
     assert library.default_tau == ensemble.default_tau
@@ -69,13 +73,13 @@ def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: T
 
 
 def test_the_library_scores_as_the_interpreter_on_every_cell(exported: ExportResult) -> None:
-    ensemble, library = Ensemble.load(exported.ir), PredictorLibrary(exported.library)
+    ensemble, library = exported.ensemble, PredictorLibrary(exported.file(".so"))
     for points in Cells.of(ensemble).batches():
         assert np.array_equal(library.score(points), ensemble.score(points))
 
 
 def test_the_library_decides_as_scikit_learn(exported: ExportResult, trained: Trained) -> None:
-    library = PredictorLibrary(exported.library)
+    library = PredictorLibrary(exported.file(".so"))
     drops = library.score(trained.rows) > library.default_tau
     assert np.array_equal(drops, trained.forest.forest_.predict(trained.rows))
     assert [library.score_one(row) for row in trained.rows[:50]] == library.score(trained.rows[:50]).tolist()
@@ -131,10 +135,10 @@ def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_pa
 def test_a_forest_of_single_leaves(tmp_path: Path) -> None:
     features = stumps([0.0, 1.0]).features
     for shape, batch in FORMS[::3]:
-        result = export_c(
-            Ensemble(features, (_leaf(),), Fraction(1, 2)), tmp_path / "out", shape=shape, batch=batch, any_tau=False
+        result = export(
+            Ensemble(features, (_leaf(),), Fraction(1, 2)), C(shape=shape, batch=batch), tmp_path / "out", any_tau=False
         )
-        library = PredictorLibrary(result.library)
+        library = PredictorLibrary(result.file(".so"))
         assert (library.score(np.array([[0], [255]])) > library.default_tau).all()
 
 
@@ -148,19 +152,19 @@ def test_a_chosen_form_is_written_and_gives_the_scores(
     shape: Single, batch: Batch, trained: Trained, tmp_path: Path
 ) -> None:
     voted = with_votes(trained.ensemble)
-    result = export_c(voted, tmp_path / "out", shape=shape, batch=batch)
-    text = result.header.read_text()
+    result = export(voted, C(shape=shape, batch=batch), tmp_path / "out")
+    text = result.file(".h").read_text()
     assert f"One prediction: {shape}. Many: {batch}." in text
-    library = PredictorLibrary(result.library)
+    library = PredictorLibrary(result.file(".so"))
     for count in (0, 1, 15, 16, 31, 33, 70):  # whole blocks of lanes and what is left of them
         rows = trained.rows[:count]
         assert library.score(rows).tolist() == library.score_each(rows).tolist() == voted.score(rows).tolist()
 
 
 def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_path: Path) -> None:
-    result = export_c(trained.ensemble, tmp_path / "out", tune_rows=trained.rows)
-    assert result.tuning is not None
-    tuning = json.loads(result.tuning.read_text())
+    result = export(trained.ensemble, C(tune_rows=trained.rows), tmp_path / "out")
+    tuning = json.loads((result.folder / "tuning.json").read_text())
+    assert tuning == result.report
     assert {kind: set(spent) for kind, spent in tuning["nanoseconds"].items()} == {
         "single": {"branches", "bitvector"},
         "batch": {"rows", "lanes"},
@@ -168,21 +172,20 @@ def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_
     for kind, spent in tuning["nanoseconds"].items():
         assert tuning[kind] == min(spent, key=spent.get)
         assert all(value > 0 for value in spent.values())
-    assert f"One prediction: {tuning['single']}. Many: {tuning['batch']}." in result.header.read_text()
-    digest = hashlib.sha256(result.tuning.read_bytes()).hexdigest()
-    assert Certificate.load(result.certificate).outputs["tuning.json"] == digest
+    assert f"One prediction: {tuning['single']}. Many: {tuning['batch']}." in result.file(".h").read_text()
+    digest = hashlib.sha256((result.folder / "tuning.json").read_bytes()).hexdigest()
+    assert result.certificate.outputs["tuning.json"] == digest
 
 
 def test_tuning_leaves_what_was_set(trained: Trained, tmp_path: Path) -> None:
-    result = export_c(trained.ensemble, tmp_path / "out", shape="branches", batch="rows", tune_rows=trained.rows)
-    assert result.tuning is not None
-    assert json.loads(result.tuning.read_text())["single"] == "branches"
+    result = export(trained.ensemble, C(shape="branches", batch="rows", tune_rows=trained.rows), tmp_path / "out")
+    assert result.report["single"] == "branches"
 
 
 def test_tuning_needs_rows_of_the_model(trained: Trained, tmp_path: Path) -> None:
     for rows, reason in ((trained.rows[:0], "no rows to tune on"), (trained.rows[:, :3], "needs 4 feature columns")):
         with pytest.raises(ForetailError, match=reason):
-            export_c(trained.ensemble, tmp_path / "out", tune_rows=rows)
+            export(trained.ensemble, C(tune_rows=rows), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -191,7 +194,7 @@ def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.M
     voted = with_votes(stumps(*[[0.0, 1.0]] * 12))
     assert "One prediction: branches." in render_c(voted)["drop_predictor.h"]
     with pytest.raises(ForetailError, match="choose shape=branches"):
-        export_c(voted, tmp_path / "out", shape="bitvector")
+        export(voted, C(shape="bitvector"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,11 +204,11 @@ def test_trees_beyond_the_lanes_give_way_to_rows(tmp_path: Path, monkeypatch: py
     voted = with_votes(stumps([0.0, 1.0]))
     assert "Many: rows." in render_c(voted)["drop_predictor.h"]
     with pytest.raises(ForetailError, match="choose batch=rows"):
-        export_c(voted, tmp_path / "out", batch="lanes")
+        export(voted, C(batch="lanes"), tmp_path / "out")
 
 
 def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Path) -> None:
-    ensemble = Ensemble.load(exported.ir)
+    ensemble = exported.ensemble
     row = next(p for points in Cells.of(ensemble).batches() for p in points if ensemble.score(p[None])[0] > 0)
     program = tmp_path / "main.cpp"
     program.write_text(
@@ -218,13 +221,13 @@ def test_cpp_code_can_use_the_header_alone(exported: ExportResult, tmp_path: Pat
         "  if (!drop_predictor_drop(x, score - 1) || drop_predictor_drop(x, score)) return 1;\n"
         '  std::printf("%lld", static_cast<long long>(score));\n}\n'
     )
-    subprocess.run(["c++", "-std=c++20", f"-I{exported.header.parent}", "-o", tmp_path / "main", program], check=True)
+    subprocess.run(["c++", "-std=c++20", f"-I{exported.folder}", "-o", tmp_path / "main", program], check=True)
     printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     assert int(printed) == ensemble.score(row[None])[0]
 
 
 def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) -> None:
-    header, source = exported.header.read_text(), exported.source.read_text()
+    header, source = exported.file(".h").read_text(), exported.file(".c").read_text()
     assert predictor_abi() in source
     assert re.findall(r"#include.*", header) == ["#include <stddef.h>", "#include <stdint.h>", "#include <immintrin.h>"]
     assert header.index("defined(__GNUC__) && defined(__x86_64__)") < header.index("<immintrin.h>")
@@ -232,7 +235,7 @@ def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) 
     for text in (header, source):
         assert text.startswith("/* SPDX-License-Identifier: MIT-0 */")
         assert str(Path.cwd()) not in text
-    assert not re.search(rb"/tmp/|/home/|/root/", exported.library.read_bytes())
+    assert not re.search(rb"/tmp/|/home/|/root/", exported.file(".so").read_bytes())
 
 
 def test_the_same_ensemble_gives_the_same_text(trained: Trained) -> None:
@@ -241,8 +244,8 @@ def test_the_same_ensemble_gives_the_same_text(trained: Trained) -> None:
 
 
 def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_path: Path) -> None:
-    shutil.copytree(exported.header.parent, tmp_path / "out")
-    result = export_c(stumps([0.0, 1.0]), tmp_path / "out", name="tiny")
+    shutil.copytree(exported.folder, tmp_path / "out")
+    result = export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix="tiny")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "tiny.h",
         "tiny.c",
@@ -252,13 +255,13 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
         "ensemble.json",
     }
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert PredictorLibrary(result.library).features == (("f0", ""),)
+    assert PredictorLibrary(result.file(".so")).features == (("f0", ""),)
 
 
 def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
     scores = []
     for leaf in (0.5, 1.0, 1.5):
-        library = PredictorLibrary(export_c(stumps([0.0, leaf]), tmp_path / "out").library)
+        library = PredictorLibrary(export(stumps([0.0, leaf]), C(), tmp_path / "out").file(".so"))
         scores.append(library.score_one(np.array([255])))
     assert scores == [1, 2, 3]
 
@@ -266,7 +269,7 @@ def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path:
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("important")
     with pytest.raises(ForetailError, match="is no earlier export"):
-        export_c(stumps([0.0, 1.0]), tmp_path)
+        export(stumps([0.0, 1.0]), C(), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -275,7 +278,7 @@ def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     wrong = Trees((Branch(0, 11, *_sides(honest(with_votes(stumps([0.0, 1.0]))))),))
     monkeypatch.setattr(Trees, "of", lambda _: wrong)
     with pytest.raises(ProofError, match="f0=11"):
-        export_c(stumps([0.0, 1.0]), tmp_path / "out", shape="branches")
+        export(stumps([0.0, 1.0]), C(shape="branches"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -288,7 +291,7 @@ def _sides(trees: Trees) -> tuple[Node, Node]:
 @pytest.mark.parametrize("name", ["", "Drop", "1drop", "a-b", "a b", "../x", 'a"', "é", "foretail_predictor", "a" * 60])
 def test_unsafe_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="cannot prefix names in generated code"):
-        export_c(stumps([0.0, 1.0]), tmp_path / "out", name=name)
+        export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix=name)
     assert list(tmp_path.iterdir()) == []
 
 

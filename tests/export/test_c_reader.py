@@ -18,8 +18,10 @@ from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import compile_library, vector_widths
 from foretail.export.c.reader import read_c
-from foretail.export.c.target import _stated, prove_c, render_c
+from foretail.export.c.target import C, render_c, stated
 from foretail.export.c.text import Batch, Single
+from foretail.export.folder import encoded
+from foretail.export.target import prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes, overlap
 from foretail.models.ensemble.ensemble import Ensemble
 from tests.examples import draws
@@ -43,7 +45,7 @@ def test_what_is_generated_from_any_forest_is_proven(
     for max_cells in (10**7, 0):
         ensemble = with_votes(trained.ensemble, max_cells=max_cells)
         texts = render_c(ensemble, shape=form[0], batch=form[1])
-        certificate = prove_c(ensemble, texts, tmp_path_factory.mktemp("proof") / "p.so", max_cells=max_cells)
+        certificate = prove_files(ensemble, C(), encoded(texts), max_cells=max_cells)[0]
         assert certificate.ir_sha256 == ensemble.sha256
         assert certificate.method == ("cells" if max_cells else "boxes")
 
@@ -54,7 +56,7 @@ def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
     ensemble = with_votes(trained.ensemble, any_tau=False, max_cells=0)
     for form in ("branches", "bitvector"):
         text = render_c(ensemble, shape=form, batch="lanes")["drop_predictor.h"]
-        read = read_c(_stated(ensemble, "drop_predictor", text), text)
+        read = read_c(stated(ensemble, "drop_predictor", text), text)
         assert set(read) == {"trees", *(["bitvectors"] if form == "bitvector" else [])}
         for back in read.values():
             assert back.parts is not None
@@ -65,7 +67,7 @@ def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
 
 def test_places_where_inputs_saturate_are_boundaries(voted: Ensemble) -> None:
     text = render_c(voted)["drop_predictor.h"]
-    for back in read_c(_stated(voted, "drop_predictor", text), text).values():
+    for back in read_c(stated(voted, "drop_predictor", text), text).values():
         for feature, boundaries in back.boundaries.items():
             cuts = {int(c) for tree in voted.trees for c in tree.cut[tree.feature == feature]}
             assert boundaries == cuts | {32765}
@@ -141,7 +143,7 @@ CASES = [
 def differs(ensemble: Ensemble, header: str) -> bool:
     """Return whether a header cannot be read, or reads as something else than the ensemble."""
     try:
-        read = read_c(_stated(ensemble, "drop_predictor", header), header)
+        read = read_c(stated(ensemble, "drop_predictor", header), header)
     except ProofError:
         return True
     return any(
@@ -178,7 +180,7 @@ def test_a_changed_header_is_caught_by_running_it(
     texts = render_c(voted, shape=shape, batch=batch)
     changed = {**MUTATIONS, **BITVECTOR}[mutation](texts["drop_predictor.h"])
     with pytest.raises(ProofError, match=r"gives|self-test|read back"):
-        prove_c(voted, {**texts, "drop_predictor.h": changed}, tmp_path / "p.so")
+        prove_files(voted, C(), encoded({**texts, "drop_predictor.h": changed}))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +198,14 @@ def test_a_changed_library_source_is_caught(old: str, new: str, voted: Ensemble,
     assert old in texts["drop_predictor.c"]
     changed = texts["drop_predictor.c"].replace(old, new, 1)
     with pytest.raises(ProofError):
-        prove_c(voted, {**texts, "drop_predictor.c": changed}, tmp_path / "p.so")
+        prove_files(voted, C(), encoded({**texts, "drop_predictor.c": changed}))
 
 
 def test_a_changed_self_test_is_caught(voted: Ensemble, tmp_path: Path) -> None:
     texts = render_c(voted, batch="rows")
     changed = _shift(texts["drop_predictor_selftest.c"], r"scores\[ROWS\] = \{\s*INT64_C\((-?\d+)\)", 1)
     with pytest.raises(ProofError, match="self-test of the exported C fails"):
-        prove_c(voted, {**texts, "drop_predictor_selftest.c": changed}, tmp_path / "p.so")
+        prove_files(voted, C(), encoded({**texts, "drop_predictor_selftest.c": changed}))
 
 
 @settings(max_examples=draws(300))
@@ -247,7 +249,7 @@ def test_an_exporter_that_writes_wrong_code_is_caught(
     single: Single = "branches" if "x[f]" in old else "bitvector"
     texts = render_c(voted, shape=single, batch="lanes" if template == "lanes.h.j2" else "rows")
     with pytest.raises(ProofError, match=r"gives|self-test"):
-        prove_c(voted, texts, tmp_path / "p.so")
+        prove_files(voted, C(), encoded(texts))
 
 
 def test_a_vector_form_that_this_cpu_does_not_choose_is_run_too(
@@ -261,7 +263,7 @@ def test_a_vector_form_that_this_cpu_does_not_choose_is_run_too(
         return honest(source, library, *options)
 
     monkeypatch.setattr(c_target, "compile_library", recorded)
-    certificate = prove_c(voted, render_c(voted), tmp_path / "p.so")
+    certificate = prove_files(voted, C(), encoded(render_c(voted)))[0]
     ran = ["score", "score_batch", "score in plain C", *(f"score_batch in {w} bits" for w in vector_widths()[:-1])]
     assert certificate.tool.endswith(f"; ran {', '.join(ran)}")
     assert widths == [
@@ -274,7 +276,7 @@ def test_the_message_names_the_offending_input(tmp_path: Path) -> None:
     texts = render_c(voted, shape="branches", batch="rows")
     changed = texts["drop_predictor.h"].replace("NODE(0, 10,", "NODE(0, 11,")
     with pytest.raises(ProofError, match="at f0=11:"):
-        prove_c(voted, {**texts, "drop_predictor.h": changed}, tmp_path / "p.so", max_cells=0)
+        prove_files(voted, C(), encoded({**texts, "drop_predictor.h": changed}), max_cells=0)
 
 
 def test_trees_of_many_leaves_and_many_trees_of_few_share_words(tmp_path: Path) -> None:
@@ -303,5 +305,5 @@ def test_trees_of_many_leaves_and_many_trees_of_few_share_words(tmp_path: Path) 
         for max_cells in (10**7, 0):
             ensemble = with_votes(Ensemble(base.features, trees, base.threshold), max_cells=max_cells)
             texts = render_c(ensemble, shape="bitvector", batch="rows")
-            certificate = prove_c(ensemble, texts, tmp_path / "p.so", max_cells=max_cells)
+            certificate = prove_files(ensemble, C(), encoded(texts), max_cells=max_cells)[0]
             assert certificate.boxes in (None, sum(len(tree.leaves) for tree in trees))

@@ -23,7 +23,7 @@ from foretail.export.demand import TARGETS, export_demand
 from foretail.export.demand.c_header import at_most, prove_header, render_header
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees, fixed_point
 from foretail.export.demand.onnx_graph import TOLERANCE, compare_graph, render_graph
-from foretail.export.proof.equivalence import ProofError
+from foretail.export.proof.certificate import ProofError
 from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention

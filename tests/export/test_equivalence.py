@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from foretail.export import Certificate, ProofError, with_votes
-from foretail.export.c.target import prove_c, render_c
+from foretail.export.c.target import C, render_c
+from foretail.export.folder import encoded
+from foretail.export.target import prove_files
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
@@ -22,7 +24,7 @@ def voted() -> Ensemble:
 
 
 def test_a_certificate_states_what_was_proven(voted: Ensemble, tmp_path: Path) -> None:
-    certificate = prove_c(voted, render_c(voted, batch="rows"), tmp_path / "p.so")
+    certificate = prove_files(voted, C(), encoded(render_c(voted, batch="rows")))[0]
     assert certificate.method == "cells"
     assert certificate.order
     assert certificate.taus is None
@@ -32,7 +34,7 @@ def test_a_certificate_states_what_was_proven(voted: Ensemble, tmp_path: Path) -
         "drop_predictor.h",
         "drop_predictor.c",
         "drop_predictor_selftest.c",
-        "p.so",
+        "drop_predictor.so",
     }
     (tmp_path / "c.json").write_text(certificate.to_json())
     assert Certificate.load(tmp_path / "c.json") == certificate
@@ -43,12 +45,12 @@ def test_a_wrong_tau_in_the_model_is_caught(voted: Ensemble, tmp_path: Path) -> 
     scores = sorted({int(s) for points in Cells.of(voted).batches() for s in voted.score(points)})
     wrong = replace(voted, default_tau=scores[-1])
     with pytest.raises(ProofError, match="is not exact sum >"):
-        prove_c(wrong, render_c(wrong), tmp_path / "p.so")
+        prove_files(wrong, C(), encoded(render_c(wrong)))
 
 
 def test_without_order_only_the_listed_tau_is_allowed(tmp_path: Path) -> None:
     voted = with_votes(stumps([0.0, 1.0], [0.0, 2.0**-70]))
-    certificate = prove_c(voted, render_c(voted, batch="rows"), tmp_path / "p.so")
+    certificate = prove_files(voted, C(), encoded(render_c(voted, batch="rows")))[0]
     assert not certificate.order
     assert certificate.taus == [voted.default_tau]
     certificate.check_tau(certificate.default_tau)
@@ -61,7 +63,7 @@ def test_cells_where_floats_decide_otherwise_are_counted_and_listed(tmp_path: Pa
     total = Fraction(0.1) + Fraction(0.2) + Fraction(0.3)
     ensemble = stumps([0.0, 0.1], [0.0, 0.2], [0.0, 0.3], threshold=total)
     voted = with_votes(ensemble)
-    certificate = prove_c(voted, render_c(voted, batch="rows"), tmp_path / "p.so")
+    certificate = prove_files(voted, C(), encoded(render_c(voted, batch="rows")))[0]
     assert certificate.float_decides_otherwise == 1
     assert certificate.float_inputs == [[255, 255, 255]]
     assert certificate.float_within_rounding == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -16,10 +15,12 @@ import onnx
 import pytest
 from hypothesis import given, settings
 
-from foretail.export.onnx import target as onnx_target
-from foretail.export.onnx.target import OnnxPredictor, export_onnx, prove_onnx, read_onnx, render_onnx
+from foretail.export.onnx import graph as onnx_graph
+from foretail.export.onnx.graph import OnnxPredictor, read_onnx, render_onnx
+from foretail.export.onnx.target import Onnx
 from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import Certificate, ProofError
+from foretail.export.proof.certificate import ProofError
+from foretail.export.target import export, prove_files
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, votes_of
@@ -43,15 +44,15 @@ def content(lowered: Ensemble) -> bytes:
 
 
 def test_an_export_is_complete_and_proven(trained: Trained, tmp_path: Path) -> None:
-    exported = export_onnx(trained.ensemble, tmp_path / "out")
+    exported = export(trained.ensemble, Onnx(), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"drop_predictor.onnx", "certificate.json", "ensemble.json"}
-    certificate, ensemble = Certificate.load(exported.certificate), Ensemble.load(exported.ir)
+    certificate, ensemble = exported.certificate, exported.ensemble
     assert (certificate.target, certificate.method) == ("onnx", "cells")
     assert certificate.model_sha256 == trained.ensemble.sha256
     assert certificate.ir_sha256 == ensemble.sha256
     assert list(certificate.outputs) == ["drop_predictor.onnx"]
-    predictor = OnnxPredictor(exported.model.read_bytes())
+    predictor = OnnxPredictor(exported.file(".onnx").read_bytes())
     score, drop = predictor.run(trained.rows)
     assert np.array_equal(score, ensemble.score(trained.rows))
     assert np.array_equal(drop, trained.ensemble.exceeds(trained.rows))
@@ -62,7 +63,7 @@ def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ense
     assert render_onnx(Ensemble.from_json(lowered.to_json())) == content
     onnx.checker.check_model(content, full_check=True)
     model = onnx.load_from_string(content)
-    assert model.ir_version == onnx_target.IR_VERSION
+    assert model.ir_version == onnx_graph.IR_VERSION
     assert {(item.domain, item.version) for item in model.opset_import} == {("", 17), ("ai.onnx.ml", 3)}
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     assert [FeatureInput(**item) for item in json.loads(metadata["foretail.features"])] == list(PAPER_INPUTS)
@@ -81,7 +82,7 @@ def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
         assert parts is not None
         for tree, part in zip(voted.trees, parts, strict=True):
             assert difference(leaf_boxes(tree, voted.features), part) is None
-        assert prove_onnx(lowered, content, max_cells=max_cells).method == method
+        assert prove_files(lowered, Onnx(), {"p.onnx": content}, max_cells=max_cells)[0].method == method
         score, drop = OnnxPredictor(content).run(trained.rows)
         assert np.array_equal(score, voted.score(trained.rows))
         assert np.array_equal(drop, trained.ensemble.exceeds(trained.rows))
@@ -123,7 +124,7 @@ def test_a_tree_without_a_test_is_a_constant() -> None:
     base = stumps([0.0, 1.0])
     leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.75]))
     voted = lower(replace(base, trees=(leaf, *base.trees))).ensemble
-    prove_onnx(voted, render_onnx(voted))
+    prove_files(voted, Onnx(), {"p.onnx": render_onnx(voted)})
 
 
 def test_inputs_outside_their_range_count_as_the_nearest_value(lowered: Ensemble, content: bytes) -> None:
@@ -184,7 +185,7 @@ def test_every_changed_threshold_and_vote_is_caught(max_cells: int, lowered: Ens
 
                 broken = _changed(content, change)
                 with pytest.raises(ProofError, match=r"the exported onnx .* at queue="):
-                    prove_onnx(lowered, broken, max_cells=max_cells)
+                    prove_files(lowered, Onnx(), {"p.onnx": broken}, max_cells=max_cells)
 
 
 def test_every_swapped_branch_is_caught(lowered: Ensemble, content: bytes) -> None:
@@ -197,7 +198,7 @@ def test_every_swapped_branch_is_caught(lowered: Ensemble, content: bytes) -> No
             true[place], false[place] = false[place], true[place]
 
         with pytest.raises(ProofError):
-            prove_onnx(lowered, _changed(content, swap), max_cells=0)
+            prove_files(lowered, Onnx(), {"p.onnx": _changed(content, swap)}, max_cells=0)
 
 
 def _set(name: str, place: int, value: Any) -> Change:
@@ -255,7 +256,7 @@ def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: 
     broken = _changed(content, change)
     assert broken != content
     with pytest.raises(ProofError):
-        prove_onnx(lowered, broken, max_cells=0)
+        prove_files(lowered, Onnx(), {"p.onnx": broken}, max_cells=0)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +276,9 @@ def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: 
 def test_a_change_in_the_digits_is_caught(change: Change) -> None:
     ensemble = lower(wide(40, 5).with_threshold(Fraction(0)), max_cells=0).ensemble
     content = render_onnx(ensemble)
-    prove_onnx(ensemble, content, max_cells=0)
+    prove_files(ensemble, Onnx(), {"p.onnx": content}, max_cells=0)
     with pytest.raises(ProofError):
-        prove_onnx(ensemble, _changed(content, change), max_cells=0)
+        prove_files(ensemble, Onnx(), {"p.onnx": _changed(content, change)}, max_cells=0)
 
 
 def test_float32_sums_that_could_round_are_not_read() -> None:
@@ -304,7 +305,7 @@ def test_a_file_of_other_features_is_not_read(lowered: Ensemble, content: bytes)
     with pytest.raises(ProofError, match="more than a sum of trees"):
         read_onnx(content, (*lowered.features[1:], lowered.features[0]))
     with pytest.raises(ProofError, match="states another ensemble"):
-        prove_onnx(replace(lowered, origin={"a": 1}), content)
+        prove_files(replace(lowered, origin={"a": 1}), Onnx(), {"p.onnx": content})
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------
@@ -314,28 +315,28 @@ def test_a_failed_proof_writes_nothing(trained: Trained, tmp_path: Path, monkeyp
     def broken(ensemble: Ensemble, name: str) -> bytes:
         return _changed(render_onnx(ensemble, name), lambda model: _list(model, "target_weights").__setitem__(3, 5.0))
 
-    monkeypatch.setattr(onnx_target, "render_onnx", broken)
+    monkeypatch.setattr(onnx_graph, "render_onnx", broken)
     with pytest.raises(ProofError):
-        export_onnx(trained.ensemble, tmp_path / "out")
+        export(trained.ensemble, Onnx(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="lower-case"):
-        export_onnx(trained.ensemble, tmp_path / "out", "../escape")
+        export(trained.ensemble, Onnx(), tmp_path / "out", "../escape")
     with pytest.raises(ForetailError, match="lower-case"):
         render_onnx(lower(trained.ensemble).ensemble, 'a"b')
     with pytest.raises(ForetailError, match="no integer votes"):
         render_onnx(trained.ensemble)
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(ForetailError, match="no earlier export"):
-        export_onnx(trained.ensemble, tmp_path)
+        export(trained.ensemble, Onnx(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "foretail.export.onnx.target")
+def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "foretail.export.onnx.graph")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ForetailError, match=r"pip install 'foretail\[onnx\]'"):
-        importlib.import_module("foretail.export.onnx.target")
+        export(stumps([0.0, 1.0]), Onnx(), tmp_path / "out")

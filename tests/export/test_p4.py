@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.export.p4 import P4Export, export_p4
+from foretail.export.folder import encoded
 from foretail.export.p4.cost import plan
 from foretail.export.p4.encoding import DECISIONS, score_bits
 from foretail.export.p4.interpreter import score
@@ -24,8 +24,9 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
-from foretail.export.p4.target import prove_p4
+from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
+from foretail.export.target import ExportResult, export, prove_files
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, Tree
@@ -50,9 +51,9 @@ def lowered(trained: Trained) -> Ensemble:
 
 
 @pytest.fixture(scope="module")
-def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> P4Export:
+def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("p4") / "out"
-    return export_p4(trained.ensemble, folder, entries="runtime", profile="rmt")
+    return export(trained.ensemble, P4(entries="runtime", profile="rmt"), folder)
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ def test_what_is_generated_from_any_forest_is_proven(
     if encoding == "exact" and any(tree.cut.max() >= 1 << 12 for tree in ensemble.trees):
         encoding = "auto"  # a row per value is too many
     texts = texts_of(ensemble, encoding, decision, entries)
-    certificate = prove_p4(found, texts, "p")
+    certificate = prove_files(found, P4(), encoded(texts))[0]
     assert certificate.method == "cells"
     assert certificate.cells == Cells.of(ensemble).count, "the text adds no boundary"
     program = read_p4(texts["p.p4"], texts.get("p.commands.txt"), texts.get("p.entries.txtpb"))
@@ -81,6 +82,15 @@ def test_what_is_generated_from_any_forest_is_proven(
     if decision != "product":
         read = read_back(program, len(ensemble.trees))
         assert by_boxes(ensemble, read).method == "boxes"
+
+
+def test_an_ensemble_that_was_exported_is_proven_again_where_its_cells_are_too_many() -> None:
+    # Only 53 bits tell 1/6 + 1/3 from 1/2, so that the vote of 1 is 2**53; no sum is near the threshold.
+    ensemble = lower(stumps((0.0, 1 / 6), (0.0, 1 / 3), (0.0, 0.5), (0.0, 1.0), threshold=Fraction(5, 4))).ensemble
+    assert ensemble.trees[3].votes is not None
+    assert int(ensemble.trees[3].votes.max()) == 1 << 53
+    certificate = by_boxes(ensemble, read_back(read_p4(texts_of(ensemble)["p.p4"]), 4))
+    assert (certificate.method, certificate.votes_by, certificate.order) == ("boxes", "boxes", True)
 
 
 @pytest.mark.parametrize("profile", ["v1model", "rmt"])
@@ -103,12 +113,12 @@ def test_inputs_above_the_declared_range_count_as_the_largest(lowered: Ensemble)
     assert np.array_equal(score(program, beyond), narrow.score(largest))
 
 
-def test_an_export_is_complete_and_consistent(exported: P4Export, lowered: Ensemble, trained: Trained) -> None:
-    folder = exported.control.parent
+def test_an_export_is_complete_and_consistent(exported: ExportResult, lowered: Ensemble, trained: Trained) -> None:
+    folder = exported.folder
     assert {path.name for path in folder.iterdir()} == FILES | RUNTIME_FILES
-    certificate = json.loads(exported.certificate.read_text())
+    certificate = json.loads((folder / "certificate.json").read_text())
     assert (certificate["target"], certificate["method"]) == ("p4", "cells")
-    assert certificate["ir_sha256"] == lowered.sha256 == Ensemble.load(exported.ir).sha256
+    assert certificate["ir_sha256"] == lowered.sha256 == exported.ensemble.sha256
     assert certificate["model_sha256"] == trained.ensemble.sha256
     assert set(certificate["outputs"]) == {"drop_predictor.p4", "drop_predictor_main.p4"} | RUNTIME_FILES
     for name, digest in certificate["outputs"].items():
@@ -118,15 +128,14 @@ def test_an_export_is_complete_and_consistent(exported: P4Export, lowered: Ensem
         assert str(Path.cwd()) not in path.read_text()
 
 
-def test_the_report_counts_what_is_in_the_text(exported: P4Export, lowered: Ensemble) -> None:
-    report = json.loads(exported.report.read_text())
-    assert exported.commands is not None
-    assert exported.updates is not None
+def test_the_report_counts_what_is_in_the_text(exported: ExportResult, lowered: Ensemble) -> None:
+    report = json.loads((exported.folder / "report.json").read_text())
+    assert report == exported.report
     rows = {table["name"]: table["rows"] for table in report["tables"]}
-    commands = [line.split()[1] for line in exported.commands.read_text().splitlines()]
+    commands = [line.split()[1] for line in exported.file(".commands.txt").read_text().splitlines()]
     assert {name: commands.count(name) for name in rows} == rows
-    assert len(exported.updates.read_text().splitlines()) == len(commands) == report["chosen"]["rows"]
-    const = render_p4(lowered, exported.plan, "p")["p.p4"]
+    assert len(exported.file(".entries.txtpb").read_text().splitlines()) == len(commands) == report["chosen"]["rows"]
+    const = render_p4(lowered, plan(lowered, load_profile("rmt")), "p")["p.p4"]
     assert len(re.findall(r"^ {12}\S.* : \w+\(", const, re.MULTILINE)) == len(commands)
     for table in report["tables"]:
         if table["kind"] in ("lpm", "ternary"):
@@ -224,17 +233,16 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     leaf = base.trees[0]
     single = type(leaf)(leaf.feature[1:2], leaf.cut[1:2], leaf.left[1:2], leaf.right[1:2], np.array([0.75]))
     ensemble = lower(Ensemble(base.features, (single, single), base.threshold)).ensemble
-    found = export_p4(ensemble, tmp_path / "out")
-    assert found.plan.chosen.total("rows") == 0
-    assert (
-        score(read_p4(found.control.read_text()), np.array([[0], [255]])).tolist() == ensemble.score([[0]]).tolist() * 2
-    )
+    found = export(ensemble, P4(), tmp_path / "out")
+    assert found.report["chosen"]["rows"] == 0
+    program = read_p4(found.file(".p4").read_text())
+    assert score(program, np.array([[0], [255]])).tolist() == ensemble.score([[0]]).tolist() * 2
 
 
 def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
-    assert export_p4(ensemble, tmp_path / "out").plan.chosen.total("rows") > 600
+    assert export(ensemble, P4(), tmp_path / "out").report["chosen"]["rows"] > 600
     refused(tmp_path / "rmt", r"it needs \d+ stages of 32\): stages must fall to \d+%", ensemble, profile="rmt")
     refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
 
@@ -244,10 +252,10 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
     ensemble = lower(trained.ensemble).ensemble
     assert Cells.of(ensemble).count > 2 * 10**7
     for decision in ("leaf_rows", "bitvector"):
-        found = export_p4(trained.ensemble, tmp_path / decision, decision=decision)
-        assert json.loads(found.certificate.read_text())["method"] == "boxes"
+        found = export(trained.ensemble, P4(decision=decision), tmp_path / decision)
+        assert found.certificate.method == "boxes"
     with pytest.raises(ForetailError, match="too many cells to be proven"):
-        export_p4(ensemble, tmp_path / "product", decision="product")
+        export(ensemble, P4(decision="product"), tmp_path / "product")
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -255,13 +263,14 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
 
 def refused(tmp_path: Path, match: str, ensemble: Ensemble | None = None, **settings: str) -> None:
     with pytest.raises(ForetailError, match=match) as caught:
-        export_p4(ensemble or small_ensemble(), tmp_path / "out", **settings)  # type: ignore[arg-type]
+        export(ensemble or small_ensemble(), P4(**settings), tmp_path / "out")  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None:
-    refused(tmp_path, "'a-b' cannot prefix names", name="a-b")
+    with pytest.raises(ForetailError, match="'a-b' cannot prefix names"):
+        export(small_ensemble(), P4(), tmp_path / "out", "a-b")
     refused(tmp_path, "encoding is 'best': choose auto, range", encoding="best")
     refused(tmp_path, "decision is 'best': choose auto, leaf_rows", decision="best")
     refused(tmp_path, "entries are 'none': choose const or runtime", entries="none")
@@ -302,8 +311,8 @@ def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: 
 def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:
     base = small_ensemble()
     features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "tau"), strict=True))
-    found = export_p4(replace(base, features=features), tmp_path / "out")
-    assert "in bit<24> f_apply" in found.control.read_text()
+    found = export(replace(base, features=features), P4(), tmp_path / "out")
+    assert "in bit<24> f_apply" in found.file(".p4").read_text()
 
 
 @pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export.p4 import export_p4
 from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4, run_on_bmv2, tool_versions
-from foretail.export.p4.target import PACKETS
+from foretail.export.p4.target import P4, PACKETS
 from foretail.export.passes.passes import lower
-from foretail.export.proof.equivalence import Certificate, ProofError
+from foretail.export.proof.certificate import ProofError
+from foretail.export.target import export
 from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
@@ -38,22 +38,16 @@ from tests.forests import PAPER_INPUTS, paper_forest
 def test_bmv2_answers_packets_as_the_model(encoding: str, decision: str, entries: str, tmp_path: Path) -> None:
     trained = paper_forest()
     lowered = lower(trained.ensemble).ensemble
-    found = export_p4(
-        trained.ensemble,
-        tmp_path / "out",
-        encoding=encoding,
-        decision=decision,
-        entries=entries,  # type: ignore[arg-type]
-    )
+    found = export(trained.ensemble, P4(encoding=encoding, decision=decision, entries=entries), tmp_path / "out")  # type: ignore[arg-type]
     cells = Cells.of(lowered)
     rows = cells.points(np.random.default_rng(1).integers(0, cells.count, 2000))
     rows = np.concatenate([rows, trained.rows[-1000:]])
     packets = [b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows]
     expected = lowered.score(rows)
-    compiled = compile_p4(found.program)
+    compiled = compile_p4(found.file("_main.p4"))
     with SimpleSwitch(compiled, tmp_path) as switch:
-        if found.commands is not None:
-            switch.command(*found.commands.read_text().splitlines())
+        if entries == "runtime":
+            switch.command(*found.file(".commands.txt").read_text().splitlines())
         for tau in (lowered.default_tau or 0, int(np.median(expected))):
             switch.command(f"table_set_default decide set_tau {tau:#x}")
             replies = switch.exchange(packets)
@@ -65,15 +59,15 @@ def test_bmv2_answers_packets_as_the_model(encoding: str, decision: str, entries
 
 @needs_p4_tools
 def test_an_export_runs_on_bmv2_when_told(tmp_path: Path) -> None:
-    found = export_p4(small_ensemble(), tmp_path / "out", entries="runtime", bmv2=True)
-    assert Certificate.load(found.certificate).tool.endswith(f"{tool_versions()}, {PACKETS} packets")
+    found = export(small_ensemble(), P4(entries="runtime", bmv2=True), tmp_path / "out")
+    assert found.certificate.tool.endswith(f"{tool_versions()}, {PACKETS} packets")
 
 
 @needs_p4_tools
 def test_a_switch_that_answers_otherwise_is_caught(tmp_path: Path) -> None:
     ensemble = small_ensemble()
-    found = export_p4(ensemble, tmp_path / "out")
-    texts = {path.name: path.read_text() for path in (found.control, found.program)}
+    found = export(ensemble, P4(), tmp_path / "out")
+    texts = {path.name: path.read_text() for path in (found.file(".p4"), found.file("_main.p4"))}
     changed = texts["drop_predictor_main.p4"].replace("hdr.answer.score = ", "hdr.answer.score = 1 + ")
     with pytest.raises(ProofError, match="BMv2 answers"):
         run_on_bmv2(ensemble, {**texts, "drop_predictor_main.p4": changed}, "drop_predictor", everything(ensemble))
@@ -82,16 +76,16 @@ def test_a_switch_that_answers_otherwise_is_caught(tmp_path: Path) -> None:
 def test_without_the_tools_bmv2_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ForetailError, match="p4c-bm2-ss is not on PATH: build it"):
-        export_p4(small_ensemble(), tmp_path / "out", bmv2=True)
+        export(small_ensemble(), P4(bmv2=True), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @needs_p4_tools
 def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
     ensemble = small_ensemble()
-    found = export_p4(ensemble, tmp_path / "out")
+    found = export(ensemble, P4(), tmp_path / "out")
     rows = everything(ensemble)
-    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
+    with SimpleSwitch(compile_p4(found.file("_main.p4")), tmp_path) as switch:
         replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
     scores = [int.from_bytes(reply[6:-1], "big", signed=True) for reply in replies]
     assert min(scores) < 0
@@ -101,15 +95,13 @@ def test_bmv2_adds_negative_votes(tmp_path: Path) -> None:
 
 @needs_p4_tools
 def test_p4runtime_entries_use_the_ids_of_the_compiler(tmp_path: Path) -> None:
-    found = export_p4(small_ensemble(), tmp_path / "out", entries="runtime")
+    found = export(small_ensemble(), P4(entries="runtime"), tmp_path / "out")
     info = tmp_path / "p4info.txt"
     command = ["p4c-bm2-ss", "--std", "p4-16", "--p4runtime-files", str(info), "-o", str(tmp_path / "program.json")]
-    subprocess.run([*command, str(found.program)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, str(found.file("_main.p4"))], check=True, capture_output=True, timeout=120)
     ids = dict(re.findall(r'preamble \{\s*id: (\d+)\s*name: "Prediction\.predictor\.(\w+)"', info.read_text()))
-    assert found.commands is not None
-    assert found.updates is not None
-    commands = [line.split()[1:3] for line in found.commands.read_text().splitlines()]
-    updates = re.findall(r"table_id: (\d+) .* action_id: (\d+) ", found.updates.read_text())
+    commands = [line.split()[1:3] for line in found.file(".commands.txt").read_text().splitlines()]
+    updates = re.findall(r"table_id: (\d+) .* action_id: (\d+) ", found.file(".entries.txtpb").read_text())
     assert [[ids[table], ids[action]] for table, action in updates] == commands
 
 
@@ -122,10 +114,10 @@ def test_bmv2_matches_keys_of_several_words(decision: str, tmp_path: Path) -> No
         rows, random.random(8000) < 0.3
     )  # many leaves, all different
     lowered = lower(noise.to_ensemble(PAPER_INPUTS))
-    found = export_p4(lowered, tmp_path / "out", decision=decision)
-    assert max(table.key_bits for table in found.plan.chosen.tables) > 64
+    found = export(lowered, P4(decision=decision), tmp_path / "out")
+    assert max(table["key_bits"] for table in found.report["tables"]) > 64
     rows = rows[:500]
-    with SimpleSwitch(compile_p4(found.program), tmp_path) as switch:
+    with SimpleSwitch(compile_p4(found.file("_main.p4")), tmp_path) as switch:
         replies = switch.exchange([b"".join(int(v).to_bytes(3, "big") for v in row) for row in rows])
     scores = [int.from_bytes(reply[12:-1], "big", signed=True) for reply in replies]
     assert scores == lowered.ensemble.score(rows).tolist()
@@ -134,7 +126,7 @@ def test_bmv2_matches_keys_of_several_words(decision: str, tmp_path: Path) -> No
 @needs_p4_tools
 def test_features_without_a_say_compile_without_a_warning(tmp_path: Path) -> None:
     base = small_ensemble()
-    compile_p4(export_p4(replace(base, trees=base.trees[1:]), tmp_path / "one").program)
+    compile_p4(export(replace(base, trees=base.trees[1:]), P4(), tmp_path / "one").file("_main.p4"))
     leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.5]), np.array([1]))
     constant = replace(base, trees=(leaf, leaf))
-    compile_p4(export_p4(constant, tmp_path / "none").program)
+    compile_p4(export(constant, P4(), tmp_path / "none").file("_main.p4"))

@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from foretail.export import ProofError
+from foretail.export.folder import encoded
 from foretail.export.p4.interpreter import score
 from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
-from foretail.export.p4.target import prove_p4
+from foretail.export.p4.target import P4
+from foretail.export.target import prove_files
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly
 
@@ -48,7 +50,7 @@ def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, deci
     changed_texts = mutations(texts["p.p4"])
     for changed in changed_texts:
         try:
-            prove_p4(ensemble, {**texts, "p.p4": changed}, "p")
+            prove_files(ensemble, P4(), encoded({**texts, "p.p4": changed}))
         except ProofError:
             continue
         harmless += 1  # proven equal: then it must be, read one input at a time
@@ -97,14 +99,15 @@ def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
     for i in range(len(rows)):
         for kept in (rows[:i] + rows[i + 1 :], [*rows[:i], rows[i].replace("0x", "0x1"), *rows[i + 1 :]]):
             with pytest.raises(ProofError):
-                prove_p4(ensemble, {**texts, "p.commands.txt": "".join(kept)}, "p")
+                prove_files(ensemble, P4(), encoded({**texts, "p.commands.txt": "".join(kept)}))
     updates = texts["p.entries.txtpb"]
     for match in re.finditer(r"\\x[0-9a-f]{2}|prefix_len: \d+|priority: \d+|_id: \d+", updates):
         changed = match[0][:-1] + ("0" if match[0][-1] != "0" else "1")
         whole = updates[: match.start()] + changed + updates[match.end() :]
         with pytest.raises(ProofError):
-            prove_p4(ensemble, {**texts, "p.entries.txtpb": whole}, "p")
-    assert prove_p4(ensemble, texts, "p").order == prove_p4(ensemble, {"p.p4": const}, "p").order
+            prove_files(ensemble, P4(), encoded({**texts, "p.entries.txtpb": whole}))
+    orders = {prove_files(ensemble, P4(), encoded(whole))[0].order for whole in (texts, {"p.p4": const})}
+    assert len(orders) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from foretail.export.passes.passes import (
     simplify,
 )
 from foretail.export.passes.votes import with_votes
-from foretail.export.proof.equivalence import ProofError, relate
+from foretail.export.proof.certificate import ProofError
+from foretail.export.proof.prove import relate
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree

@@ -17,7 +17,7 @@ from foretail.export.demand import TARGETS
 from foretail.export.demand.c_header import render_header
 from foretail.export.demand.fixed_point import fixed_point
 from foretail.export.demand.onnx_graph import render_graph
-from foretail.export.onnx.target import render_onnx
+from foretail.export.onnx.graph import render_onnx
 from foretail.export.p4.cost import plan
 from foretail.export.p4.encoding import DECISIONS
 from foretail.export.p4.prefixes import KINDS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from foretail.export.c.target import export_c
+from foretail.export.c.target import C
+from foretail.export.target import export
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, said
 from tests.fingerprints.drawn import drawn_ensemble
@@ -92,12 +93,12 @@ def options(place: Place) -> Iterator[Fingerprint]:
 
 def exported_predictor(place: Place) -> Iterator[Fingerprint]:
     """A predictor in C inside the switch, at three thresholds: it accepts nearly all, some, nearly nothing."""
-    exported = export_c(drawn_ensemble(PAPER_INPUTS, seed=5, narrow=10), place.folder() / "export")
+    exported = export(drawn_ensemble(PAPER_INPUTS, seed=5, narrow=10), C(), place.folder() / "export")
     for tau in (None, 0, 10**6):
         run = place.run(
             policy__name="credence",
             policy__predictor="library",
-            policy__library=str(exported.library),
+            policy__library=str(exported.file(".so")),
             policy__tau=tau,
         )
         yield Fingerprint("flows", said(tau=tau), fingerprint(run.flows()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,9 @@ def test_the_defaults_keep_the_contract(predictor: type[DemandPredictor]) -> Non
     check_demand_predictor(predictor)
 
 
+@dataclass(eq=False)
 class _Undeclared(MovingAverage):
-    parameter_constraints = {}  # noqa: RUF012
+    extra: int = 1
 
 
 class _LearnsInConstructor(MovingAverage):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -58,10 +59,9 @@ class _LearnsInConstructor(RandomForest):
         self.learned_ = 1
 
 
+@dataclass(eq=False)
 class _ForgetsToDeclare(RandomForest):
-    def __init__(self, trees: int = 4, extra: int = 1) -> None:
-        super().__init__(trees)
-        self.extra = extra
+    extra: int = 1
 
 
 class _ReturnsNothing(RandomForest):

@@ -10,7 +10,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import mlflow
 import mlflow.xgboost
@@ -26,9 +25,11 @@ from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.mlflow import tracking
+from foretail.models.mlflow.figures import write_figures
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import load_ensemble
-from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, track, tracking_uri
+from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.tracking import TrackedRun, nest, track
 from foretail.models.scoring.metrics import Confusion, scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
@@ -105,13 +106,12 @@ def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained
             assert image.width > 300
 
 
-def test_figures_show_the_counts_and_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Figure] = {}
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
-    monkeypatch.setattr(tracking, "_mlflow", MagicMock())
     drop = np.arange(4000) % 400 == 0
     score = np.where(drop, np.arange(4000) % 7, np.arange(4000) % 5)
-    TrackedRun("run", "experiment", "").log_figures("test", "whole", drop, score > 3, score)
+    write_figures(tmp_path, "test", "whole", drop, score > 3, score)
     (matrix,), (curve,) = (drawn[f"test_whole_{name}"].axes for name in ("confusion", "precision_recall"))
     counted = Confusion.count(drop, score > 3)
     cells = {(round(x), round(y)): text.get_text() for text in matrix.texts for x, y in [text.get_position()]}
@@ -284,10 +284,11 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
 
 def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert tracking_uri() == "sqlite:///outputs/mlflow.db"
+    folder = Path("/outputs")
+    assert tracking_uri(None, folder) == "sqlite:////outputs/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    assert tracking_uri() == "http://server"
-    assert tracking_uri("sqlite:///x.db") == "sqlite:///x.db"
+    assert tracking_uri(None, folder) == "http://server"
+    assert tracking_uri("sqlite:///x.db", folder) == "sqlite:///x.db"
 
 
 def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
@@ -338,7 +339,7 @@ def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) ->
         "from foretail.models.mlflow.tracking import track\n"
         "from tests.forests import paper_forest\n"
         "trained = paper_forest()\n"
-        "with track('sweep', {'a': 1}) as run:\n"
+        "with track('sweep', {'a': 1}, uri='sqlite:///outputs/mlflow.db') as run:\n"
         "    run.log_model(trained.ensemble, 'm', 'latest')\n"
     )
     root = Path(__file__).parents[2]

@@ -303,7 +303,7 @@ def test_settings_are_the_parameters_of_the_predictors() -> None:
     assert options("demand_predictor") == sorted(PREDICTORS)
     for name, kind in PREDICTORS.items():
         settings = composed("demand", f"demand_predictor={name}").demand_predictor[name]
-        assert set(settings) - {"name"} == set(kind.parameter_constraints)
+        assert set(settings) - {"name"} == set(kind.constraints())
 
 
 def test_parameters_reach_the_predictors(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.studies import Dimension, Search, SearchConfig
-from foretail.export.p4.target import export_p4
+from foretail.export.p4.target import P4
+from foretail.export.target import export
 from foretail.features.catalog import FEATURES, selection_cost
 from foretail.features.dataset.manifest import Rules
 from foretail.features.dataset.reader import Dataset
@@ -118,9 +119,9 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     predicted = model.exceeds(rows.x)
     assert trial.found["f1"] == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked]).f1
     assert trial.found["recovered_loss"] == replay_scores(Dataset.open(path), predicted & rows.asked).recovered_loss
-    exported = export_p4(model, folder / "p4").plan.chosen
-    assert trial.found["table_entries"] == exported.total("rows")
-    assert trial.found["tcam_bits"] == exported.total("tcam_bits")
+    exported = export(model, P4(), folder / "p4").report["chosen"]
+    assert trial.found["table_entries"] == exported["rows"]
+    assert trial.found["tcam_bits"] == exported["tcam_bits"]
     assert trial.found["comparisons"] <= config.predictor["trees"] * config.predictor["depth"]
     assert trial.found["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
 

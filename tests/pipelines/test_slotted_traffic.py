@@ -10,7 +10,7 @@ import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stages import STAGES
-from foretail.export.proof.equivalence import Certificate
+from foretail.export.proof.certificate import Certificate
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.collecting import CollectedRun

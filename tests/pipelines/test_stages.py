@@ -16,7 +16,8 @@ import pytest
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
-from foretail.export.c.target import export_c
+from foretail.export.c.target import C
+from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -192,14 +193,14 @@ def test_a_tau_that_the_proof_does_not_cover_is_refused(folder: Path, trained: T
 def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = paper_forest().ensemble
     inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
-    exported = export_c(dataclasses.replace(model, features=inputs), tmp_path / "c")
+    exported = export(dataclasses.replace(model, features=inputs), C(), tmp_path / "c")
     done = foretail(
         tmp_path,
         "evaluate",
         "scenario=tiny",
         "policy=[credence]",
         "baselines=[]",
-        f"policy.credence.library={exported.library}",
+        f"policy.credence.library={exported.file('.so')}",
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from foretail.export.c.build import compile_library, find_compiler, predictor_abi
-from foretail.export.c.target import ExportResult, export_c
+from foretail.export.c.target import C
+from foretail.export.target import ExportResult, export
 from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
@@ -52,8 +53,8 @@ def trained(labelled: Dataset, names: tuple[str, ...], out: Path) -> Trained:
     forest = RandomForest(seed=1).fit(x, y)
     ensemble = forest.to_ensemble(inputs(names))
     point = choose_operating_point(ensemble, x, y, rows["shadow_asked"].to_numpy())
-    exported = export_c(ensemble.with_threshold(point.threshold), out)
-    return Trained(forest, Ensemble.load(exported.ir), exported)
+    exported = export(ensemble.with_threshold(point.threshold), C(), out)
+    return Trained(forest, exported.ensemble, exported)
 
 
 @pytest.mark.parametrize("names", [PAPER_FEATURES, (*SWITCH_FEATURES, "first_rtt")])
@@ -65,7 +66,7 @@ def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, 
         traffic_ns=24_000_000,
         policy__name="credence",
         policy__predictor="library",
-        policy__library=str(model.exported.library),
+        policy__library=str(model.exported.file(".so")),
     )
     run = collect_dataset(document, tmp_path / "credence", scenario=settings())
     rows = Dataset.open(tmp_path / "credence").frame([*names, "asked", "score", "accepted"])
@@ -192,6 +193,6 @@ def test_what_is_no_predictor_library_is_refused(tmp_path: Path) -> None:
 def test_another_run_arithmetic_refuses_the_model(labelled: Dataset, tmp_path: Path) -> None:
     names = ("queue", "occupancy")
     ensemble = trained(labelled, names, tmp_path / "export").ensemble
-    other = export_c(replace(ensemble, features=tuple(inputs(names, cell_bytes=1024))), tmp_path / "other")
+    other = export(replace(ensemble, features=tuple(inputs(names, cell_bytes=1024))), C(), tmp_path / "other")
     with pytest.raises(ForetailError, match="cell_bytes=1024"):
-        run_with(other.library, tmp_path)
+        run_with(other.file(".so"), tmp_path)

@@ -20,6 +20,7 @@ from foretail.export.p4.profile import Profile
 from foretail.export.switch_cost import switch_cost
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Split
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.search.trials import Drawn, Trial, Trials
@@ -30,7 +31,6 @@ from foretail.pipelines.runs.store import Store, code_digest
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.search_space import Space
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.loading import tracking_uri
 from foretail.pipelines.tracking.runs import tracked
 from foretail.pipelines.training.fitting import train_model, train_on
 from foretail.pipelines.training.outcome import TrainResult
@@ -334,7 +334,7 @@ def tracked_search(
     if not tracking.enabled:
         yield None
         return
-    uri = tracking_uri(tracking, store)
+    uri = tracking_uri(tracking.uri, store.folder.parent)
     before = trials.tracked(uri)
     goes_on = before is not None and run_exists(before, uri)
     with tracked(tracking, store, asdict(config), name, run_id=before if goes_on else None) as run:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretail.features.errors import ForetailError
-from foretail.models.mlflow.tracking import first_line, locked
+from foretail.models.mlflow.store import first_line, locked
 from foretail.pipelines.runs.store import canonical_json
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"

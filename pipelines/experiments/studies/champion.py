@@ -12,12 +12,13 @@ from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registry import alias_holder
+from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.experiments.studies.held_out import HeldOut
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model, tracking_uri
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import ReplayScores
 
@@ -80,7 +81,7 @@ def promote_best(
     model, store = candidates[chosen].ensemble, Store(store_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     model.save(run_dir / ENSEMBLE_FILE)
-    holder = alias_holder(str(tracking.registered_model), CHAMPION, tracking_uri(tracking, store))
+    holder = alias_holder(str(tracking.registered_model), CHAMPION, tracking_uri(tracking.uri, store.folder.parent))
     if holder is not None:
         held = load_model(f"models:/{tracking.registered_model}/{holder}", tracking, store)
         if held.sha256 == model.sha256:

@@ -1,4 +1,4 @@
-"""Proof that exported code decides as its model does, on every input, and the certificate that records it.
+"""Proof that exported code decides as its model does, on every input.
 
 Model and code compare single inputs with constants, so both are constant on every cell of the grid that the model's
 cuts and all constants read back from the emitted text span. Where the cells can be enumerated, the code runs on one
@@ -8,31 +8,26 @@ point of each. Where they cannot, every leaf box of every tree is compared with 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from foretail.export.folder import digests
+from foretail.export.lowered import Lowered
+from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.cells import Cells, distinct_rows
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, dyadic_text, keys_exceed
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_exceed
+from foretail.models.ensemble.ensemble_json import dyadic_text
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 
 __all__ = [
     "MAX_CELLS",
-    "Certificate",
-    "Lowered",
-    "PassReport",
-    "ProofError",
     "ReadBack",
     "Relation",
     "Run",
@@ -51,10 +46,6 @@ MAX_LISTED = 10
 _SAMPLES = 100_000
 
 
-class ProofError(ForetailError):
-    """Exported code or integer votes decide otherwise than the model; the message names an input."""
-
-
 @dataclass(frozen=True)
 class ReadBack:
     """What an emitted text says, read back from nothing but that text: ``score = base + sum of parts``.
@@ -71,136 +62,6 @@ class ReadBack:
     boundaries: Mapping[int, set[int]]
     parts: tuple[Boxes, ...] | None = None
     base: int = 0
-
-
-@dataclass(frozen=True)
-class PassReport:
-    """What one pass did: its name, and the leaves of the ensemble before and after it."""
-
-    name: str
-    leaves_before: int
-    leaves_after: int
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A model on its way out.
-
-    Attributes
-    ----------
-    model : Ensemble
-        As given.
-    simple : Ensemble
-        After the passes: tree by tree the same function, which they have proven.
-    ensemble : Ensemble
-        With integer votes: what targets emit.
-    passes : tuple of PassReport
-    """
-
-    model: Ensemble
-    simple: Ensemble
-    ensemble: Ensemble
-    passes: tuple[PassReport, ...] = ()
-
-    @classmethod
-    def of(cls, voted: Lowered | Ensemble) -> Lowered:
-        """Return an ensemble that has votes as one that no pass has touched."""
-        return voted if isinstance(voted, Lowered) else cls(voted, voted, voted)
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What was proven, and about which files.
-
-    Attributes
-    ----------
-    target : str
-        ``c``, ``p4`` or ``onnx``.
-    method : {'cells', 'boxes'}
-        ``cells``: model and artefact compared on one point of every cell. ``boxes``: every leaf box of every tree
-        compared with every box of the text, and the votes with the leaf values.
-    cells : int
-        Number of cells, enumerated or not.
-    points_per_feature : dict of str to int
-        Intervals of every input; their product is `cells`.
-    boxes : int or None
-        Boxes of the text, with ``boxes``.
-    votes_by : {'cells', 'boxes'}
-        How scores were compared with the exact sums of the model, in the same two ways.
-    order : bool
-        Score strictly monotone in the exact sum over all inputs: the proof holds for any tau.
-    taus : list of int or None
-        The only taus it holds for; None with `order` and with `rounding`.
-    rounding : str or None
-        With votes that were compared by boxes and are not exact, a dyadic rational: any tau decides as its threshold on
-        the exact sum does, for every input whose exact sum is farther from it than this. Never more than the rounding
-        of the framework's own sum.
-    default_tau : int
-    threshold : str
-        The threshold on the exact sum that `default_tau` stands for, as in the ensemble file.
-    vote_bits : int
-    float_decides_otherwise : int or None
-        Cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None when votes
-        were compared by boxes, which does not enumerate them.
-    float_within_rounding : int or None
-        Cells so close to the threshold that some order of rounding could decide otherwise.
-    float_inputs : list of list of int
-        Inputs of the first ten such cells.
-    passes : list of dict
-        What the passes did, in order: name, leaves_before, leaves_after.
-    model_sha256 : str
-        The ensemble that was given.
-    ir_sha256 : str
-        The ensemble that was emitted, votes included, after the passes.
-    outputs : dict of str to str
-        File name -> SHA-256 of the proven texts and of what was built from them.
-    tool : str
-        What the proven artefact was built or run with.
-    """
-
-    target: str
-    method: Literal["cells", "boxes"]
-    cells: int
-    points_per_feature: dict[str, int]
-    boxes: int | None
-    votes_by: Literal["cells", "boxes"]
-    order: bool
-    taus: list[int] | None
-    rounding: str | None
-    default_tau: int
-    threshold: str
-    vote_bits: int
-    float_decides_otherwise: int | None
-    float_within_rounding: int | None
-    float_inputs: list[list[int]]
-    passes: list[dict[str, str | int]]
-    model_sha256: str
-    ir_sha256: str
-    outputs: dict[str, str]
-    tool: str
-
-    def to_json(self) -> str:
-        """Return the certificate file's text."""
-        return json.dumps({"schema": "foretail.certificate", "version": 2, **asdict(self)}, indent=2) + "\n"
-
-    @classmethod
-    def load(cls, path: Path) -> Certificate:
-        """Read a certificate; raise ForetailError when it is missing or malformed."""
-        try:
-            document = parse_json(path.read_bytes())
-            if (document.pop("schema"), document.pop("version")) != ("foretail.certificate", 2):
-                raise ValueError("another schema")
-            return cls(**document)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise ForetailError(f"{path} is not a certificate of version 2: export the model again") from None
-
-    def check_tau(self, tau: int) -> None:
-        """Raise ForetailError unless the proof covers decisions ``score > tau``."""
-        if self.taus is not None and tau not in self.taus:
-            raise ForetailError(
-                f"the certificate of ensemble {self.ir_sha256[:12]} does not cover tau {tau}, only {self.taus}: "
-                f"set the threshold before exporting and export again"
-            )
 
 
 @dataclass(frozen=True)
@@ -224,7 +85,7 @@ class Relation:
 
 def relate(model: Ensemble, voted: Ensemble, cells: Cells) -> Relation:
     """Compare the exact sums of `model` with the scores of `voted` over all cells, which must span the cuts of both."""
-    tau, bound = _default_tau(voted), model.key_of(model.threshold)
+    (_, tau), bound = voted.require_votes(), model.key_of(model.threshold)
     pairs, default = [], True
     for points in cells.batches():
         keys, score = model.exact_key(points), voted.score(points)
@@ -240,8 +101,8 @@ def relate(model: Ensemble, voted: Ensemble, cells: Cells) -> Relation:
 
 def relate_by_boxes(model: Ensemble, voted: Ensemble) -> Relation:
     """Bound the distance between the exact sums of `model` and the scores of `voted`, tree by tree, over all inputs."""
-    assert voted.vote_bits is not None
-    unit, low, high = Fraction(1, 1 << voted.vote_bits), Fraction(0), Fraction(0)
+    vote_bits, tau = voted.require_votes()
+    unit, low, high = Fraction(1, 1 << vote_bits), Fraction(0), Fraction(0)
     for exact, rounded in zip(model.trees, voted.trees, strict=True):
         boxes = leaf_boxes(rounded, voted.features)
         leaves = leaf_boxes(exact, model.features, np.arange(len(exact.feature)))
@@ -253,7 +114,7 @@ def relate_by_boxes(model: Ensemble, voted: Ensemble) -> Relation:
         low, high = low + min(errors), high + max(errors)
     exact_votes = low == high == 0
     # score * unit = exact sum - base + error, and score > tau iff score >= tau + 1
-    tau, base = _default_tau(voted), Fraction(model.base)
+    base = Fraction(model.base)
     above, below = tau * unit + base - low - model.threshold, model.threshold - (tau + 1) * unit - base + high
     default = exact_votes and above <= 0 and below < 0
     return Relation(exact_votes, default, Fraction(0) if default else max(above, below))
@@ -310,7 +171,7 @@ def prove(
     grid = Cells.of(simple)  # it has the cuts of the emitted ensemble, which came from it
     votes_by_cells = grid.count <= max_cells
     relation = relate(simple, ensemble, grid) if votes_by_cells else relate_by_boxes(simple, ensemble)
-    tau = _default_tau(ensemble)
+    vote_bits, tau = ensemble.require_votes()
     if not relation.default and (votes_by_cells or relation.rounding > rounding_bound(simple)):
         raise ProofError(
             f"score > {tau} is not exact sum > {simple.threshold} on every cell: "
@@ -329,14 +190,14 @@ def prove(
         rounding=None if relation.default else dyadic_text(relation.rounding),
         default_tau=tau,
         threshold=dyadic_text(simple.threshold),
-        vote_bits=ensemble.vote_bits or 0,
+        vote_bits=vote_bits,
         float_decides_otherwise=floats[0],
         float_within_rounding=floats[1],
         float_inputs=floats[2],
         passes=[asdict(report) for report in lowered.passes],
         model_sha256=lowered.model.sha256,
         ir_sha256=ensemble.sha256,
-        outputs={name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()},
+        outputs=digests(outputs),
         tool=tool,
     )
 
@@ -390,12 +251,6 @@ def _compare_boxes(ensemble: Ensemble, name: str, text: ReadBack, target: str) -
 
 def _input(features: tuple[FeatureInput, ...], point: IntArray) -> str:
     return ", ".join(f"{feature.name}={value}" for feature, value in zip(features, point.tolist(), strict=True))
-
-
-def _default_tau(ensemble: Ensemble) -> int:
-    if ensemble.default_tau is None:
-        raise ForetailError("the ensemble has no integer votes: run foretail.export.with_votes on it first")
-    return ensemble.default_tau
 
 
 def _floats(model: Ensemble, cells: Cells) -> tuple[int, int, list[list[int]]]:

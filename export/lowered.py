@@ -1,0 +1,44 @@
+"""A model on its way out, from the passes to the targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretail.models.ensemble.ensemble import Ensemble
+
+__all__ = ["Lowered", "PassReport"]
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What one pass did: its name, and the leaves of the ensemble before and after it."""
+
+    name: str
+    leaves_before: int
+    leaves_after: int
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model on its way out.
+
+    Attributes
+    ----------
+    model : Ensemble
+        As given.
+    simple : Ensemble
+        After the passes: tree by tree the same function, which they have proven.
+    ensemble : Ensemble
+        With integer votes: what targets emit.
+    passes : tuple of PassReport
+    """
+
+    model: Ensemble
+    simple: Ensemble
+    ensemble: Ensemble
+    passes: tuple[PassReport, ...] = ()
+
+    @classmethod
+    def of(cls, voted: Lowered | Ensemble) -> Lowered:
+        """Return an ensemble that has votes as one that no pass has touched."""
+        return voted if isinstance(voted, Lowered) else cls(voted, voted, voted)

@@ -1,0 +1,200 @@
+"""How a drop predictor leaves Foretail, whatever the target: render, read back, run, prove, and only then write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from foretail.export.folder import ENSEMBLE, check_folder, check_name, write_export
+from foretail.export.lowered import Lowered
+from foretail.export.passes.passes import lower
+from foretail.export.proof.certificate import Certificate, ProofError
+from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
+from foretail.models.ensemble.ensemble import Ensemble
+
+__all__ = ["ExportResult", "Files", "Loaded", "Rendered", "Target", "export", "prove_files"]
+
+Files = Mapping[str, bytes]
+"""File name -> content."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a target makes of an ensemble.
+
+    Attributes
+    ----------
+    files : mapping of str to bytes
+        What is proven, or stands in the certificate with what is.
+    beside : mapping of str to bytes
+        Further files, which no proof covers: reports, and programs around the predictor.
+    report : str or None
+        Name of the file, JSON, that has the target's own figures.
+    """
+
+    files: Files
+    beside: Files = field(default_factory=dict)
+    report: str | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What rendered files say, and how to run them; nothing but these files is known here.
+
+    Attributes
+    ----------
+    read : mapping of str to ReadBack
+        Name of a code path -> what its text says.
+    runs : mapping of str to callable
+        Name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows].
+    tool : str
+        What built or runs them.
+    built : mapping of str to bytes
+        Files that were built from them, and are what runs.
+    passes : bool
+        Whether a test that is among them passes.
+    """
+
+    read: Mapping[str, ReadBack]
+    runs: Mapping[str, Run]
+    tool: str
+    built: Files = field(default_factory=dict)
+    passes: bool = True
+
+
+class Target(Protocol):
+    """One form in which predictors are exported, with its settings."""
+
+    @property
+    def name(self) -> str:
+        """As certificates and settings have it."""
+        ...
+
+    def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
+        """Write the files of a lowered model, their names beginning with `prefix`; equal models give equal files.
+
+        Nothing can prove a form of the text that needs more than `max_cells` cells.
+        """
+        ...
+
+    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
+        """Read the files of `ensemble` back and make them run; ProofError when they hold what is not written here."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """An export on disk.
+
+    Attributes
+    ----------
+    folder : Path
+        Holds the target's files, ``certificate.json`` and ``ensemble.json``.
+    prefix : str
+        Of the names of the target's files.
+    certificate : Certificate
+        What was proven.
+    ensemble : Ensemble
+        What was emitted, with its votes.
+    report : dict
+        What the target says beside the proof, JSON-like; empty when it says nothing.
+    """
+
+    folder: Path
+    prefix: str
+    certificate: Certificate
+    ensemble: Ensemble
+    report: dict[str, Any]
+
+    def file(self, end: str) -> Path:
+        """Return the file whose name is the prefix and `end`, such as ``.so``."""
+        return self.folder / f"{self.prefix}{end}"
+
+
+def export(
+    model: Ensemble | Lowered,
+    target: Target,
+    out_dir: Path,
+    prefix: str = "drop_predictor",
+    *,
+    any_tau: bool = True,
+    max_cells: int = MAX_CELLS,
+) -> ExportResult:
+    """Write, run and prove the predictor of a model; nothing is written when the proof fails.
+
+    Parameters
+    ----------
+    model : Ensemble or Lowered
+        See :func:`lower`.
+    target : Target
+    out_dir : Path
+        Created, or replaced when it holds an earlier export.
+    prefix : str
+        Of files and names in the code: a lower-case letter, then lower-case letters, digits and underscores.
+    any_tau, max_cells
+        See :func:`lower`.
+
+    Raises
+    ------
+    ProofError
+        When what was written differs from the model; the message names an input.
+    ForetailError
+        On an unsafe name, a model that the target cannot hold, a missing tool, or an `out_dir` that holds something
+        else.
+    """
+    check_name(prefix)
+    check_folder(out_dir)
+    lowered = lower(model, any_tau, max_cells)
+    rendered = target.render(lowered, prefix, max_cells)
+    certificate, proven = prove_files(lowered, target, rendered.files, max_cells)
+    ensemble = lowered.ensemble
+    files = {**proven, **rendered.beside, ENSEMBLE: ensemble.to_json().encode("ascii")}
+    write_export(out_dir, files, certificate)
+    report = {} if rendered.report is None else json.loads(files[rendered.report])
+    return ExportResult(out_dir, prefix, certificate, ensemble, report)
+
+
+def prove_files(
+    lowered: Lowered | Ensemble, target: Target, files: Files, max_cells: int = MAX_CELLS
+) -> tuple[Certificate, Files]:
+    """Read rendered files back and prove them equal to what was lowered, on all inputs.
+
+    Parameters
+    ----------
+    lowered : Lowered or Ensemble
+        With votes.
+    target : Target
+    files : mapping of str to bytes
+        What the target rendered.
+    max_cells : int
+        Above so many cells the proof is by boxes.
+
+    Returns
+    -------
+    certificate : Certificate
+    proven : mapping of str to bytes
+        `files`, and those that were built from them.
+
+    Raises
+    ------
+    ProofError
+        With the input at which the two differ, or what the files have that they should not have.
+    """
+    lowered = Lowered.of(lowered)
+    loaded = target.load(lowered.ensemble, files)
+    proven = {**files, **loaded.built}
+    certificate = prove(
+        lowered,
+        target=target.name,
+        outputs=proven,
+        read=loaded.read,
+        runs=loaded.runs,
+        tool=loaded.tool,
+        max_cells=max_cells,
+    )
+    if not loaded.passes:  # after the proof, which names an input
+        raise ProofError(f"the self-test of the exported {target.name.upper()} fails: nothing is exported, report this")
+    return certificate, proven
