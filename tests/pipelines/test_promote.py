@@ -360,6 +360,8 @@ def test_an_outcome_of_another_version_is_named() -> None:
 
 KILLED = """
 import os, sys
+from mlflow import MlflowClient
+from foretail.pipelines import cli
 set_alias = MlflowClient.set_registered_model_alias
 def kill(self, name, alias, version):
     if alias == "champion":
