@@ -17,6 +17,7 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
+from foretail.models.scoring.metrics import RAISE_CONGESTION
 
 __all__ = [
     "DEVICES",
@@ -36,10 +37,6 @@ DEVICES = ("cpu", "cuda")
 
 MACHINE_PARAMETERS = frozenset({"device", "jobs"})
 """Parameters that tell where and with how many threads to train, which no search varies."""
-
-RAISE_CONGESTION = (
-    "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
-)
 
 
 @dataclass(frozen=True)

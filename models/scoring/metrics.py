@@ -15,6 +15,11 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
+RAISE_CONGESTION = (
+    "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
+)
+"""What makes a trace hold drops: the advice wherever there are too few of them."""
+
 __all__ = ["Confusion", "Ranking", "Score", "brier_score", "expected_calibration_error", "rank", "scores"]
 
 Score = int | float | None

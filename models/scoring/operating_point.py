@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.models.drop.predictor import RAISE_CONGESTION
 from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.metrics import Confusion, rank
+from foretail.models.scoring.metrics import RAISE_CONGESTION, Confusion, rank
 
 __all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point", "require_drops"]
 

@@ -15,10 +15,9 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
-from foretail.models.drop.predictor import RAISE_CONGESTION
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.calibration import Calibration, calibration_scores
-from foretail.models.scoring.metrics import Score, scores
+from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
