@@ -72,7 +72,18 @@ def main() -> int:
         *(f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}", f"-DPython_EXECUTABLE={sys.executable}"),
         f"-Dnanobind_DIR={nanobind.stdout.strip()}",
     ]
-    pytest = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-k", SLOW]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "--hypothesis-profile=quick",
+        "-k",
+        SLOW,
+    ]
     chains: list[dict[str, tuple[Sequence[str | Path], Mapping[str, str]]]] = [
         {
             "the native module is configured": (configure, sanitized),
@@ -80,7 +91,7 @@ def main() -> int:
             "tests of the native module": ([*pytest, "-p", "tests.sanitize", *MODULE], preloaded),
         },
         {
-            "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.driver", "build"], sanitized),
+            "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.ns3.driver", "build"], sanitized),
             "tests of programs and the ns-3 driver": ([*pytest, *PROGRAMS], sanitized),
         },
     ]
