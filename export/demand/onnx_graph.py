@@ -22,8 +22,6 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import LinearEntries
 
-__all__ = ["TOLERANCE", "compare_graph", "render_graph"]
-
 TOLERANCE = 1e-5
 """Of an entry, relative to the largest of history and prediction; the network's own arithmetic is float32."""
 

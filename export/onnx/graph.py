@@ -32,8 +32,6 @@ except ImportError:
         "the ONNX target needs the packages onnx and onnxruntime: install them with pip install 'foretail[onnx]'"
     ) from None
 
-__all__ = ["OnnxPredictor", "read_onnx", "render_onnx", "session_of"]
-
 IntArray = npt.NDArray[np.int64]
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8

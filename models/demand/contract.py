@@ -14,8 +14,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
 
-__all__ = ["check_demand_predictor", "synthetic_sequences"]
-
 _DEGREE = 2
 
 

@@ -15,8 +15,6 @@ from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 
-__all__ = ["check_predictor", "synthetic_arrivals"]
-
 
 def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return made-up arrivals shaped like Credence's training rows, for tests and benchmarks only.

@@ -24,8 +24,6 @@ from foretail.models.scoring.operating_point import choose_operating_point
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestClassifier
 
-__all__ = ["Answers", "Budget", "Student", "distill"]
-
 Answers = Literal["decisions", "probabilities"]
 IntRows = npt.NDArray[np.int32]
 

@@ -33,8 +33,6 @@ except ImportError:
         "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
     ) from None
 
-__all__ = ["Layer", "Network", "NetworkPredictor", "network_columns"]
-
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16
 

@@ -18,19 +18,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 
-__all__ = [
-    "DEVICES",
-    "MACHINE_PARAMETERS",
-    "DropPredictor",
-    "Parameter",
-    "Parameterised",
-    "TreePredictor",
-    "checked_features",
-    "checked_rows",
-    "checked_weights",
-    "parameter",
-]
-
 DEVICES = ("cpu", "cuda")
 """Where a predictor can train that has a parameter `device`."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["Confusion", "Ranking", "Score", "brier_score", "expected_calibration_error", "rank", "scores"]
-
 Score = int | float | None
 Region = Literal["whole", "asked"]
 BoolArray = npt.NDArray[np.bool_]

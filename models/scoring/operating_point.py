@@ -21,8 +21,6 @@ from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, rank
 
-__all__ = ["OperatingPoint", "ThresholdWorth", "choose_network_threshold", "choose_operating_point", "require_drops"]
-
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
 
