@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -352,20 +353,20 @@ def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str,
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (_boosted(">", [2.5]), "other than x < t"),
-        (_boosted("<", [float("inf")]), "threshold that is not finite"),
-        (_boosted("<=", [float("nan")]), "threshold that is not finite"),
-        (_boosted("<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
-        (_boosted("<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
-        (_boosted("<=", [2.5], base=float("inf")), "base score that is not finite"),
-        (_boosted("<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
-        (_boosted("<", [2.5], task_type="kRegressor"), "not a binary classifier"),
-        (_boosted("<", [2.5], average=True), "not a binary classifier"),
+        (partial(_boosted, ">", [2.5]), "other than x < t"),
+        (partial(_boosted, "<", [float("inf")]), "threshold that is not finite"),
+        (partial(_boosted, "<=", [float("nan")]), "threshold that is not finite"),
+        (partial(_boosted, "<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
+        (partial(_boosted, "<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
+        (partial(_boosted, "<=", [2.5], base=float("inf")), "base score that is not finite"),
+        (partial(_boosted, "<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
+        (partial(_boosted, "<", [2.5], task_type="kRegressor"), "not a binary classifier"),
+        (partial(_boosted, "<", [2.5], average=True), "not a binary classifier"),
     ],
 )
-def test_treelite_models_of_another_kind_are_refused(model: treelite.Model, says: str) -> None:
+def test_treelite_models_of_another_kind_are_refused(model: Callable[[], treelite.Model], says: str) -> None:
     with pytest.raises(ForetailError, match=says) as caught:
-        from_treelite(model, NARROW)
+        from_treelite(model(), NARROW)
     assert "\n" not in str(caught.value)
 
 
