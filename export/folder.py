@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder, write_file
 
-__all__ = ["CERTIFICATE", "ENSEMBLE", "check_folder", "check_name", "digests", "encoded", "in_json", "write_export"]
-
 CERTIFICATE = "certificate.json"
 ENSEMBLE = "ensemble.json"
 

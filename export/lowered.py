@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["Lowered", "PassReport"]
-
 
 @dataclass(frozen=True)
 class PassReport:

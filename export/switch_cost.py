@@ -10,8 +10,6 @@ from foretail.export.passes.passes import lower
 from foretail.features.catalog import selection_cost
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["SwitchCost", "switch_cost"]
-
 
 @dataclass(frozen=True)
 class SwitchCost:

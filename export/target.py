@@ -15,8 +15,6 @@ from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["ExportResult", "Files", "Loaded", "Rendered", "Target", "export", "prove_files"]
-
 Files = Mapping[str, bytes]
 """File name -> content."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 # No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws ten times as much.
@@ -14,3 +17,11 @@ settings.load_profile("ci")
 # A job started in the background of a script ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _before_forests_are_drawn() -> None:
+    """Import what trains them outside of strategies: it draws from `random` itself, which Hypothesis refuses there."""
+    if "tests.forests" in sys.modules:
+        for package in ("sklearn.ensemble", "treelite", "xgboost"):
+            importlib.import_module(package)

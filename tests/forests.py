@@ -7,16 +7,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-import xgboost
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-)
-from sklearn.tree import DecisionTreeClassifier
 
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
@@ -90,6 +82,15 @@ CLASSIFIERS = (
 
 def untrained(kind: str, trees: int = 3, depth: int = 3, rate: float = 0.3, seed: int = 1, **settings: Any) -> Any:
     """Return one of ``CLASSIFIERS``, before fit."""
+    import xgboost
+    from sklearn.ensemble import (
+        ExtraTreesClassifier,
+        GradientBoostingClassifier,
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+    from sklearn.tree import DecisionTreeClassifier
+
     if kind == "random_forest":
         return RandomForestClassifier(trees, max_depth=depth, random_state=seed, **settings)
     if kind == "extra_trees":
@@ -114,6 +115,8 @@ def untrained(kind: str, trees: int = 3, depth: int = 3, rate: float = 0.3, seed
 
 def read(model: Any, features: Sequence[FeatureInput]) -> Ensemble:
     """Read a fitted classifier of either framework."""
+    import xgboost
+
     return (from_xgboost if isinstance(model, xgboost.XGBModel) else from_sklearn)(model, features)
 
 

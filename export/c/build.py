@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["PredictorLibrary", "compile_library", "find_compiler", "predictor_abi", "run_program", "vector_widths"]
-
 ABI_VERSION = 1
 FLAGS = ("-std=c99", "-O3", "-fPIC", "-shared")
 

@@ -22,8 +22,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes
 from foretail.models.ensemble.ensemble import FeatureInput
 
-__all__ = ["read_c"]
-
 _TREE = re.compile(r"^#define [A-Z0-9_]+_TREE_(\d+)\(NODE, LEAF\) \\\n((?:.*\\\n)*.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"\s*(?:\\\n)?\s*(?:(NODE)\((\d+), (\d+),|(LEAF)\((\d+), (-?\d+)\)|([,)]))")
 _BOUNDS = re.compile(r"\bint(16|32)_t bounds_(\d+)\[\d+\] = \{([-\d,\s]*)\}")

@@ -18,8 +18,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 
-__all__ = ["WORD", "Bitvectors", "Branch", "Node", "Trees"]
-
 IntArray = npt.NDArray[np.int64]
 
 WORD = 64

@@ -32,8 +32,6 @@ from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["C", "candidates", "render_c"]
-
 TUNING = "tuning.json"
 _SELFTEST_ROWS = 256
 

@@ -18,8 +18,6 @@ from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
-__all__ = ["SATURATED", "Batch", "Header", "Single", "c_string", "comparison_bits", "render_library", "render_selftest"]
-
 IntArray = npt.NDArray[np.int64]
 Single = Literal["branches", "bitvector"]
 Batch = Literal["rows", "lanes"]

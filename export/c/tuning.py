@@ -16,8 +16,6 @@ from foretail.export.c.text import Batch, Header, Single, render_library
 from foretail.export.folder import in_json
 from foretail.features.errors import ForetailError
 
-__all__ = ["Tuning", "tune"]
-
 ROUNDS = 31
 MAX_ROWS = 50_000
 

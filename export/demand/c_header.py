@@ -19,8 +19,6 @@ from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.target import prove_files
 from foretail.export.templates import environment
 
-__all__ = ["at_most", "prove_header", "render_header"]
-
 _SELFTEST_CASES = 4
 _READ_CASES = 32
 _READ_ENTRIES = 1 << 24

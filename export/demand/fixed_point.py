@@ -23,8 +23,6 @@ from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, votes_of
 
-__all__ = ["Errors", "FixedLinear", "FixedTrees", "IntArray", "fixed_point"]
-
 IntArray = npt.NDArray[np.int64]
 
 MAX_WINDOW = 4096

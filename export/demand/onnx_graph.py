@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from foretail.export.onnx.graph import IR_VERSION, OPSET, session_of  # says what is missing when its packages are
+from foretail.export.onnx.graph import IR_VERSION, OPSET  # says what is missing when its packages are
 from foretail.export.proof.certificate import ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import LinearEntries
-
-__all__ = ["TOLERANCE", "compare_graph", "render_graph"]
+from foretail.models.onnx_session import session_of
 
 TOLERANCE = 1e-5
 """Of an entry, relative to the largest of history and prediction; the network's own arithmetic is float32."""

@@ -21,10 +21,11 @@ from foretail.export.proof.prove import ReadBack
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.onnx_session import session_of
 
 try:
     import onnx
-    import onnxruntime
+    import onnxruntime  # noqa: F401  # missing, it is named here
     from google.protobuf.message import DecodeError
     from onnx import TensorProto, checker, helper, numpy_helper
 except ImportError:
@@ -32,26 +33,11 @@ except ImportError:
         "the ONNX target needs the packages onnx and onnxruntime: install them with pip install 'foretail[onnx]'"
     ) from None
 
-__all__ = ["OnnxPredictor", "read_onnx", "render_onnx", "session_of"]
-
 IntArray = npt.NDArray[np.int64]
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 FLOAT32_BITS = 24
 """float32 holds every integer up to 2**24."""
-
-
-def session_of(content: bytes) -> Any:
-    """Return a graph in onnxruntime, on one thread; ForetailError when it refuses the file."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what goes wrong is raised as well
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a dozen exception types without a common base of its own
-        raise ForetailError(
-            f"onnxruntime refuses the model ({' '.join(str(error).split())[:160]}): export it again"
-        ) from None
 
 
 class OnnxPredictor:

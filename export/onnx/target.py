@@ -14,8 +14,6 @@ from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["Onnx"]
-
 IntArray = npt.NDArray[np.int64]
 
 

@@ -26,8 +26,6 @@ from foretail.export.proof.certificate import ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["TOOLS", "SimpleSwitch", "compile_p4", "run_on_bmv2", "tool_versions"]
-
 TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
 
 # What simple_switch reads and writes: link type Ethernet in, whole packets, no time between them.

@@ -30,8 +30,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["Candidate", "FeatureTable", "Plan", "TableCost", "plan", "table_cost"]
-
 MAX_PRODUCT_BOXES = 1 << 14
 MAX_COMBINATIONS = 256
 

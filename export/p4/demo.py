@@ -29,18 +29,6 @@ from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, fea
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = [
-    "ANSWER",
-    "ARRIVAL",
-    "ETHERTYPE",
-    "MAX_PORTS",
-    "QUEUE",
-    "STATUSES",
-    "TOTALS",
-    "DemoSwitch",
-    "render_demo",
-]
-
 MAX_PORTS = 8
 """The program writes out every port: P4 has no loops."""
 

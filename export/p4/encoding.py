@@ -24,19 +24,6 @@ from foretail.export.p4.prefixes import Intervals, Row
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = [
-    "DECISIONS",
-    "Decision",
-    "Encoding",
-    "FeatureCode",
-    "KeySlice",
-    "VoteTable",
-    "bitvectors",
-    "leaf_rows",
-    "product",
-    "score_bits",
-]
-
 Decision = Literal["leaf_rows", "product", "bitvector"]
 DECISIONS: tuple[Decision, ...] = ("leaf_rows", "product", "bitvector")
 

@@ -6,8 +6,6 @@ import re
 
 from foretail.export.p4.syntax import Entry, Program, refuse
 
-__all__ = ["read_commands", "read_updates"]
-
 
 def read_commands(text: str, program: Program) -> dict[str, list[Entry]]:
     """Return the entries of every table, in order, from ``table_add`` lines; refuse any other line."""

@@ -24,8 +24,6 @@ from foretail.export.p4.syntax import (
 )
 from foretail.export.proof.certificate import ProofError
 
-__all__ = ["Value", "action_data", "evaluate", "integers", "run", "score"]
-
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint64]
 

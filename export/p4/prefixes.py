@@ -12,8 +12,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-__all__ = ["KINDS", "MAX_EXACT_ROWS", "Intervals", "Kind", "Row", "Rows", "range_prefixes", "rows_of"]
-
 Kind = Literal["range", "lpm", "ternary", "exact"]
 KINDS: tuple[Kind, ...] = ("range", "lpm", "ternary", "exact")
 

@@ -12,8 +12,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["Profile", "load_profile"]
-
 
 @dataclass(frozen=True)
 class Profile:

@@ -31,8 +31,6 @@ from foretail.export.p4.syntax import (
 from foretail.export.proof.prove import ReadBack
 from foretail.models.ensemble.boxes import Boxes
 
-__all__ = ["read_back"]
-
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 

@@ -32,8 +32,6 @@ from foretail.export.p4.syntax import (
     refuse,
 )
 
-__all__ = ["read_p4"]
-
 _TOKEN = re.compile(
     r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)|(@?[A-Za-z_]\w*)|(&&&|\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
 )

@@ -17,8 +17,6 @@ from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["FIRST_ID", "render_p4"]
-
 FIRST_ID = 0xF07A01
 """P4Runtime ids of tables and actions count from here, so that entries can name them before any compiler ran."""
 

@@ -9,8 +9,6 @@ from foretail.export.folder import in_json
 from foretail.export.p4.cost import Candidate, Plan
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["report_json", "shrink"]
-
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
 
 

@@ -8,26 +8,6 @@ from typing import NoReturn
 
 from foretail.export.proof.certificate import ProofError
 
-__all__ = [
-    "INPUT_BITS",
-    "Action",
-    "Apply",
-    "Assign",
-    "Cast",
-    "Choose",
-    "Entry",
-    "Expression",
-    "Number",
-    "Operation",
-    "Program",
-    "Slice",
-    "Statement",
-    "Table",
-    "Type",
-    "names_in",
-    "refuse",
-]
-
 INPUT_BITS = 24
 
 

@@ -25,8 +25,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["P4"]
-
 REPORT = "report.json"
 PACKETS = 10_000
 

@@ -22,16 +22,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 
-__all__ = [
-    "PASSES",
-    "drop_redundant_thresholds",
-    "lower",
-    "merge_equal_subtrees",
-    "prune_dead_branches",
-    "simplify",
-    "take_votes_as_values",
-]
-
 Leaf = int
 """Index of the leaf in the tree that a node was made from."""
 

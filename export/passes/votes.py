@@ -14,8 +14,6 @@ from foretail.models.ensemble.cells import Cells, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble, keys_exceed, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 
-__all__ = ["with_votes"]
-
 IntArray = npt.NDArray[np.int64]
 
 _TIGHTEST = 4096

@@ -10,8 +10,6 @@ from foretail.export.folder import in_json
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 
-__all__ = ["Certificate", "ProofError"]
-
 
 class ProofError(ForetailError):
     """Exported code or integer votes decide otherwise than the model; the message names an input."""

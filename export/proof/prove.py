@@ -26,16 +26,6 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_excee
 from foretail.models.ensemble.ensemble_json import dyadic_text
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 
-__all__ = [
-    "MAX_CELLS",
-    "ReadBack",
-    "Relation",
-    "Run",
-    "prove",
-    "relate",
-    "relate_by_boxes",
-]
-
 IntArray = npt.NDArray[np.int64]
 Run = Callable[[IntArray], IntArray]
 

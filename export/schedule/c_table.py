@@ -13,8 +13,6 @@ from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
-__all__ = ["c_table", "read_c_table"]
-
 # Two periods through the accessor: it has to repeat.
 _READER = """
 #include "schedule.h"

@@ -13,8 +13,6 @@ import numpy as np
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
-__all__ = ["Emulator", "emulator_schedule", "read_emulator_schedule"]
-
 
 @dataclass(frozen=True)
 class Emulator:

@@ -11,8 +11,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
-__all__ = ["read_json", "schedule_json"]
-
 
 def schedule_json(planned: PlannedSchedule) -> str:
     """Return ``schedule.json``.

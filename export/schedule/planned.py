@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
-__all__ = ["PlannedSchedule"]
-
 
 @dataclass(frozen=True, eq=False)
 class PlannedSchedule:

@@ -12,8 +12,6 @@ from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
-__all__ = ["read_tor_entries", "tor_entries"]
-
 _LAST_PORT = 510
 """Port 511 of v1model drops."""
 

@@ -12,8 +12,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
 from foretail.models.drop.predictor import parameter
 
-__all__ = ["HistoryAttention"]
-
 
 @dataclass(eq=False)
 class HistoryAttention(DemandPredictor):

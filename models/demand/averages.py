@@ -11,8 +11,6 @@ import numpy as np
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
 from foretail.models.drop.predictor import parameter
 
-__all__ = ["LastValue", "MovingAverage", "Seasonal"]
-
 
 @dataclass(eq=False)
 class LastValue(DemandPredictor):

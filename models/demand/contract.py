@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
-from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
-
-__all__ = ["check_demand_predictor", "synthetic_sequences"]
+from foretail.models.drop.parameters_contract import check_parameters, refuses
 
 _DEGREE = 2
 
@@ -50,30 +46,23 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
 
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
-    for name, constraint in fresh.constraints().items():
-        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
-        broken = copy.deepcopy(fresh)
-        setattr(broken, name, object())
-        _refuses(partial(broken.fit, runs), f"fit must refuse a malformed {name}")
-    learned = [name for name in vars(fresh) if name.endswith("_")]
-    assert not learned, f"the constructor must only store parameters, not learn {learned}"
-    _refuses(lambda: fresh.predict(unseen, _DEGREE), "predict must refuse before fit")
-    _refuses(lambda: fresh.fit([]), "fit must refuse no sequences")
+    check_parameters(fresh, lambda broken: broken.fit(runs))
+    refuses(lambda: fresh.predict(unseen, _DEGREE), "predict must refuse before fit")
+    refuses(lambda: fresh.fit([]), "fit must refuse no sequences")
     other = synthetic_sequences(runs=1, steps=20, nodes=5, seed=9)
-    _refuses(lambda: fresh.fit(runs + other), "fit must refuse sequences of different nodes")
+    refuses(lambda: fresh.fit(runs + other), "fit must refuse sequences of different nodes")
     single = [DemandSequence(run.demand[:1], 1000, run.run) for run in runs]
-    _refuses(lambda: fresh.fit(single), "fit must refuse sequences without a second step")
+    refuses(lambda: fresh.fit(single), "fit must refuse sequences without a second step")
     assert not hasattr(fresh, "nodes_"), "a refused fit must leave the predictor untrained"
 
     trained = copy.deepcopy(fresh)
     assert trained.fit(runs) is trained, "fit must return self"
     assert trained.parameters() == parameters, "fit must not change parameters"
-    _refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
-    _refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
-    _refuses(lambda: trained.predict(-unseen, _DEGREE), "predict must refuse negative demand")
-    _refuses(lambda: trained.predict(unseen * np.nan, _DEGREE), "predict must refuse NaN")
-    _refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
+    refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
+    refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
+    refuses(lambda: trained.predict(-unseen, _DEGREE), "predict must refuse negative demand")
+    refuses(lambda: trained.predict(unseen * np.nan, _DEGREE), "predict must refuse NaN")
+    refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
 
     before = unseen.copy()
     found = _forecasts(trained, unseen)
@@ -93,7 +82,7 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     assert again.parameters() == parameters, "the file must keep the parameters"
     assert to_json(again) == text, "the file of what was read must be the file that was read"
     assert np.array_equal(_forecasts(again, unseen), found), "what was read must predict what was written"
-    _refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
+    refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
 
 
 def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False) -> np.ndarray:
@@ -105,11 +94,3 @@ def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False)
         matrix.require_hose(_DEGREE)
         found.append(matrix.demand)
     return np.stack(found)
-
-
-def _refuses(action: Callable[[], object], clause: str) -> None:
-    try:
-        action()
-    except ForetailError:
-        return
-    raise AssertionError(clause)

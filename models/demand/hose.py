@@ -12,8 +12,6 @@ import numpy.typing as npt
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["into_hose"]
-
 _SWEEPS = 100
 
 

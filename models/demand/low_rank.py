@@ -12,8 +12,6 @@ from foretail.models.demand.predictor import DemandPredictor, FloatArray, exampl
 from foretail.models.demand.regression import ridge
 from foretail.models.drop.predictor import parameter
 
-__all__ = ["LowRank"]
-
 
 @dataclass(eq=False)
 class LowRank(DemandPredictor):

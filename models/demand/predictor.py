@@ -19,8 +19,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.hose import into_hose
 from foretail.models.drop.predictor import Parameterised
 
-__all__ = ["DemandPredictor", "FloatArray", "examples", "finite_array", "windows"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -21,8 +21,6 @@ from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 
-__all__ = ["PREDICTORS", "SCHEMA", "from_json", "load", "name_of", "save", "to_json"]
-
 SCHEMA, VERSION = "foretail.demand_predictor", 1
 
 PREDICTORS: Mapping[str, type[DemandPredictor]] = {

@@ -17,8 +17,6 @@ from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 
-__all__ = ["BoostedEntries", "LinearEntries", "ridge"]
-
 _INPUT_BITS = MAX_BITS
 _MOST_FRACTION_BITS = 48
 

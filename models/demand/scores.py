@@ -20,20 +20,6 @@ from foretail.models.demand.predictor import DemandPredictor, FloatArray
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
-__all__ = [
-    "ROUTINGS",
-    "Evaluation",
-    "MatrixError",
-    "RunThroughput",
-    "ScheduleScore",
-    "Score",
-    "choose_trust",
-    "evaluate",
-    "forecasts",
-    "matrix_error",
-    "score",
-]
-
 ROUTINGS: Mapping[str, Callable[[DemandMatrix, FloatArray], float]] = {
     "single_hop": single_hop,
     "multi_hop": lambda demand, capacity: multi_hop(demand, capacity).theta,

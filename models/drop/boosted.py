@@ -18,8 +18,6 @@ from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows,
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
 
-__all__ = ["BoostedTrees"]
-
 
 @dataclass(eq=False)
 class BoostedTrees(TreePredictor):

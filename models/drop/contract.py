@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.parameters_contract import check_parameters, refuses
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
-
-__all__ = ["check_predictor", "synthetic_arrivals"]
 
 
 def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
@@ -63,29 +60,22 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
 
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
-    for name, constraint in fresh.constraints().items():
-        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
-        broken = copy.deepcopy(fresh)
-        setattr(broken, name, object())
-        _refuses(partial(broken.fit, x, y), f"fit must refuse a malformed {name}")
-    learned = [name for name in vars(fresh) if name.endswith("_")]
-    assert not learned, f"the constructor must only store parameters, not learn {learned}"
-    _refuses(lambda: fresh.probability(x), "probability must refuse before fit")
+    check_parameters(fresh, lambda broken: broken.fit(x, y))
+    refuses(lambda: fresh.probability(x), "probability must refuse before fit")
     if isinstance(fresh, TreePredictor):
-        _refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
-    _refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
-    _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
-    _refuses(
+        refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
+    refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
+    refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
+    refuses(
         lambda: fresh.fit_batches(lambda: [Rows(x, np.zeros_like(y), None)], len(y)), "fit_batches must refuse no drop"
     )
-    _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
-    _refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
+    refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
+    refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
     for wrong in (0.0, -1.0, np.nan, np.inf):
         weight = np.ones(len(y))
         weight[len(y) // 2] = wrong
-        _refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
-    _refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
+        refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
+    refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
     assert not hasattr(fresh, "features_in_"), "a refused fit must leave the predictor untrained"
 
     x_before, y_before = x.copy(), y.copy()
@@ -94,7 +84,7 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert np.array_equal(x, x_before), "fit must not change the features"
     assert np.array_equal(y, y_before), "fit must not change the labels"
     assert trained.parameters() == parameters, "fit must not change parameters"
-    _refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
+    refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
 
     probability = trained.probability(unseen)
     assert probability.shape == (len(unseen),), "probability must give one number per row"
@@ -123,7 +113,7 @@ def _check_ensemble(
     from scipy.special import expit
 
     probability = trained.probability(unseen)
-    _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
+    refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"
     assert ensemble == Ensemble.from_json(ensemble.to_json()), "the ensemble must survive its file"
     total = framework_sum(ensemble, unseen)
@@ -133,11 +123,3 @@ def _check_ensemble(
     assert np.array_equal(ensemble.exceeds(unseen)[clear], probability[clear] > 0.5), (
         "the ensemble must decide as the model does"
     )
-
-
-def _refuses(action: Callable[[], object], clause: str) -> None:
-    try:
-        action()
-    except ForetailError:
-        return
-    raise AssertionError(clause)

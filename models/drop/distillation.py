@@ -24,8 +24,6 @@ from foretail.models.scoring.operating_point import choose_operating_point
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestClassifier
 
-__all__ = ["Answers", "Budget", "Student", "distil"]
-
 Answers = Literal["decisions", "probabilities"]
 IntRows = npt.NDArray[np.int32]
 
@@ -88,7 +86,7 @@ class Student:
     validation: Confusion
 
 
-def distil(
+def distill(
     teacher: Callable[[IntRows], npt.NDArray[np.float64]],
     threshold: float,
     features: Sequence[FeatureInput],
@@ -129,7 +127,7 @@ def distil(
     if drops in (0, len(x)):
         raise ForetailError(
             f"the teacher drops {'all' if drops else 'none'} of the {len(x)} training rows, which leaves nothing to "
-            f"imitate: train it on such rows, or distil on the runs it was trained on"
+            f"imitate: train it on such rows, or distill on the runs it was trained on"
         )
     taught = teacher(validation) > threshold
     if not (taught if region is None else taught[region]).any():

@@ -15,8 +15,6 @@ from foretail.models.drop.predictor import DropPredictor
 from foretail.models.scoring.metrics import rank
 from foretail.models.scoring.operating_point import require_drops
 
-__all__ = ["FeatureBudget", "Importance", "SelectedFeatures", "permutation_importance", "select_features"]
-
 
 @dataclass(frozen=True)
 class Importance:

@@ -14,8 +14,6 @@ from foretail.models.drop.predictor import TreePredictor, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 
-__all__ = ["ExtraTrees", "RandomForest"]
-
 
 @dataclass(eq=False)
 class _Forest(TreePredictor):

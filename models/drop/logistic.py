@@ -17,8 +17,6 @@ from foretail.models.drop.network import Layer, Network, NetworkPredictor, netwo
 from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
-__all__ = ["LogisticRegression"]
-
 
 @dataclass(eq=False)
 class LogisticRegression(NetworkPredictor):

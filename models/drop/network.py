@@ -23,17 +23,16 @@ from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.onnx_session import session_of
 
 try:
     import onnx
-    import onnxruntime
+    import onnxruntime  # noqa: F401  # missing, it is named here
     from onnx import TensorProto, helper, numpy_helper
 except ImportError:
     raise ForetailError(
         "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
     ) from None
-
-__all__ = ["Layer", "Network", "NetworkPredictor", "network_columns"]
 
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16
@@ -217,13 +216,7 @@ class Network:
 
     @cached_property
     def _session(self) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads would add in an order of their own
-        options.log_severity_level = 4  # what goes wrong is raised as well
-        try:
-            return onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a dozen types without a base of their own
-            raise ForetailError(f"onnxruntime refuses the network ({_first_words(error)}): train it again") from None
+        return session_of(self.content, "network", "train")
 
 
 def network_columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:

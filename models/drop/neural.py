@@ -24,8 +24,6 @@ except ImportError:
         "neural predictors need the package torch: install it with pip install 'foretail[nn]'"
     ) from None
 
-__all__ = ["MultilayerPerceptron", "SequenceNetwork"]
-
 BATCH_ROWS = 1 << 16
 
 IntRows = npt.NDArray[np.int32]

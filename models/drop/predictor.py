@@ -19,19 +19,6 @@ from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 from foretail.models.scoring.metrics import RAISE_CONGESTION
 
-__all__ = [
-    "DEVICES",
-    "MACHINE_PARAMETERS",
-    "DropPredictor",
-    "Parameter",
-    "Parameterised",
-    "TreePredictor",
-    "checked_features",
-    "checked_rows",
-    "checked_weights",
-    "parameter",
-]
-
 DEVICES = ("cpu", "cuda")
 """Where a predictor can train that has a parameter `device`."""
 

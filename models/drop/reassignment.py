@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from foretail.sim_bridge.open_loop.push_outs import PushOuts
 
-__all__ = ["Reassignment", "best_reassignment", "reassignments"]
-
 Model = TypeVar("Model")
 BoolArray = npt.NDArray[np.bool_]
 

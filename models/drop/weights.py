@@ -13,8 +13,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import checked_weights
 
-__all__ = ["DropWeight", "checked_drop_weight", "drop_factor", "row_weights"]
-
 DropWeight = float | Literal["balanced", "cost"]
 """What a drop counts, when another row counts 1."""
 

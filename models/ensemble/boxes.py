@@ -17,8 +17,6 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import FeatureInput, Tree
 
-__all__ = ["Boxes", "difference", "leaf_boxes", "overlap"]
-
 IntArray = npt.NDArray[np.int64]
 
 

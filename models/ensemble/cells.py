@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["Cells", "distinct_rows", "distinct_sums"]
-
 IntArray = npt.NDArray[np.int64]
 
 BATCH_ROWS = 1 << 17

@@ -24,8 +24,6 @@ from foretail.features.staging import write_file
 from foretail.models.ensemble import ensemble_json
 from foretail.sim_bridge._native import tree_leaves
 
-__all__ = ["Ensemble", "FeatureInput", "Tree"]
-
 IntArray = npt.NDArray[np.int64]
 Output = Literal["mean_probability", "logit", "value"]
 OriginValue = str | int | bool | None

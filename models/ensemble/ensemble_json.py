@@ -16,8 +16,6 @@ from foretail.features.json_text import parse_json
 if TYPE_CHECKING:
     from foretail.models.ensemble.ensemble import Ensemble, Tree
 
-__all__ = ["document_of", "dyadic_text", "read", "text_of", "validate"]
-
 
 def text_of(ensemble: Ensemble) -> str:
     """Return the canonical JSON of an ensemble."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import treelite
     from sklearn.ensemble import RandomForestClassifier
 
-__all__ = ["from_sklearn", "from_treelite", "from_xgboost", "regressor_from_xgboost"]
-
 Origin = Mapping[str, OriginValue]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -369,6 +367,7 @@ def _malformed() -> ForetailError:
 
 
 def import_xgboost() -> Any:
+    """Return XGBoost; ForetailError where it is not installed."""
     try:
         import xgboost
     except ModuleNotFoundError:

@@ -28,8 +28,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
-__all__ = ["Format", "format_of", "load_model_file"]
-
 READ_SECONDS = 120
 """For one file; thousands of deep trees take seconds."""
 

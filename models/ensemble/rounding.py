@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from foretail.models.ensemble.ensemble import Ensemble
 
-__all__ = ["arithmetic", "framework_drops", "framework_sum", "rounding_bound"]
-
 
 def arithmetic(ensemble: Ensemble) -> np.dtype[np.floating]:
     """Return the type its framework adds in: what ``origin`` says, else float64 for forests, float32 for boosting."""

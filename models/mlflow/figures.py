@@ -15,8 +15,6 @@ from foretail.models.scoring.metrics import Confusion, rank
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_figures"]
-
 
 def write_figures(
     folder: Path,

@@ -13,8 +13,6 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import first_line
 
-__all__ = ["ENSEMBLE_FILE", "MODEL_NAME", "RegisteredModel", "create_version", "register", "save_model"]
-
 ENSEMBLE_FILE = "ensemble.json"
 MODEL_NAME = "model"
 

@@ -23,8 +23,6 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE, MODEL_NAME, Registe
 from foretail.models.mlflow.store import connected, first_line, locked, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
-__all__ = ["Lineage", "UsedDataset", "alias_holder", "lineage", "load_ensemble", "move_alias", "run_document"]
-
 MODEL_ADDRESS = re.compile(
     r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))"
     r"|models:/(?P<model>m-\w+)"

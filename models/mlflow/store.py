@@ -13,8 +13,6 @@ from types import ModuleType
 from foretail.features.errors import ForetailError
 from foretail.features.staging import writing
 
-__all__ = ["SQLITE", "connected", "first_line", "imported", "locked", "tracking_uri", "usable"]
-
 SQLITE = "sqlite:///"
 
 

@@ -24,8 +24,6 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel, re
 from foretail.models.mlflow.store import SQLITE, connected, first_line, imported, locked, usable
 from foretail.models.scoring.metrics import Score
 
-__all__ = ["ENSEMBLE_TAG", "NETWORK_TAG", "TEACHER_TAG", "TrackedRun", "nest", "run_exists", "track"]
-
 ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
 """Tags of a run: the model that it trained, and the network that this model imitates."""
 

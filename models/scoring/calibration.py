@@ -14,8 +14,6 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.scoring.metrics import Score, brier_score, expected_calibration_error, rank
 
-__all__ = ["Calibration", "calibration_scores"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -20,8 +20,6 @@ RAISE_CONGESTION = (
 )
 """What makes a trace hold drops: the advice wherever there are too few of them."""
 
-__all__ = ["Confusion", "Ranking", "Score", "brier_score", "expected_calibration_error", "rank", "scores"]
-
 Score = int | float | None
 Region = Literal["whole", "asked"]
 BoolArray = npt.NDArray[np.bool_]

@@ -20,15 +20,13 @@ from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Confusion, rank
 
-__all__ = ["OperatingPoint", "Worth", "choose_network_threshold", "choose_operating_point", "require_drops"]
-
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
 
 TRIED_THRESHOLDS = 64
 """Each costs a replay of the validation runs where the worth is the recovered loss."""
 
-Worth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
+ThresholdWorth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
 """Given the level of every row that counts and increasing levels: what predicting drop from each level on is worth."""
 
 
@@ -59,7 +57,7 @@ def choose_operating_point(
     x: npt.ArrayLike,
     lqd_drop: npt.ArrayLike,
     region: npt.ArrayLike | None = None,
-    worth: Worth | None = None,
+    worth: ThresholdWorth | None = None,
 ) -> OperatingPoint:
     """Return the best threshold on validation rows, by default that with the highest F1; of equals the lowest.
 
@@ -110,7 +108,7 @@ def choose_network_threshold(
     probability: npt.NDArray[np.float64],
     lqd_drop: npt.ArrayLike,
     region: npt.ArrayLike | None = None,
-    worth: Worth | None = None,
+    worth: ThresholdWorth | None = None,
 ) -> OperatingPoint:
     """Return the best threshold on a network's probabilities; of equals the lowest.
 
@@ -142,7 +140,9 @@ def require_drops(labels: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _best(labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: Worth | None) -> tuple[int, Confusion]:
+def _best(
+    labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: ThresholdWorth | None
+) -> tuple[int, Confusion]:
     """Return the least level that is best predicted to drop, one more than any if none is, and what it counts."""
     ranking = rank(labels, level)  # all levels, from the highest down
     tp, fp = (np.append(counts[::-1], 0) for counts in (ranking.tp, ranking.fp))
@@ -155,7 +155,7 @@ def _best(labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: Wo
     return chosen, Confusion(*found, negatives - found[1], positives - found[0])
 
 
-def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: Worth) -> int:
+def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: ThresholdWorth) -> int:
     """Return the best of levels at even steps of the logarithm of what they claim, then of those around it."""
     last = len(claimed) - 1
     steps = np.geomspace(1, max(int(claimed[0]), 2), TRIED_THRESHOLDS // 2)
@@ -167,7 +167,7 @@ def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth
     return max(values, key=lambda c: (values[c], -c))
 
 
-def _valued(level: npt.NDArray[np.int64], candidates: set[int], worth: Worth) -> dict[int, float]:
+def _valued(level: npt.NDArray[np.int64], candidates: set[int], worth: ThresholdWorth) -> dict[int, float]:
     ordered = sorted(candidates)
     return dict(zip(ordered, worth(level, ordered), strict=True)) if ordered else {}
 

@@ -73,7 +73,7 @@ class PolicyRun:
     policy : its name in the table
     seed : of the traffic
     path : folder of the store with flows, occupancy and counters
-    traffic_sha256 : hash of what was offered: start, size, ends and class of every flow
+    flows_sha256 : hash of what was offered: start, size, ends and class of every flow
     flows : summary per class
     occupancy : percentiles of the leaves' occupancy as fractions of their buffers
     counters : drops by reason and other counters, over all switches
@@ -85,7 +85,7 @@ class PolicyRun:
     policy: str
     seed: int
     path: Path
-    traffic_sha256: str
+    flows_sha256: str
     flows: Mapping[str, FlowSummary]
     occupancy: Mapping[str, float | None]
     counters: Mapping[str, int]
@@ -284,7 +284,7 @@ def evaluate_policies(
     return FlowsResult(runs, baselines, predictor)
 
 
-def traffic_sha256(flows: NDArray[np.void]) -> str:
+def flows_sha256(flows: NDArray[np.void]) -> str:
     """Hash of the offered flows, whatever became of them."""
     digest = hashlib.sha256()
     for field in TRAFFIC_FIELDS:
@@ -306,7 +306,7 @@ def check_same_flows(runs: Sequence[PolicyRun]) -> None:
     first: dict[int, PolicyRun] = {}
     for run in runs:
         other = first.setdefault(run.seed, run)
-        if run.traffic_sha256 != other.traffic_sha256:
+        if run.flows_sha256 != other.flows_sha256:
             raise ForetailError(
                 f"policies {other.policy} and {run.policy} were offered different flows on seed {run.seed}: "
                 "the driver is broken, nothing can be compared"
@@ -320,7 +320,7 @@ def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:
         policy=name,
         seed=seed,
         path=entry.path,
-        traffic_sha256=traffic_sha256(flows),
+        flows_sha256=flows_sha256(flows),
         flows=summarise_flows(flows, run.summary["end_ns"]),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
         counters=counters(run),

@@ -33,7 +33,7 @@ from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.scores import judge_run
 
-JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss where Credence asks"}
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "asked_recovered_loss": "recovered loss where Credence asks"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
 _CELLS = 100_000
 _TIMED_ROWS = 50_000
@@ -68,12 +68,12 @@ class HeldOutScores:
 
     Attributes
     ----------
-    asked_f1, recovered_loss : what the gate judges by
+    asked_f1, asked_recovered_loss : what the gate judges by
     scores : by region and name
     """
 
     asked_f1: float
-    recovered_loss: float
+    asked_recovered_loss: float
     scores: Mapping[str, Mapping[str, Score]]
 
 

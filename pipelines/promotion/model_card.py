@@ -120,8 +120,8 @@ def _rendered(document: Mapping[str, Any]) -> str:
                     run["drops"],
                     run["candidate"]["asked_f1"],
                     None if run["holder"] is None else run["holder"]["asked_f1"],
-                    run["candidate"]["recovered_loss"],
-                    None if run["holder"] is None else run["holder"]["recovered_loss"],
+                    run["candidate"]["asked_recovered_loss"],
+                    None if run["holder"] is None else run["holder"]["asked_recovered_loss"],
                 )
                 for run in document["held_out"]
             ),

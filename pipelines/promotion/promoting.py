@@ -86,8 +86,8 @@ class PromoteResult:
                     run["drops"],
                     run["candidate"]["asked_f1"],
                     None if run["holder"] is None else run["holder"]["asked_f1"],
-                    run["candidate"]["recovered_loss"],
-                    None if run["holder"] is None else run["holder"]["recovered_loss"],
+                    run["candidate"]["asked_recovered_loss"],
+                    None if run["holder"] is None else run["holder"]["asked_recovered_loss"],
                 )
                 for run in self.gate["held_out"]
             ),
@@ -142,7 +142,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     with staged_files(run_dir) as folder:
         checks = (
             compare("asked_f1", scores, theirs, config.f1_margin, against),
-            compare("recovered_loss", scores, theirs, config.recovered_loss_margin, against),
+            compare("asked_recovered_loss", scores, theirs, config.recovered_loss_margin, against),
             *(check_export(target, candidate, datasets, folder, config) for target in ("c", "p4")[: 1 + config.p4]),
         )
         gate = _document(config, candidate, origin, version, datasets, scores, theirs, checks)

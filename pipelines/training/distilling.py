@@ -11,7 +11,7 @@ from foretail.configs.schema.model_stages import DistillConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, read_rows
-from foretail.models.drop.distillation import Budget, distil
+from foretail.models.drop.distillation import Budget, distill
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
@@ -118,11 +118,11 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
     if labelled.inputs != teacher.features:
         raise ForetailError(
             f"the network {config.model} reads features of another arithmetic than the datasets hold: "
-            f"distil on datasets of the cell_bytes and average_shift that it was trained on"
+            f"distill on datasets of the cell_bytes and average_shift that it was trained on"
         )
     settings = config.student
     validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
-    best, *others = distil(
+    best, *others = distill(
         teacher.probability,
         teacher.threshold,
         teacher.features,

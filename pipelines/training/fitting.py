@@ -21,7 +21,7 @@ from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.operating_point import (
     OperatingPoint,
-    Worth,
+    ThresholdWorth,
     choose_network_threshold,
     choose_operating_point,
     require_drops,
@@ -191,7 +191,7 @@ def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
 
 
 def _at_operating_point(
-    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: Worth | None
+    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: ThresholdWorth | None
 ) -> tuple[Ensemble | Network, OperatingPoint]:
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)

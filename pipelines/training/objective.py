@@ -17,7 +17,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ASKED, Region
 from foretail.features.rows.splits import Side
-from foretail.models.scoring.operating_point import Worth
+from foretail.models.scoring.operating_point import ThresholdWorth
 from foretail.sim_bridge.open_loop.prediction_cost import prediction_costs
 from foretail.sim_bridge.open_loop.replay import bytes_without
 
@@ -37,7 +37,7 @@ def require_runs(side: Side, setting: str) -> None:
             )
 
 
-def worth_of(side: Side, region: Region) -> Worth:
+def worth_of(side: Side, region: Region) -> ThresholdWorth:
     """Return the data bytes that FollowLQD sends of a side, by threshold; outside the region nothing is dropped.
 
     Parameters

@@ -19,17 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xgboost
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
-from sklearn.tree import DecisionTreeClassifier
 
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.c.target import C
-from foretail.export.onnx.graph import OnnxPredictor
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
@@ -91,6 +87,10 @@ def sklearn_model(model: Any, trees: int, case: Case) -> Callable[[Rows, NDArray
 
 def trained(case: Case, x: Rows, y: NDArray[np.bool_]) -> tuple[Ensemble, Decide]:
     """Train the case with its framework and read it."""
+    import xgboost
+    from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
     inputs = [FeatureInput(name, "", 24) for name in case.columns]
     if case.front_end == "xgboost":
         parameters = {"objective": "binary:logistic", "max_depth": case.depth, "seed": case.seed, "nthread": 1}
@@ -140,6 +140,8 @@ def points_of(model: Ensemble, x: Rows, count: int, seed: int) -> Rows:
 
 def run(case: Case, dataset: Dataset, count: int, max_cells: int) -> Outcome:
     """Export the case to every target and try `count` points; a difference must be explained by rounding."""
+    from foretail.export.onnx.graph import OnnxPredictor
+
     started = time.monotonic()
     frame = dataset.frame([*case.columns, "lqd_drop"])
     x, y = frame[list(case.columns)].to_numpy(np.int64), frame["lqd_drop"].to_numpy(np.bool_)

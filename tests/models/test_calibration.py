@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import brier_score_loss
 
 from foretail.features.errors import ForetailError
 from foretail.models.scoring.calibration import Calibration, calibration_scores
@@ -42,6 +41,8 @@ def test_a_map_never_falls_and_stays_within_bounds(rows: list[tuple[float, bool]
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
 def test_errors_are_those_of_slow_counting(rows: list[tuple[float, bool]]) -> None:
+    from sklearn.metrics import brier_score_loss
+
     probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
     assert brier_score(drop, probability) == pytest.approx(
         brier_score_loss(drop, probability, labels=[False, True]), abs=1e-12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,11 @@ FILES = st.one_of(
 )
 
 
+@cache
 def texts() -> dict[str, str]:
     runs = synthetic_sequences(2, 8, 3, 1)
     few = {"boosted_entries": BoostedEntries(2, 2, 2), "history_attention": HistoryAttention(2, 3, 2)}
     return {name: to_json(few.get(name, kind()).fit(runs)) for name, kind in PREDICTORS.items()}
-
-
-TEXTS = texts()
 
 
 @settings(max_examples=draws(40), deadline=None)
@@ -62,11 +61,11 @@ def test_what_is_read_predicts_what_was_written(
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_a_file_is_written_whole_and_read(name: str, tmp_path: Path) -> None:
-    predictor = from_json(TEXTS[name])
+    predictor = from_json(texts()[name])
     save(predictor, tmp_path / "p.json")
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
-    assert (tmp_path / "p.json").read_text() == TEXTS[name]
-    assert to_json(load(tmp_path / "p.json")) == TEXTS[name]
+    assert (tmp_path / "p.json").read_text() == texts()[name]
+    assert to_json(load(tmp_path / "p.json")) == texts()[name]
     with pytest.raises(ForetailError, match=r"missing\.json cannot be read"):
         load(tmp_path / "missing.json")
 
@@ -82,7 +81,7 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
 @given(st.data())
 def test_a_damaged_file_is_refused_or_is_another_whole_predictor(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(PREDICTORS)))
-    document = json.loads(TEXTS[name])
+    document = json.loads(texts()[name])
     place = data.draw(st.sampled_from(_places(document)[1:]))
     parent = document
     for key in place[:-1]:
@@ -117,14 +116,14 @@ def test_a_damaged_file_is_refused_or_is_another_whole_predictor(data: st.DataOb
     ],
 )
 def test_the_door_names_what_is_wrong(change: Any, says: str) -> None:
-    document = json.loads(TEXTS["linear_entries"])
+    document = json.loads(texts()["linear_entries"])
     change(document)
     with pytest.raises(ForetailError, match=says):
         from_json(json.dumps(document))
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:
-    document = json.loads(TEXTS["linear_entries"])
+    document = json.loads(texts()["linear_entries"])
     document["learned"]["weight"][0][0] = float("nan")
     with pytest.raises(ForetailError, match="NaN is not finite"):
         from_json(json.dumps(document))

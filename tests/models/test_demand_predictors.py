@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -190,6 +189,8 @@ def test_attention_does_not_depend_on_the_names_of_nodes() -> None:
 
 
 def test_training_leaves_torch_as_it_was() -> None:
+    import torch
+
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import pytest
 from foretail.export.passes.passes import lower
 from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
-from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distil
+from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distill
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
 from tests.forests import PAPER_INPUTS, paper_forest
@@ -19,11 +20,15 @@ from tests.forests import PAPER_INPUTS, paper_forest
 X, Y = synthetic_arrivals(rows=20_000, seed=3)
 VALIDATION, _ = synthetic_arrivals(rows=20_000, seed=4)
 TEST, _ = synthetic_arrivals(rows=20_000, seed=5)
-TEACHER = paper_forest(trees=3, depth=3, seed=9).ensemble
+
+
+@cache
+def teacher_trees() -> Ensemble:
+    return paper_forest(trees=3, depth=3, seed=9).ensemble
 
 
 def students(budget: Budget, threshold: float = 0.3, seed: int = 1) -> tuple[Student, ...]:
-    return distil(TEACHER.probability, threshold, PAPER_INPUTS, X, VALIDATION, budget, seed=seed)
+    return distill(teacher_trees().probability, threshold, PAPER_INPUTS, X, VALIDATION, budget, seed=seed)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +40,11 @@ def test_students_decide_as_the_teacher_the_best_first(both: tuple[Student, ...]
     assert {student.answers for student in both} == {"decisions", "probabilities"}
     agreement = []
     for student in both:
-        counted = Confusion.count(TEACHER.probability(VALIDATION) > 0.3, student.ensemble.exceeds(VALIDATION))
+        counted = Confusion.count(teacher_trees().probability(VALIDATION) > 0.3, student.ensemble.exceeds(VALIDATION))
         assert counted == student.validation
         agreement.append(counted.f1)
     assert agreement == sorted(agreement, reverse=True)  # type: ignore[type-var]
-    unseen = Confusion.count(TEACHER.probability(TEST) > 0.3, both[0].ensemble.exceeds(TEST)).f1
+    unseen = Confusion.count(teacher_trees().probability(TEST) > 0.3, both[0].ensemble.exceeds(TEST)).f1
     assert unseen is not None
     assert unseen > 0.8
 
@@ -86,7 +91,7 @@ def test_a_student_of_probabilities_learns_their_mean() -> None:
         return np.where(x[:, 0] > 100, 0.75, 0.125)
 
     rows = np.stack([np.arange(400) % 200] * 4, axis=1).astype(np.int32)
-    found = distil(teacher, 0.5, PAPER_INPUTS, rows, rows, Budget(1, 1))
+    found = distill(teacher, 0.5, PAPER_INPUTS, rows, rows, Budget(1, 1))
     (student,) = (student for student in found if student.answers == "probabilities")
     leaves = np.sort(student.ensemble.trees[0].value[student.ensemble.trees[0].leaves])
     # a bootstrap of rows that come twice moves the mean
@@ -97,9 +102,9 @@ def test_a_student_of_probabilities_learns_their_mean() -> None:
 
 def test_only_rows_of_the_region_count() -> None:
     region = VALIDATION[:, 2] > 3900
-    best, _ = distil(TEACHER.probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 3), region=region)
+    best, _ = distill(teacher_trees().probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 3), region=region)
     chosen = VALIDATION[region]
-    assert Confusion.count(TEACHER.probability(chosen) > 0.3, best.ensemble.exceeds(chosen)) == best.validation
+    assert Confusion.count(teacher_trees().probability(chosen) > 0.3, best.ensemble.exceeds(chosen)) == best.validation
 
 
 @pytest.mark.parametrize(
@@ -122,10 +127,10 @@ def test_a_teacher_without_both_answers_is_refused() -> None:
         students(Budget(2, 2), threshold=-1.0)
     never = np.zeros(len(VALIDATION), np.bool_)
     with pytest.raises(ForetailError, match="drops none of the validation rows"):
-        distil(TEACHER.probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 2), region=never)
+        distill(teacher_trees().probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 2), region=never)
 
 
 def test_inputs_of_too_few_bits_are_refused() -> None:
     narrow = tuple(replace(item, bits=4) for item in PAPER_INPUTS)
     with pytest.raises(ForetailError, match=r"outside \[0, 2\*\*4\)"):
-        distil(TEACHER.probability, 0.3, narrow, X, VALIDATION, Budget(2, 2))
+        distill(teacher_trees().probability, 0.3, narrow, X, VALIDATION, Budget(2, 2))

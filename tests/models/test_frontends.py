@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-import treelite
-import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.linear_model import LogisticRegression
-from sklearn.tree import DecisionTreeClassifier
-from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -26,6 +22,14 @@ from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 from tests.examples import draws
 from tests.forests import CLASSIFIERS, classified, read, untrained
+
+if TYPE_CHECKING:
+    import xgboost
+
+
+if TYPE_CHECKING:
+    import treelite
+
 
 TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))
 
@@ -37,6 +41,8 @@ def _rows(count: int = 200, features: int = 2, seed: int = 1) -> tuple[npt.NDArr
 
 
 def _own_sum(model: Any, x: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    import xgboost
+
     if isinstance(model, xgboost.XGBModel):
         # XGBClassifier.predict would add and subtract the base around every leaf of DART
         margin: npt.NDArray[np.float32] = model.get_booster().predict(xgboost.DMatrix(x), output_margin=True)
@@ -91,6 +97,9 @@ def test_the_origin_names_the_framework_and_its_arithmetic(kind: str) -> None:
 
 
 def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> None:
+    import treelite
+    from sklearn.ensemble import RandomForestClassifier
+
     x, y = _rows(400)
     forest = RandomForestClassifier(8, max_depth=4, class_weight="balanced_subsample", random_state=1).fit(x, y)
     own = np.concatenate([tree.tree_.value[tree.tree_.children_left < 0, 0, 1] for tree in forest.estimators_])
@@ -101,6 +110,8 @@ def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> No
 
 
 def test_an_early_stopped_classifier_is_read_as_it_predicts_and_its_booster_is_refused() -> None:
+    import xgboost
+
     x, y = _rows(400)
     model = xgboost.XGBClassifier(n_estimators=50, max_depth=2, early_stopping_rounds=2, n_jobs=1)
     model.fit(x[:200], y[:200], eval_set=[(x[200:], ~y[200:])], verbose=False)
@@ -135,6 +146,9 @@ def test_a_parameter_that_was_set_after_fit_does_not_count() -> None:
 
 
 def test_names_that_the_model_knows_are_compared() -> None:
+    import xgboost
+    from sklearn.ensemble import RandomForestClassifier
+
     x, y = _rows()
     table = pd.DataFrame(x, columns=["queue", "occupancy"])
     named = RandomForestClassifier(2, max_depth=2, random_state=1).fit(table, y)
@@ -149,25 +163,49 @@ def test_names_that_the_model_knows_are_compared() -> None:
             read_one(model, [TWO[0], FeatureInput("ports", "", 4)])
 
 
+def _made(kind: str, *given: Any, **settings: Any) -> Any:
+    """Return an estimator of the class of this name; the packages load only where a test needs them."""
+    places = map(importlib.import_module, ("sklearn.ensemble", "sklearn.tree", "sklearn.linear_model", "xgboost"))
+    return next(getattr(place, kind) for place in places if hasattr(place, kind))(*given, **settings)
+
+
 FORESTS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
-    "a regressor": (lambda x, y: RandomForestRegressor(2).fit(x, y), "RandomForestRegressor is no classifier"),
-    "another classifier": (lambda x, y: LogisticRegression().fit(x > 512, y), "LogisticRegression is no classifier"),
+    "a regressor": (
+        lambda x, y: _made("RandomForestRegressor", 2).fit(x, y),
+        "RandomForestRegressor is no classifier",
+    ),
+    "another classifier": (
+        lambda x, y: _made("LogisticRegression").fit(x > 512, y),
+        "LogisticRegression is no classifier",
+    ),
     "no model": (lambda x, y: "forest.skops", "str is no classifier"),
-    "an untrained forest": (lambda x, y: RandomForestClassifier(), "not trained"),
-    "three classes": (lambda x, y: RandomForestClassifier(2).fit(x, x[:, 0] % 3), "3 classes apart"),
-    "one class": (lambda x, y: DecisionTreeClassifier().fit(x, y & False), "1 classes apart"),
-    "other labels": (lambda x, y: RandomForestClassifier(2).fit(x, np.where(y, "drop", "accept")), "'accept', 'drop'"),
-    "two outputs": (lambda x, y: RandomForestClassifier(2).fit(x, np.stack([y, y], 1)), "several outputs"),
+    "an untrained forest": (lambda x, y: _made("RandomForestClassifier"), "not trained"),
+    "three classes": (
+        lambda x, y: _made("RandomForestClassifier", 2).fit(x, x[:, 0] % 3),
+        "3 classes apart",
+    ),
+    "one class": (lambda x, y: _made("DecisionTreeClassifier").fit(x, y & False), "1 classes apart"),
+    "other labels": (
+        lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.where(y, "drop", "accept")),
+        "'accept', 'drop'",
+    ),
+    "two outputs": (
+        lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.stack([y, y], 1)),
+        "several outputs",
+    ),
     "another loss": (lambda x, y: untrained("gradient_boosting", loss="exponential").fit(x, y), "'exponential'"),
     "an init of its own": (
-        lambda x, y: untrained("gradient_boosting", init=DecisionTreeClassifier(max_depth=1)).fit(x, y),
+        lambda x, y: untrained("gradient_boosting", init=_made("DecisionTreeClassifier", max_depth=1)).fit(x, y),
         "own init",
     ),
     "categories": (
         lambda x, y: untrained("histogram_boosting", categorical_features=[0]).fit(x % 8, y),
         "categorical features",
     ),
-    "another number of features": (lambda x, y: RandomForestClassifier(2).fit(x[:, :1], y), "trained on 1 features"),
+    "another number of features": (
+        lambda x, y: _made("RandomForestClassifier", 2).fit(x[:, :1], y),
+        "trained on 1 features",
+    ),
 }
 
 
@@ -180,10 +218,14 @@ def test_scikit_learn_models_of_another_kind_are_refused(fault: str) -> None:
 
 
 def _booster(x: Any, y: Any, rounds: int = 2, data: dict[str, Any] | None = None, **settings: Any) -> xgboost.Booster:
+    import xgboost
+
     return xgboost.train({"max_depth": 2, **settings}, xgboost.DMatrix(x, label=y, **(data or {})), rounds)
 
 
 def _linear(x: Any, y: Any) -> xgboost.Booster:
+    import xgboost
+
     return xgboost.train({"objective": "binary:logistic", "booster": "gblinear"}, xgboost.DMatrix(x, label=y), 2)
 
 
@@ -198,8 +240,11 @@ BOOSTERS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a raw logit": (lambda x, y: _booster(x, y, objective="binary:logitraw"), "binary:logitraw"),
     "a hinge": (lambda x, y: _booster(x, y, objective="binary:hinge"), "binary:hinge"),
     "a linear model": (_linear, "gblinear"),
-    "an XGBRegressor": (lambda x, y: xgboost.XGBRegressor(n_estimators=1).fit(x, y), "XGBRegressor is no classifier"),
-    "a classifier before fit": (lambda x, y: xgboost.XGBClassifier(), "not trained"),
+    "an XGBRegressor": (
+        lambda x, y: _made("XGBRegressor", n_estimators=1).fit(x, y),
+        "XGBRegressor is no classifier",
+    ),
+    "a classifier before fit": (lambda x, y: _made("XGBClassifier"), "not trained"),
     "no trees": (lambda x, y: _booster(x, y, rounds=0, objective="binary:logistic"), "no trees"),
     "categories": (
         lambda x, y: _booster(
@@ -248,6 +293,8 @@ def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkey
     ],
 )
 def test_malformed_features_are_refused(feature: FeatureInput, says: str) -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
     forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(*_rows())
     with pytest.raises(ForetailError, match=says) as caught:
         from_sklearn(forest, [feature, TWO[1]])
@@ -258,6 +305,8 @@ def _boosted(
     operator: str, thresholds: list[float], base: float = 0.25, leaves: tuple[float, float] = (-1.5, 0.5), **meta: Any
 ) -> treelite.Model:
     """One stump per threshold: leaves[0] where x `operator` threshold, else leaves[1]."""
+    from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
+
     given = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, "dtype": "float32", **meta}
     builder: Any = ModelBuilder(
         threshold_type=given["dtype"],
@@ -291,6 +340,8 @@ NARROW = [FeatureInput("a", "", 4)]
     "threshold", [2.5, 3.0, 7.25, 2.9999998, 3.0000002, 0.0, -0.0, -1.0, 1e-30, 14.0, 15.0, 15.5, 16.0, 1e30, -1e30]
 )
 def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str, dtype: str, threshold: float) -> None:
+    import treelite
+
     model = _boosted(operator, [threshold, 5.0], dtype=dtype)
     ensemble = from_treelite(model, NARROW)
     x = np.arange(16)[:, np.newaxis]
@@ -303,20 +354,20 @@ def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str,
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (_boosted(">", [2.5]), "other than x < t"),
-        (_boosted("<", [float("inf")]), "threshold that is not finite"),
-        (_boosted("<=", [float("nan")]), "threshold that is not finite"),
-        (_boosted("<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
-        (_boosted("<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
-        (_boosted("<=", [2.5], base=float("inf")), "base score that is not finite"),
-        (_boosted("<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
-        (_boosted("<", [2.5], task_type="kRegressor"), "not a binary classifier"),
-        (_boosted("<", [2.5], average=True), "not a binary classifier"),
+        (partial(_boosted, ">", [2.5]), "other than x < t"),
+        (partial(_boosted, "<", [float("inf")]), "threshold that is not finite"),
+        (partial(_boosted, "<=", [float("nan")]), "threshold that is not finite"),
+        (partial(_boosted, "<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
+        (partial(_boosted, "<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
+        (partial(_boosted, "<=", [2.5], base=float("inf")), "base score that is not finite"),
+        (partial(_boosted, "<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
+        (partial(_boosted, "<", [2.5], task_type="kRegressor"), "not a binary classifier"),
+        (partial(_boosted, "<", [2.5], average=True), "not a binary classifier"),
     ],
 )
-def test_treelite_models_of_another_kind_are_refused(model: treelite.Model, says: str) -> None:
+def test_treelite_models_of_another_kind_are_refused(model: Callable[[], treelite.Model], says: str) -> None:
     with pytest.raises(ForetailError, match=says) as caught:
-        from_treelite(model, NARROW)
+        from_treelite(model(), NARROW)
     assert "\n" not in str(caught.value)
 
 

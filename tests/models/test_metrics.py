@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from sklearn import metrics as sklearn_metrics
 
 from foretail.features.errors import ForetailError
 from foretail.models.scoring.metrics import Confusion, rank, scores
@@ -25,6 +24,8 @@ PAIRS = st.integers(1, 60).flatmap(
 
 @given(PAIRS)
 def test_scores_agree_with_scikit_learn(rows: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]) -> None:
+    from sklearn import metrics as sklearn_metrics
+
     truth, predicted, score = rows
     confusion = Confusion.count(truth, predicted)
     tn, fp, fn, tp = sklearn_metrics.confusion_matrix(truth, predicted, labels=[False, True]).ravel()

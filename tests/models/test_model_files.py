@@ -13,10 +13,6 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-import skops.io
-import treelite
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.preprocessing import FunctionTransformer
 
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble import model_files
@@ -41,6 +37,9 @@ def _fitted(kind: str) -> Any:
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
     """One valid file of every format that is read apart."""
+    import skops.io
+    import treelite
+
     forest, booster = _fitted("random_forest"), _fitted("xgboost").get_booster()
     return {
         "checkpoint": treelite.sklearn.import_model(forest).serialize_bytes(),
@@ -75,6 +74,8 @@ def test_xgboost_files_hold_the_booster(kind: str, form: str, tmp_path: Path) ->
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", SKLEARN)
 def test_skops_files_hold_the_estimator(kind: str, tmp_path: Path) -> None:
+    import skops.io
+
     model = _fitted(kind)
     skops.io.dump(model, tmp_path / "model")
     assert _without_file(load_model_file(tmp_path / "model", TWO)) == _without_file(from_sklearn(model, TWO))
@@ -92,6 +93,8 @@ def test_pickles_are_opened_when_allowed_and_only_then(compress: Any, tmp_path: 
 
 
 def test_a_checkpoint_is_read_in_a_process_of_its_own(files: dict[str, bytes], tmp_path: Path) -> None:
+    import treelite
+
     path = tmp_path / "checkpoint.bin"
     path.write_bytes(files["checkpoint"])
     model = treelite.Model.deserialize_bytes(files["checkpoint"])
@@ -228,6 +231,9 @@ def test_the_range_of_the_inputs_must_be_given(name: str, features: Any, files: 
 
 @pytest.mark.usefixtures("here")
 def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
+    import skops.io
+    from sklearn.ensemble import RandomForestRegressor
+
     path = tmp_path / "model.skops"
     skops.io.dump(RandomForestRegressor(2).fit([[0, 0], [1, 1]], [0.0, 1.0]), path)
     with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is no classifier"):
@@ -236,6 +242,9 @@ def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_skops_files_with_other_types_are_refused_by_name(tmp_path: Path) -> None:
+    import skops.io
+    from sklearn.preprocessing import FunctionTransformer
+
     path = tmp_path / "model"
     skops.io.dump(FunctionTransformer(func=subprocess.run), path)
     with pytest.raises(ForetailError, match=r"not trusted \(subprocess\.run\)"):
@@ -252,6 +261,8 @@ def test_zip_files_of_others_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_models_of_another_scikit_learn_are_refused(tmp_path: Path) -> None:
+    import skops.io
+
     model = _fitted("decision_tree")
     with zipfile.ZipFile(io.BytesIO(skops.io.dumps(model))) as source, zipfile.ZipFile(tmp_path / "m", "w") as target:
         for item in source.namelist():
@@ -284,6 +295,8 @@ def test_importing_the_door_imports_no_framework() -> None:
 
 
 def test_the_trusted_types_are_needed(files: dict[str, bytes]) -> None:
+    import skops.io
+
     needed = set(skops.io.get_untrusted_types(data=files["skops"]))
     needed |= set(skops.io.get_untrusted_types(data=skops.io.dumps(_fitted("histogram_boosting"))))
     assert needed == set(model_files.SKOPS_TYPES)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import pytest
-import torch
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
-from foretail.models.drop.network import Network, NetworkPredictor
-from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.metrics import rank
 from foretail.models.scoring.operating_point import choose_network_threshold
 from tests.forests import PAPER_INPUTS
+
+if TYPE_CHECKING:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)
 UNSEEN, THEIR_LABELS = synthetic_arrivals(rows=20_000, seed=4)
@@ -28,6 +32,8 @@ BEYOND = np.concatenate([UNSEEN, np.zeros((1, 4), np.int32), np.full((1, 4), (1 
 
 @pytest.fixture(scope="module")
 def trained() -> MultilayerPerceptron:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
     return MultilayerPerceptron(width=16, steps=500).fit(X, Y)
 
 
@@ -37,17 +43,19 @@ def network(trained: MultilayerPerceptron) -> Network:
 
 
 @pytest.mark.parametrize(
-    "predictor",
+    ("kind", "settings"),
     [
-        MultilayerPerceptron(steps=20),
-        MultilayerPerceptron(layers=1, width=1, steps=1, batch_rows=3, seed=5),
-        SequenceNetwork(arrivals=2, width=4, rounds=2, round_steps=5),
-        SequenceNetwork(arrivals=4, width=3, rounds=1, round_steps=3, batch_rows=9),
-        SequenceNetwork(arrivals=1, width=8, rounds=2, round_steps=2),
+        ("MultilayerPerceptron", {"steps": 20}),
+        ("MultilayerPerceptron", {"layers": 1, "width": 1, "steps": 1, "batch_rows": 3, "seed": 5}),
+        ("SequenceNetwork", {"arrivals": 2, "width": 4, "rounds": 2, "round_steps": 5}),
+        ("SequenceNetwork", {"arrivals": 4, "width": 3, "rounds": 1, "round_steps": 3, "batch_rows": 9}),
+        ("SequenceNetwork", {"arrivals": 1, "width": 8, "rounds": 2, "round_steps": 2}),
     ],
 )
-def test_it_keeps_the_contract(predictor: NetworkPredictor) -> None:
-    check_predictor(predictor)
+def test_it_keeps_the_contract(kind: str, settings: dict[str, Any]) -> None:
+    from foretail.models.drop import neural
+
+    check_predictor(getattr(neural, kind)(**settings))
 
 
 def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron) -> None:
@@ -60,6 +68,8 @@ def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron
 
 
 def test_weights_are_odds(trained: MultilayerPerceptron) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
     heavy = MultilayerPerceptron(width=16, steps=500).fit(X, Y, np.where(Y, 10.0, 1.0))
     np.testing.assert_allclose(_odds(heavy), 10 * _odds(trained), rtol=1e-3)  # alike drops are drawn alike
 
@@ -70,6 +80,8 @@ def _odds(predictor: MultilayerPerceptron) -> Any:
 
 
 def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
+    from foretail.models.drop.neural import SequenceNetwork
+
     random = np.random.default_rng(1)
     x = random.integers(0, 1000, (4000, 8)).astype(np.int32)
     y = (x[:, 0] > 800) & (x[:, 5] > 500)  # of the first of four arrivals, and of the third
@@ -87,6 +99,8 @@ def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
 
 
 def test_training_ends_when_its_loss_no_longer_falls() -> None:
+    from foretail.models.drop.neural import SequenceNetwork
+
     x = np.zeros((100, 2), np.int32)
     y = np.arange(100) % 2 == 0  # nothing to learn
     trained = SequenceNetwork(arrivals=1, width=2, rounds=1000, round_steps=1, learning_rate=1e-6).fit(x, y)
@@ -94,6 +108,10 @@ def test_training_ends_when_its_loss_no_longer_falls() -> None:
 
 
 def test_a_gpu_is_not_made_up() -> None:
+    import torch
+
+    from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
+
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
@@ -102,6 +120,10 @@ def test_a_gpu_is_not_made_up() -> None:
 
 
 def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:
+    import torch
+
+    from foretail.models.drop.neural import MultilayerPerceptron
+
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -126,6 +148,10 @@ def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network
 
 
 def test_a_network_survives_its_file(network: Network, tmp_path: Path) -> None:
+    import onnx
+
+    from foretail.models.drop.network import Network
+
     moved = network.with_threshold(0.125)
     moved.save(tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
@@ -169,11 +195,15 @@ def test_the_threshold_has_the_highest_f1_of_all(network: Network) -> None:
     ],
 )
 def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
     with pytest.raises(ForetailError, match=says):
         MultilayerPerceptron(**parameters).fit(X, Y)
 
 
 def test_other_inputs_are_refused(trained: MultilayerPerceptron, network: Network) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
     with pytest.raises(ForetailError, match="not trained"):
         MultilayerPerceptron().to_network(PAPER_INPUTS)
     with pytest.raises(ForetailError, match="4 features, but 3"):
@@ -187,6 +217,8 @@ def test_other_inputs_are_refused(trained: MultilayerPerceptron, network: Networ
 
 
 def _without(network: Network, key: str, value: str | None) -> bytes:
+    import onnx
+
     model = onnx.load_from_string(network.content)
     (entry,) = (entry for entry in model.metadata_props if entry.key == key)
     if value is None:
@@ -197,6 +229,10 @@ def _without(network: Network, key: str, value: str | None) -> bytes:
 
 
 def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
+    import onnx
+
+    from foretail.models.drop.network import Network
+
     wrong_output = onnx.load_from_string(network.content)
     wrong_output.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
     files = [

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pytest
-import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,6 @@ from foretail.models.drop import forest
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.drop.forest import ExtraTrees, RandomForest
-from foretail.models.drop.logistic import LogisticRegression
 from foretail.models.drop.predictor import DropPredictor, Parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum
@@ -45,12 +43,17 @@ X, Y = synthetic_arrivals(rows=3000, seed=3)
         BoostedTrees,
         BoostedTrees(trees=30, depth=3, learning_rate=1, min_child_weight=0, l2=0.5, seed=3),
         BoostedTrees("forest", trees=8, depth=6, learning_rate=1, subsample=0.6, feature_share=0.5),
-        LogisticRegression,
-        LogisticRegression(l2=100),
     ],
 )
 def test_predictors_keep_the_contract(predictor: DropPredictor | type[DropPredictor]) -> None:
     check_predictor(predictor)
+
+
+def test_logistic_regression_keeps_the_contract() -> None:
+    from foretail.models.drop.logistic import LogisticRegression
+
+    check_predictor(LogisticRegression)
+    check_predictor(LogisticRegression(l2=100))
 
 
 class _LearnsInConstructor(RandomForest):
@@ -203,6 +206,8 @@ def test_malformed_weights_are_refused(weight: npt.NDArray[Any], says: str) -> N
 
 @pytest.mark.parametrize("mode", ["boosted", "forest"])
 def test_the_sums_of_boosted_trees_are_those_of_xgboost_to_the_last_bit(mode: Literal["boosted", "forest"]) -> None:
+    import xgboost
+
     trained = BoostedTrees(mode, trees=12, depth=6, subsample=0.8).fit(X, Y, np.where(Y, 3.0, 1.0))
     x = np.concatenate([X, synthetic_arrivals(rows=2000, seed=5)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
     margin = trained.booster_.predict(xgboost.DMatrix(x), output_margin=True)
@@ -260,6 +265,8 @@ def test_what_stops_the_batches_stops_the_training(kind: type[DropPredictor]) ->
 
 
 def test_boosted_trees_need_a_gpu_for_cuda() -> None:
+    import xgboost
+
     if xgboost.build_info()["USE_CUDA"]:
         pytest.skip("this XGBoost is built for GPUs")
     with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for XGBoost"):
@@ -280,6 +287,8 @@ def test_fit_reports_how_far_it_is() -> None:
 
 
 def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
+    from foretail.models.drop.logistic import LogisticRegression
+
     trained = LogisticRegression(l2=10).fit(X, Y)
     network = trained.to_network(PAPER_INPUTS)
     np.testing.assert_allclose(network.probability(X), trained.probability(X), rtol=1e-3, atol=1e-6)

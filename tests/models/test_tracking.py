@@ -11,15 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mlflow
-import mlflow.xgboost
 import numpy as np
 import pandas as pd
 import pytest
-import xgboost
-from matplotlib.figure import Figure
 from PIL import Image
-from sklearn.ensemble import RandomForestClassifier
 
 from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
@@ -64,6 +59,9 @@ def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]
 
 @pytest.fixture
 def stored(run: tuple[TrackedRun, RegisteredModel | None], uri: str) -> Any:
+    import mlflow
+    import mlflow.xgboost
+
     return mlflow.MlflowClient(uri).get_run(run[0].run_id)
 
 
@@ -107,6 +105,8 @@ def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained
 
 
 def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
     drawn: dict[str, Figure] = {}
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
     drop = np.arange(4000) % 400 == 0
@@ -142,6 +142,9 @@ def test_the_ensemble_is_found_through_the_registry(
 def test_mlflow_loads_the_model_without_a_pickle(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
 ) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
     kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
     assert not kinds & {".pkl", ".pickle", ".joblib"}
@@ -170,6 +173,9 @@ def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Traine
 
 @pytest.mark.parametrize(("error", "status"), [(RuntimeError("disk\nfull"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
 def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     with pytest.raises(type(error)), track("drops", {"a": 1}, uri=uri) as tracked:
         raise error
     stored = mlflow.MlflowClient(uri).get_run(tracked.run_id)
@@ -197,6 +203,11 @@ def test_addresses_without_a_model_are_refused(address: str, says: str, run: obj
 @pytest.fixture(scope="module")
 def foreign(uri: str) -> tuple[str, dict[str, Any]]:
     """A run of somebody else with models of three flavors and one of none: its id, and name -> classifier."""
+    import mlflow
+    import mlflow.xgboost
+    import xgboost
+    from sklearn.ensemble import RandomForestClassifier
+
     x, y = synthetic_arrivals(rows=2000, seed=3)
     boosted = xgboost.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(x, y)
     forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(x, y)
@@ -233,6 +244,9 @@ def test_models_of_others_are_read_from_their_flavor(
 
 
 def _logged_model(uri: str, run_id: str, name: str) -> str:
+    import mlflow
+    import mlflow.xgboost
+
     client = mlflow.MlflowClient(uri)
     experiment = client.get_run(run_id).info.experiment_id
     found = client.search_logged_models([experiment], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'")
@@ -292,6 +306,9 @@ def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: p
 
 
 def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     before = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
     with track("drops", {}, uri=uri):
         assert mlflow.get_tracking_uri() == uri
@@ -299,6 +316,9 @@ def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, ur
 
 
 def _inside(uri: str, parent: TrackedRun) -> list[Any]:
+    import mlflow
+    import mlflow.xgboost
+
     inside = f"tags.`mlflow.parentRunId` = '{parent.run_id}'"
     return list(mlflow.MlflowClient(uri).search_runs([parent.experiment_id], inside))
 
@@ -306,6 +326,9 @@ def _inside(uri: str, parent: TrackedRun) -> list[Any]:
 def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str
 ) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     with track("studies", {}, uri=uri, run_name="study") as study:
         with track("studies", {"a": 1}, uri=uri, run_name="point", parent_run_id=study.run_id) as point:
             assert point.run_id != study.run_id
@@ -324,6 +347,9 @@ def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
 
 
 def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     with (
         pytest.raises(ForetailError, match=r"no parent run 0{32}.*tracking\.parent_run_id") as caught,
         track("drops", {}, uri=uri, parent_run_id="0" * 32),
@@ -335,6 +361,9 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
 
 @pytest.mark.slow
 def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
+    import mlflow
+    import mlflow.xgboost
+
     script = (
         "from foretail.models.mlflow.tracking import track\n"
         "from tests.forests import paper_forest\n"

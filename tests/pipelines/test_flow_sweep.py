@@ -227,7 +227,7 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, fold
 def test_flows_that_differ_cannot_be_compared(found: FlowFindings, folder: Path) -> None:
     class Run:
         def __init__(self, policy: str, traffic: str) -> None:
-            self.policy, self.seed, self.traffic_sha256 = policy, 101, traffic
+            self.policy, self.seed, self.flows_sha256 = policy, 101, traffic
 
     check_same_flows([Run("lqd", "a"), Run("dt", "a")])  # type: ignore[list-item]
     with pytest.raises(ForetailError, match="lqd and dt were offered different flows on seed 101"):

@@ -114,7 +114,7 @@ def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
     document = first.document()
     assert document["gate"]["holder_version"] is None
     assert [run["seed"] for run in document["held_out"]] == [5, 6, 7]
-    assert all(run["candidate"]["recovered_loss"] > 0.5 for run in document["held_out"])
+    assert all(run["candidate"]["asked_recovered_loss"] > 0.5 for run in document["held_out"])
     exported = next(check for check in document["gate"]["checks"] if check["name"] == "c")["figures"]
     assert exported["rows_run"] > sum(run["rows"] for run in document["held_out"])
     assert {path.name for path in (folder / "promoted" / "first").iterdir()} == {
@@ -133,7 +133,7 @@ def test_the_gate_is_tracked_with_its_runs(folder: Path, first: PromoteResult) -
     assert {key: run.data.tags[key] for key in run.data.tags if key.startswith("gate")} == {
         "gate": "passed",
         "gate.asked_f1": "passed",
-        "gate.recovered_loss": "passed",
+        "gate.asked_recovered_loss": "passed",
         "gate.c": "passed",
         "gate.p4": "passed",
     }
@@ -218,7 +218,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert document["promoted"] is None
     assert {check["name"]: check["passed"] for check in document["gate"]["checks"]} == {
         "asked_f1": False,
-        "recovered_loss": False,
+        "asked_recovered_loss": False,
         "c": True,
     }
     tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
@@ -451,7 +451,7 @@ def test_the_whole_interval_has_to_hold() -> None:
     assert compare("asked_f1", mine, theirs, 0.025, "champion").passed
     assert not compare("asked_f1", mine, theirs, 0.0248, "champion").passed
     assert compare("asked_f1", mine, mine, 0.0, "champion").passed  # an equal model is no worse
-    assert compare("recovered_loss", mine, None, 0.0, "always accepting").passed
+    assert compare("asked_recovered_loss", mine, None, 0.0, "always accepting").passed
     # mean 0.1, half-width 0.2484: more than always accepting on average, but it may be less
-    assert not compare("recovered_loss", scores_of(0.0, 0.1, 0.2), None, 0.9, "always accepting").passed
-    assert not compare("recovered_loss", scores_of(0.0, 0.0), None, 0.9, "always accepting").passed
+    assert not compare("asked_recovered_loss", scores_of(0.0, 0.1, 0.2), None, 0.9, "always accepting").passed
+    assert not compare("asked_recovered_loss", scores_of(0.0, 0.0), None, 0.9, "always accepting").passed

@@ -22,7 +22,7 @@ from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.figures import write_figures
-from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, traffic_sha256
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.store import Store
@@ -136,8 +136,8 @@ def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> 
     assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
     assert len(result.runs) == 14
     for seed in (11, 12):
-        assert len({run.traffic_sha256 for run in result.runs if run.seed == seed}) == 1
-    assert len({run.traffic_sha256 for run in result.runs}) == 2
+        assert len({run.flows_sha256 for run in result.runs if run.seed == seed}) == 1
+    assert len({run.flows_sha256 for run in result.runs}) == 2
     for run in result.runs:
         flows = DriverRun.open(run.path).flows()
         assert run.flows["all"].flows == len(flows)
@@ -172,7 +172,7 @@ def test_policies_with_different_traffic_are_not_compared(
 ) -> None:
     calls = iter(range(100))
     monkeypatch.setattr(
-        "foretail.pipelines.comparison.flows.traffic_sha256", lambda flows: traffic_sha256(flows) + str(next(calls))
+        "foretail.pipelines.comparison.flows.flows_sha256", lambda flows: flows_sha256(flows) + str(next(calls))
     )
     with pytest.raises(ForetailError, match="different flows on seed 11"):
         evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
