@@ -381,7 +381,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_drivers_with_other_flags_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("foretail.sim_bridge.driver._compile", lambda folder, *_: (folder / "foretail-ns3").touch())
+    monkeypatch.setattr("foretail.sim_bridge.ns3.driver._compile", lambda folder, *_: (folder / "foretail-ns3").touch())
     built = set()
     for flags in ("", "-fsanitize=address"):
         monkeypatch.setenv("CXXFLAGS", flags)
