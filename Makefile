@@ -22,7 +22,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test quick lint format fingerprints ui conformance sanitize bench clean
+.PHONY: help setup demo test quick lint format fingerprints ui docs conformance sanitize bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,10 @@ ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS
 	@mkdir -p outputs
 	@$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///outputs/mlflow.db \
 		--default-artifact-root outputs/mlartifacts $(ARGS)
+
+docs: .venv/.dev ## build the documentation site into build/docs, warnings as errors; needs no network
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs . build/docs $(ARGS)
+	@echo "build/docs/index.html"
 
 conformance: .venv/.dev .venv/.driver ## random ensembles of every framework through every target: an hour (ARGS='--ensembles 20')
 	@$(BIN)/python -m tests.export.conformance $(ARGS)

@@ -82,7 +82,7 @@ class Study:
                 raise ForetailError(f"{where}.closed_loop.policies lacks lqd, to which all are compared: add it")
 
 
-SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
+SEARCH_SCORES = ("asked_recovered_loss", "f1", "average_precision")
 """Of a search, on its validation runs: where Credence asks; more is better."""
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
 """Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
@@ -137,7 +137,7 @@ class Search:
         MISSING, "what is drawn; a setting predictor.X is drawn for the predictors that have it"
     )
     objectives: list[str] = setting(
-        ["recovered_loss", "table_entries"],
+        ["asked_recovered_loss", "table_entries"],
         "what the front is about: scores on the validation runs, against costs",
         one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
     )

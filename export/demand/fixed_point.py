@@ -141,8 +141,8 @@ def fixed_point(
     Parameters
     ----------
     predictor : DemandPredictor
-        :class:`LastValue`, :class:`MovingAverage`, :class:`Seasonal`, :class:`LinearEntries` or
-        :class:`BoostedEntries`, whose fraction bits are its own.
+        ``LastValue``, ``MovingAverage``, ``Seasonal``, ``LinearEntries`` or
+        ``BoostedEntries``, whose fraction bits are its own.
     max_error_uplinks : float
         Above 0.
     largest_uplinks : float

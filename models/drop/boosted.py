@@ -78,7 +78,7 @@ class BoostedTrees(TreePredictor):
         self._boost(lambda matrix: matrix(x, label=y, weight=weight))
 
     def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
-        """As :meth:`DropPredictor.fit_batches`; memory holds what XGBoost makes of the rows, not the rows.
+        """As ``DropPredictor.fit_batches``; memory holds what XGBoost makes of the rows, not the rows.
 
         XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin.
         """

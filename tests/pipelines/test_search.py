@@ -118,7 +118,8 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     assert rows.asked is not None
     predicted = model.exceeds(rows.x)
     assert trial.found["f1"] == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked]).f1
-    assert trial.found["recovered_loss"] == replay_scores(Dataset.open(path), predicted & rows.asked).recovered_loss
+    replayed = replay_scores(Dataset.open(path), predicted & rows.asked)
+    assert trial.found["asked_recovered_loss"] == replayed.recovered_loss
     exported = export(model, P4(), folder / "p4").report["chosen"]
     assert trial.found["table_entries"] == exported["rows"]
     assert trial.found["tcam_bits"] == exported["tcam_bits"]

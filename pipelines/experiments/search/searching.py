@@ -38,7 +38,7 @@ from foretail.pipelines.training.outcome import TrainResult
 TRIAL = "trial"
 CHOSEN = "chosen"
 Log = Callable[[Sequence[Trial]], None]
-COLUMN_OF = {"recovered_loss": "R asked", "f1": "F1", "average_precision": "average precision"}
+COLUMN_OF = {"asked_recovered_loss": "R asked", "f1": "F1", "average_precision": "average precision"}
 
 
 @dataclass(frozen=True)

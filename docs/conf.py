@@ -1,0 +1,193 @@
+"""The documentation site: ``make docs`` builds it from the repository, with warnings as errors and no network.
+
+The pages are the Markdown files as they are on a Git host, README first, and ``docs/api``, made from docstrings. So the
+source folder is the repository, and this file alone is named with ``-c docs``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import shutil
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+project = "Foretail"
+release = metadata.version("foretail")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+root_doc = "README"
+include_patterns = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.rst"]
+exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
+
+myst_heading_anchors = 3  # links such as schedule.md#cells
+suppress_warnings = ["ref.python"]  # an annotation `Split` may mean either of two classes; roles: resolve_imported
+
+default_role = "literal"  # `name` in a docstring is a parameter
+napoleon_google_docstring = False
+napoleon_use_param = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True}
+autodoc_type_aliases = {"npt.ArrayLike": "ArrayLike", "npt.NDArray": "NDArray"}
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
+add_module_names = False
+
+highlight_language = "none"  # a block without a language is a command or its output
+html_theme = "furo"
+html_title = "Foretail"
+html_copy_source = False
+html_show_copyright = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+
+CONTENTS = """
+
+```{toctree}
+:hidden:
+:caption: Start
+
+self
+docs/glossary
+```
+
+```{toctree}
+:hidden:
+:caption: Use
+
+docs/predictors
+docs/closed-loop
+docs/schedule
+docs/imports
+docs/cluster
+docs/p4-demo
+```
+
+```{toctree}
+:hidden:
+:caption: How it works
+
+docs/design
+docs/driver
+docs/ensemble
+docs/p4
+docs/speed
+CONTRIBUTING
+```
+
+```{toctree}
+:hidden:
+:caption: Findings
+
+docs/findings
+docs/worst-cases
+```
+
+```{toctree}
+:hidden:
+:caption: API
+
+docs/api/features
+docs/api/models
+docs/api/export
+docs/api/sim_bridge
+docs/api/configs
+```
+"""
+
+
+def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the table of contents to the README, which a Git host would show as text."""
+    if page == root_doc:
+        source[0] += CONTENTS
+
+
+def leave_out_fields(
+    app: Sphinx, what: str, name: str, kind: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None] | None:
+    """A dataclass needs no signature: its fields are listed below it."""
+    return ("", None) if what == "class" and dataclasses.is_dataclass(kind) else None
+
+
+def name_bases(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
+    """Say what a class is a kind of, where that is a class of ours that the pages show."""
+    if what == "class" and isinstance(kind, type):
+        bases = [base for base in kind.__bases__ if base.__module__.startswith("foretail.") and base.__name__[0] != "_"]
+        lines += (
+            ["", "Base: " + ", ".join(f":class:`~{base.__module__}.{base.__name__}`" for base in bases)]
+            if bases
+            else []
+        )
+
+
+def list_settings(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
+    """List the settings of a config node with what their fields say: meaning, range and default."""
+    if what != "class" or not (name.startswith("foretail.configs.schema.") and dataclasses.is_dataclass(kind)):
+        return
+    for field in dataclasses.fields(kind):
+        if not field.metadata:
+            continue
+        about = [field.metadata["doc"]]
+        limits = {"at_least": ">=", "above": ">", "at_most": "<="}
+        bounds = [
+            f"{sign} {field.metadata[key]:,}" for key, sign in limits.items() if field.metadata.get(key) is not None
+        ]
+        bounds += ["a power of two"] if field.metadata.get("power_of_two") else []
+        if choices := field.metadata.get("one_of"):
+            bounds.append("one of " + ", ".join(f"``{choice}``" for choice in choices))
+        default = field.default if field.default is not dataclasses.MISSING else None
+        if isinstance(default, (int, float, str)) and default not in ("", "???"):
+            bounds.append(f"default ``{default}``")
+        about += [f"({', '.join(bounds)})"] if bounds else []
+        lines += ["", f"``{field.name}``", f"   {' '.join(about)}"]
+    lines.append("")
+
+
+def resolve_imported(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> Any:
+    """Link a name that the docstring's own module has imported, and warn of a role that names nothing at all."""
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"]
+    try:
+        found = attrgetter(target)(sys.modules[node["py:module"]])
+    except (KeyError, AttributeError):
+        known = hasattr(builtins, target) or find_spec(target.partition(".")[0]) is not None
+        if isinstance(content, nodes.literal) and not known:
+            logging.getLogger(__name__).warning("no such object: %s", target, location=node)
+        return None
+    name = f"{getattr(found, '__module__', '')}.{getattr(found, '__qualname__', '')}"
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], name, node, content)
+
+
+def add_index(app: Sphinx, error: Exception | None) -> None:
+    """Let the folder itself open on the README."""
+    if error is None:
+        shutil.copyfile(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect what Sphinx calls."""
+    app.connect("source-read", add_contents)
+    app.connect("autodoc-process-signature", leave_out_fields)
+    app.connect("autodoc-process-docstring", name_bases)
+    app.connect("autodoc-process-docstring", list_settings)
+    app.connect("missing-reference", resolve_imported)
+    app.connect("build-finished", add_index)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,232 @@
+"""Every command of the pages does what its page says: it runs on tiny inputs, or its settings compose and are checked.
+
+``RULES`` says of every command which of the two it is; a command that no rule knows fails, and so does a rule that no
+command needs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_module
+
+from foretail.configs.schema.stages import STAGES, register
+from foretail.pipelines import cli
+from foretail.pipelines.settings.validation import typed
+from foretail.sim_bridge.imports.credence_artifact import COLUMNS
+from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
+from tests.docs.pages import PAGES, Command, commands_of
+
+pytestmark = pytest.mark.slow
+
+GATE = (0, cli.EXIT_REFUSED)
+"""Exit codes of a promotion: a tiny model may well be refused."""
+
+SLOTTED = ("slotted.slots=1500", "slotted.buffer_per_port=10")
+"""Overrides that make a slotted dataset tiny."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a command is tested.
+
+    Attributes
+    ----------
+    pattern : regular expression that finds the command, behind its page and a colon
+    how : ``run``, or ``compose`` for what takes minutes, a cluster or ns-3 at full size
+    tiny : overrides that make it small; each replaces one of its setting
+    swap : what stands for something of the reader's, with what the test has
+    codes : exit codes of a run
+    ns3 : whether ns-3 runs
+    """
+
+    pattern: str
+    how: str
+    tiny: tuple[str, ...] = ()
+    swap: dict[str, str] = field(default_factory=dict)
+    codes: tuple[int, ...] = (0,)
+    ns3: bool = False
+
+
+RULES = [
+    # README
+    Rule(r"README.md: train ", "run", ("scenario=tiny", "tracking.alias=candidate"), ns3=True),
+    Rule(r"README.md: evaluate model=", "run", ("scenario=tiny", "seeds=[11]", "jobs=1"), ns3=True),
+    Rule(r"README.md: export ", "run"),
+    Rule(r"README.md: evaluate arrivals=", "run"),
+    Rule(r"README.md: STAGE ", "compose", swap={"STAGE": "collect", "name=value": "jobs=1"}),
+    Rule(r"README.md: schedule demand=", "run"),
+    Rule(
+        r"README.md: schedule experiment=", "run", ("designs.small.nodes=[8]", "designs.small.matrices=[permutation]")
+    ),
+    # docs/predictors.md
+    Rule(r"predictors.md: collect --multirun", "compose"),
+    Rule(r"predictors.md: train .*sweep-TIME", "compose"),
+    Rule(r"predictors.md: train predictor=NAME", "compose", swap={"NAME": "extra_trees"}),
+    Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
+    Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
+    Rule(r"predictors.md: promote ", "run", swap={"@boosted": "@candidate", "p4=true": "p4=false"}, codes=GATE),
+    Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
+    Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
+    Rule(r"predictors.md: select ", "compose"),
+    Rule(r"predictors.md: search ", "compose"),
+    Rule(r"predictors.md: study ", "compose"),
+    # docs/closed-loop.md and findings.md: minutes of ns-3 or of linear programs
+    Rule(r"closed-loop.md: evaluate experiment=", "compose"),
+    Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
+    # docs/schedule.md
+    Rule(r"schedule.md: schedule demand=", "run"),
+    Rule(
+        r"schedule.md: schedule experiment=vermilion_fig9_5",
+        "run",
+        ("noise.small.samples=1", "noise.small.matrices=[ring]", "noise.small.deviations=[0,1]"),
+    ),
+    Rule(
+        r"schedule.md: schedule experiment=vermilion_fig8_5",
+        "run",
+        ("cells.small.slots=300", "cells.small.drain_slots=300", "cells.small.seeds=[1]"),
+    ),
+    Rule(r"schedule.md: schedule experiment=vermilion_fig8_6", "compose"),
+    Rule(
+        r"schedule.md: demand demand_predictor=\S*seasonal",
+        "run",
+        ("collectives=[ring]", "steps=10", "warm_up=4", "trusts=[2,3]", "nodes=4"),
+    ),
+    Rule(r"schedule.md: collect scenario=tiny", "compose"),  # ten runs of ns-3
+    Rule(r"schedule.md: demand datasets=", "compose"),
+    Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
+    Rule(r"schedule.md: demand experiment=", "compose"),
+    Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
+    # docs/imports.md
+    Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
+    Rule(r"imports.md: train datasets=\[DATASET\]", "compose"),
+    Rule(r"imports.md: demand datasets=", "compose"),
+    Rule(r"imports.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
+    Rule(r"imports.md: collect source=credence_artifact", "run"),
+    Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
+    # elsewhere
+    Rule(r"cluster.md: ", "compose"),  # Ray on several machines
+    Rule(r"design.md: collect ", "compose"),
+    Rule(r"p4(-demo)?.md: export ", "compose"),
+]
+
+COMMANDS = [command for page in PAGES for command in commands_of(page)]
+
+
+def rule_of(command: Command) -> Rule | None:
+    return next((rule for rule in RULES if re.search(rule.pattern, f"{command.page}: {plain(command)}")), None)
+
+
+def plain(command: Command) -> str:
+    """The command without quotes, for patterns."""
+    return " ".join(command.words)
+
+
+def with_overrides(command: Command, rule: Rule) -> list[str]:
+    """The words of the command with the placeholders swapped and the rule's overrides in place."""
+    words = list(command.words)
+    for placeholder, ours in rule.swap.items():
+        words = [word.replace(placeholder, ours) for word in words]
+    names = {override.partition("=")[0] for override in rule.tiny}
+    return [word for word in words if word.partition("=")[0] not in names] + list(rule.tiny)
+
+
+def composed_settings(words: list[str]) -> None:
+    """Compose and check the settings as the stage itself does; of a sweep, those of its first job."""
+    stage, *overrides = words
+    if "--multirun" in overrides:
+        overrides = [re.sub(r"^([\w.]+=[^\[{,]+),.*$", r"\1", word) for word in overrides if word != "--multirun"]
+    register(stage)
+    with initialize_config_module("foretail.configs", version_base="1.3"):
+        typed(compose(stage, overrides), STAGES[stage], overrides)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reader's folder, with the files that the pages name and a store that holds a tiny model."""
+    here = tmp_path_factory.mktemp("reader")
+    rng = np.random.default_rng(1)
+    slots = np.sort(rng.integers(0, 300, 3000))
+    lines = [
+        f"{slot},{port},{drop}"
+        for slot, port, drop in zip(slots, rng.integers(0, 20, 3000), rng.integers(0, 2, 3000), strict=True)
+    ]
+    (here / "arrivals.csv").write_text("\n".join(["slot,port,prediction", *lines]) + "\n")
+    (here / "demand.csv").write_text("0,3,1,0\n0,0,2,2\n2,0,0,1\n1,1,0,0\n")
+    for name in ("RUN", "A", "B", "C"):
+        write_etalon_log(here / f"{name}-click.txt", *emulate(8, 12, 0.8, 50, seed=ord(name[0])))
+    for name in ("A", "B", "C"):
+        demand = rng.integers(1, 10**6, (12, 4, 4)) * (1 - np.eye(4, dtype=np.int64))
+        (here / f"{name}.txt").write_text("".join(f"{' '.join(map(str, step.ravel()))}\n" for step in demand))
+    for day in ("monday", "tuesday", "wednesday", "thursday"):
+        rows = [
+            f"{step},{i},{j},{rng.integers(1, 10**6)}"
+            for step in range(12)
+            for i in range(4)
+            for j in range(4)
+            if i != j
+        ]
+        (here / f"{day}.csv").write_text("\n".join(["step,source,destination,bytes", *rows]) + "\n")
+    for leaf in range(3):
+        values = [f"{a} {b} {c} {d} {drop}" for a, b, c, d, drop in rng.integers(0, 2, (50, 5))]
+        (here / f"leaf{leaf}.csv").write_text("\n".join([" ".join(COLUMNS), *values]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        for command in COMMANDS:  # what later commands read
+            rule = rule_of(command)
+            if rule is not None and (
+                rule.tiny == SLOTTED or ("outputs/slots" in command.text and "train" in command.words)
+            ):
+                assert cli.main(with_overrides(command, rule)) == 0, command.text
+    return here
+
+
+@pytest.fixture(scope="module")
+def folder_of_ns3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reader's folder with a model of the tiny scenario."""
+    here = tmp_path_factory.mktemp("reader of ns-3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        assert (
+            cli.main(["train", "scenario=tiny", "features=switch", "predictor=boosted_trees", "predictor.depth=3"]) == 0
+        )
+    return here
+
+
+def test_every_command_has_a_rule_and_every_rule_a_command() -> None:
+    assert [command.text for command in COMMANDS if rule_of(command) is None] == []
+    needed = {rule.pattern for command in COMMANDS if (rule := rule_of(command)) is not None}
+    assert [rule.pattern for rule in RULES if rule.pattern not in needed] == []
+
+
+def cases(how: str, ns3: bool = False) -> list[object]:
+    return [
+        pytest.param(command, rule, id=f"{command.page}: {command.text}")
+        for command in COMMANDS
+        if (rule := rule_of(command)) is not None and rule.how == how and rule.ns3 == ns3
+    ]
+
+
+@pytest.mark.parametrize(("command", "rule"), cases("compose"))
+def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    composed_settings(with_overrides(command, rule))
+
+
+@pytest.mark.parametrize(("command", "rule"), cases("run"))
+def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert cli.main(with_overrides(command, rule)) in rule.codes
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
+def test_commands_run_on_ns3(
+    command: Command, rule: Rule, folder_of_ns3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder_of_ns3)
+    assert cli.main(with_overrides(command, rule)) in rule.codes
