@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,10 @@ class ExportConfig(Stage):
     p4: P4Target = part(P4Target, "target=p4")
     demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
     tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
+
+    def unused(self) -> Mapping[str, str]:
+        """What belongs to another target."""
+        return dict.fromkeys({"c", "p4"} - {self.target}, f"target={self.target}")
 
 
 @dataclass
