@@ -58,7 +58,7 @@ RULES = [
     Rule(r"README.md: evaluate model=", "run", ("scenario=tiny", "seeds=[11]", "jobs=1"), ns3=True),
     Rule(r"README.md: export ", "run"),
     Rule(r"README.md: evaluate arrivals=", "run"),
-    Rule(r"README.md: STAGE ", "compose", swap={"STAGE": "collect", "name=value": "jobs=1"}),
+    Rule(r"README.md: STAGE ", "compose", swap={"STAGE": "collect", "name=value": "jobs=1", "...": "seeds=[1]"}),
     Rule(r"README.md: schedule demand=", "run"),
     Rule(
         r"README.md: schedule experiment=", "run", ("designs.small.nodes=[8]", "designs.small.matrices=[permutation]")
@@ -66,10 +66,17 @@ RULES = [
     # docs/predictors.md
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
-    Rule(r"predictors.md: train predictor=NAME", "compose", swap={"NAME": "extra_trees"}),
+    Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
     Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
     Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
-    Rule(r"predictors.md: promote ", "run", swap={"@boosted": "@candidate", "p4=true": "p4=false"}, codes=GATE),
+    Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
+    Rule(
+        r"predictors.md: promote .*@boosted ",
+        "run",
+        ("to=challenger", "p4=false"),
+        swap={"@boosted": "@candidate"},
+        codes=GATE,
+    ),
     Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: select ", "compose"),
@@ -109,6 +116,7 @@ RULES = [
     Rule(r"imports.md: collect source=credence_artifact", "run"),
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # elsewhere
+    Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),
     Rule(r"p4(-demo)?.md: export ", "compose"),
