@@ -11,7 +11,16 @@ from foretail.configs.schema.scenario import FlowSizes
 
 
 @dataclass
-class NoiseExperiment(Experiment):
+class ThroughputExperiment(Experiment):
+    """Throughput of schedules, without the times of cells."""
+
+    duty_cycle: float = setting(
+        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
+    )
+
+
+@dataclass
+class NoiseExperiment(ThroughputExperiment):
     """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
 
     experiment: str = setting(
@@ -28,13 +37,10 @@ class NoiseExperiment(Experiment):
     uniform_from: list[int] = setting(
         [], "k is drawn uniformly from this to each gamma; empty: gamma itself, for each", at_least=1
     )
-    duty_cycle: float = setting(
-        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
-    )
 
 
 @dataclass
-class DesignExperiment(Experiment):
+class DesignExperiment(ThroughputExperiment):
     """Designs of periodic networks side by side: every matrix on every number of nodes with every seed is a point."""
 
     experiment: str = setting(
@@ -54,9 +60,6 @@ class DesignExperiment(Experiment):
         one_of=("vermilion", "optimum", "oblivious", "mars"),
     )
     seeds: list[int] = setting(MISSING, "of random matrices, and left-over circuits", at_least=1, at_most=2**31 - 1)
-    duty_cycle: float = setting(
-        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
-    )
 
 
 @dataclass

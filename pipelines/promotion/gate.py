@@ -29,6 +29,7 @@ from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.scores import judge_run
@@ -235,3 +236,22 @@ def _compare_decisions(
         if wrong.size:
             point = dict(zip((item.name for item in model.features), x[wrong[0]].tolist(), strict=True))
             raise ForetailError(f"the exported C ({name}) decides otherwise than the model at {point}")
+
+
+def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """The held-out runs of a promotion's document, a row each: scores of the model and of the present holder."""
+    judged = ("asked_f1", "asked_recovered_loss")
+    return Table(
+        "Held-out runs",
+        ("scenario", "seed", "rows", "drops", "asked F1", "holder's", "asked recovered loss", "holder's"),
+        tuple(
+            (
+                run["scenario"],
+                str(run["seed"]),
+                run["rows"],
+                run["drops"],
+                *(run[who] and run[who][name] for name in judged for who in ("candidate", "holder")),
+            )
+            for run in runs
+        ),
+    )

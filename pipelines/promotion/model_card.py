@@ -17,6 +17,7 @@ import pandas as pd
 from foretail.features.catalog import feature
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
+from foretail.pipelines.promotion.gate import held_out_table
 from foretail.pipelines.training.outcome import SHOWN
 
 CARD_FILE = "model_card.md"
@@ -43,7 +44,7 @@ def model_card(document: Mapping[str, Any]) -> str:
         When the training run wrote its outcome in other words, as another version of Foretail does.
     """
     try:
-        return _rendered(document)
+        return _render(document)
     except (KeyError, jinja2.UndefinedError) as error:
         raise ForetailError(
             f"the outcome of run {document['lineage']['runs'][0]} is that of another version of Foretail ({error}): "
@@ -51,11 +52,12 @@ def model_card(document: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _rendered(document: Mapping[str, Any]) -> str:
+def _render(document: Mapping[str, Any]) -> str:
     outcome, config = document["outcome"], document["config"]
     judged = outcome.get("student", outcome)  # of distillation
     parameters = outcome["parameters"] if "parameters" in outcome else config["student"]
     checks = document["gate"]["checks"]
+    runs = held_out_table(document["held_out"])
     exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template),
@@ -110,22 +112,7 @@ def _rendered(document: Mapping[str, Any]) -> str:
         checks=_table(
             ("check", "passed", "found"), ((check["name"], check["passed"], check["reason"]) for check in checks)
         ),
-        runs=_table(
-            ("held-out run", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
-            (
-                (
-                    run["scenario"],
-                    str(run["seed"]),
-                    run["rows"],
-                    run["drops"],
-                    run["candidate"]["asked_f1"],
-                    None if run["holder"] is None else run["holder"]["asked_f1"],
-                    run["candidate"]["asked_recovered_loss"],
-                    None if run["holder"] is None else run["holder"]["asked_recovered_loss"],
-                )
-                for run in document["held_out"]
-            ),
-        ),
+        runs=_table(runs.columns, runs.rows),
         shift_table=None if document["shift"] is None else _table(*document["shift"]),
         exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
         constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),

@@ -28,6 +28,7 @@ from foretail.pipelines.promotion.gate import (
     check_export,
     compare,
     held_out_scores,
+    held_out_table,
     refuse_seen,
     refuse_unfit,
 )
@@ -75,23 +76,7 @@ class PromoteResult:
         """Held-out scores and the gate."""
         model = self.gate["model"]
         address = f"models:/{model['name']}@{model['alias']}"
-        runs = Table(
-            "Held-out runs",
-            ("scenario", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
-            tuple(
-                (
-                    run["scenario"],
-                    str(run["seed"]),
-                    run["rows"],
-                    run["drops"],
-                    run["candidate"]["asked_f1"],
-                    None if run["holder"] is None else run["holder"]["asked_f1"],
-                    run["candidate"]["asked_recovered_loss"],
-                    None if run["holder"] is None else run["holder"]["asked_recovered_loss"],
-                )
-                for run in self.gate["held_out"]
-            ),
-        )
+        runs = held_out_table(self.gate["held_out"])
         outcome = (
             f"{address} stays with {_version(self.gate['gate']['holder_version'])}"
             if self.promoted is None

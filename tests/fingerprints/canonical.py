@@ -63,6 +63,6 @@ def _put(digest: Any, kind: str, content: bytes) -> None:
     digest.update(f"{kind} {len(content)}\n".encode() + content)
 
 
-def said(**parameters: Any) -> str:
+def parameters_text(**parameters: Any) -> str:
     """Return parameters as they stand in a file: ``name=value``, separated by blanks."""
     return " ".join(f"{name}={value}" for name, value in parameters.items())

@@ -34,7 +34,7 @@ from foretail.models.demand.regression import LinearEntries
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.export.p4_texts import small_ensemble
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble, redrawn
 from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS, stumps
@@ -58,11 +58,11 @@ def ensembles() -> dict[str, Ensemble]:
 def lowered(place: Place) -> Iterator[Fingerprint]:
     for name, ensemble in ensembles().items():
         found = lower(ensemble).ensemble
-        yield Fingerprint("json", said(ensemble=name), fingerprint(ensemble.to_json()))
-        yield Fingerprint("lowered", said(ensemble=name), fingerprint(found.to_json()))
+        yield Fingerprint("json", parameters_text(ensemble=name), fingerprint(ensemble.to_json()))
+        yield Fingerprint("lowered", parameters_text(ensemble=name), fingerprint(found.to_json()))
         bits = [feature.bits for feature in found.features]
         rows = np.random.default_rng(1).integers(0, [1 << b for b in bits], (2000, len(bits)))
-        yield Fingerprint("scores", said(ensemble=name), fingerprint(found.score(rows), found.default_tau))
+        yield Fingerprint("scores", parameters_text(ensemble=name), fingerprint(found.score(rows), found.default_tau))
 
 
 def in_c(place: Place) -> Iterator[Fingerprint]:
@@ -70,7 +70,7 @@ def in_c(place: Place) -> Iterator[Fingerprint]:
         found = lower(ensemble).ensemble
         for shape, batch in product(("branches", "bitvector"), ("rows", "lanes")):
             texts = render_c(found, "p", shape=shape, batch=batch)  # type: ignore[arg-type]
-            yield Fingerprint("texts", said(ensemble=name, shape=shape, batch=batch), fingerprint(texts))
+            yield Fingerprint("texts", parameters_text(ensemble=name, shape=shape, batch=batch), fingerprint(texts))
 
 
 def in_p4(place: Place) -> Iterator[Fingerprint]:
@@ -79,17 +79,23 @@ def in_p4(place: Place) -> Iterator[Fingerprint]:
         for decision, encoding in product(DECISIONS, KINDS):
             chosen = plan(found, load_profile("v1model"), encoding, decision)
             texts = render_p4(found, chosen, "p")
-            yield Fingerprint("texts", said(ensemble=name, decision=decision, encoding=encoding), fingerprint(texts))
+            yield Fingerprint(
+                "texts", parameters_text(ensemble=name, decision=decision, encoding=encoding), fingerprint(texts)
+            )
     for name, profile in product(("paper", "stored", "stumps"), ("v1model", "rmt")):
         found = lower(ensembles()[name]).ensemble
         chosen = plan(found, load_profile(profile), "auto", "auto")
         texts = render_p4(found, chosen, "p", "runtime")
-        yield Fingerprint("texts", said(ensemble=name, profile=profile, entries="runtime"), fingerprint(texts))
+        yield Fingerprint(
+            "texts", parameters_text(ensemble=name, profile=profile, entries="runtime"), fingerprint(texts)
+        )
 
 
 def in_onnx(place: Place) -> Iterator[Fingerprint]:
     for name, ensemble in ensembles().items():
-        yield Fingerprint("bytes", said(ensemble=name), fingerprint(render_onnx(lower(ensemble).ensemble, "p")))
+        yield Fingerprint(
+            "bytes", parameters_text(ensemble=name), fingerprint(render_onnx(lower(ensemble).ensemble, "p"))
+        )
 
 
 def drawn_demand(predictor: DemandPredictor) -> DemandPredictor:
@@ -112,7 +118,7 @@ def demand(place: Place) -> Iterator[Fingerprint]:
         HistoryAttention(steps=1),
     ):
         drawn = drawn_demand(predictor)
-        parameters = said(predictor=name_of(drawn), **predictor.parameters())
+        parameters = parameters_text(predictor=name_of(drawn), **predictor.parameters())
         yield Fingerprint("json", parameters, fingerprint(to_json(drawn)))
         for target in TARGETS[name_of(drawn)]:
             if target == "c":

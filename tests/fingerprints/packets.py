@@ -8,7 +8,7 @@ from typing import Any
 from foretail.export.c.target import C
 from foretail.export.target import export
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble
 from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS
@@ -39,7 +39,7 @@ def at_once(place: Place, **changes: Any) -> str:
 def policies(place: Place) -> Iterator[Fingerprint]:
     for policy in POLICIES:
         for seed in (1, 2):
-            yield from seen(place, said(policy=policy, seed=seed), policy__name=policy, seed=seed)
+            yield from seen(place, parameters_text(policy=policy, seed=seed), policy__name=policy, seed=seed)
 
 
 def transports(place: Place) -> Iterator[Fingerprint]:
@@ -47,14 +47,14 @@ def transports(place: Place) -> Iterator[Fingerprint]:
         for policy in ("lqd", "dt"):
             yield from seen(
                 place,
-                said(transport=transport, policy=policy, seed=1),
+                parameters_text(transport=transport, policy=policy, seed=1),
                 transport__name=transport,
                 policy__name=policy,
             )
     for transport, background in (("dctcp", "cubic"), ("cubic", "newreno")):
         yield from seen(
             place,
-            said(transport=transport, background=background, policy="abm", seed=3),
+            parameters_text(transport=transport, background=background, policy="abm", seed=3),
             transport__name=transport,
             transport__background_name=background,
             policy__name="abm",
@@ -69,7 +69,7 @@ def rules(place: Place) -> Iterator[Fingerprint]:
         ("tie", "highest_port"),
     ):
         found = at_once(place, **{f"rules__{rule}": value})
-        yield Fingerprint("records and counters", said(policy="lqd", seed=1, **{rule: value}), found)
+        yield Fingerprint("records and counters", parameters_text(policy="lqd", seed=1, **{rule: value}), found)
 
 
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -101,7 +101,7 @@ def exported_predictor(place: Place) -> Iterator[Fingerprint]:
             policy__library=str(exported.file(".so")),
             policy__tau=tau,
         )
-        yield Fingerprint("flows", said(tau=tau), fingerprint(run.flows()))
+        yield Fingerprint("flows", parameters_text(tau=tau), fingerprint(run.flows()))
 
 
 GROUPS = (

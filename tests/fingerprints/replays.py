@@ -10,7 +10,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
 from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
 from tests.fingerprints.place import Place
 from tests.fingerprints.traces import slotted_dataset
@@ -46,7 +46,7 @@ def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
 
 def simulated(place: Place) -> Iterator[Fingerprint]:
     for policy in ("lqd", "dt"):
-        parameters = said(source="ns3", recorded=policy, seed=1)
+        parameters = parameters_text(source="ns3", recorded=policy, seed=1)
         yield from replayed(place.dataset(policy__name=policy), parameters)
         yield from freed(place.dataset(policy__name=policy), parameters)
 
@@ -56,8 +56,8 @@ def open_loop(place: Place) -> Iterator[Fingerprint]:
         ("bursts", write_bursts(place.folder() / "dataset", 1)),
         ("slotted incast", slotted_dataset(place, "incast")),
     ):
-        yield from replayed(dataset, said(source=name, seed=1))
-        yield from freed(dataset, said(source=name, seed=1))
+        yield from replayed(dataset, parameters_text(source=name, seed=1))
+        yield from freed(dataset, parameters_text(source=name, seed=1))
 
 
 GROUPS = (Group("replay", "simulated", simulated, ns3=True), Group("replay", "open loop", open_loop))

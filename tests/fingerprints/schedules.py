@@ -18,7 +18,7 @@ from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop
 from foretail.sim_bridge.circuits.schedules.solstice import solstice
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place
 
 
@@ -49,20 +49,20 @@ def of_vermilion(place: Place) -> Iterator[Fingerprint]:
         ("drawn", 12, 3, 3, 1, 2),
     ):
         demand = demanded(matrix, nodes, degree)
-        parameters = said(matrix=matrix, n=nodes, degree=degree, k=k, l=oblivious, seed=seed)
+        parameters = parameters_text(matrix=matrix, n=nodes, degree=degree, k=k, l=oblivious, seed=seed)
         yield from seen(vermilion(demand, degree, k, oblivious, seed), parameters)
     for matrix in MATRICES:
         demand = MATRICES[matrix](16, 4)
         reused = vermilion(demand, 4, 4, 1, 1, "reuse")
-        parameters = said(matrix=matrix, n=16, degree=4, k=4, l=1, seed=1, diagonal="reuse")
+        parameters = parameters_text(matrix=matrix, n=16, degree=4, k=4, l=1, seed=1, diagonal="reuse")
         yield Fingerprint("matchings", parameters, fingerprint(reused.matchings))
 
 
 def oblivious(place: Place) -> Iterator[Fingerprint]:
     for nodes, degree in ((6, 1), (9, 4)):
-        yield from seen(round_robin(nodes, degree), said(design="round_robin", n=nodes, degree=degree))
+        yield from seen(round_robin(nodes, degree), parameters_text(design="round_robin", n=nodes, degree=degree))
     for nodes, uplinks, degree, seed in ((8, 1, 2, 1), (16, 2, 4, 1), (16, 2, 4, 2)):
-        parameters = said(design="mars", n=nodes, uplinks=uplinks, degree=degree, seed=seed)
+        parameters = parameters_text(design="mars", n=nodes, uplinks=uplinks, degree=degree, seed=seed)
         yield from seen(mars(nodes, uplinks, degree, seed), parameters)
 
 
@@ -70,11 +70,11 @@ def baselines(place: Place) -> Iterator[Fingerprint]:
     for matrix in ("ring", "chessboard", "permutation", "drawn"):
         demand = demanded(matrix, 8, 2)
         for name, found in (("birkhoff", birkhoff(demand, 2)), ("solstice", solstice(demand, 2))):
-            parameters = said(design=name, matrix=matrix, n=8, degree=2)
+            parameters = parameters_text(design=name, matrix=matrix, n=8, degree=2)
             yield Fingerprint("steps", parameters, fingerprint(found.steps.matchings, found.durations))
         for kept in (0, 1):
             best = single_hop_optimum(demand, 2, 12, kept)
-            parameters = said(design="single_hop_optimum", matrix=matrix, n=8, degree=2, period=12, l=kept)
+            parameters = parameters_text(design="single_hop_optimum", matrix=matrix, n=8, degree=2, period=12, l=kept)
             yield Fingerprint("theta and matchings", parameters, fingerprint(best.theta, best.schedule.matchings))
 
 

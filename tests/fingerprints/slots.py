@@ -11,7 +11,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.open_loop.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
 from tests.fingerprints.place import Place
 
@@ -42,7 +42,7 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
     for workload in WORKLOADS:
         for ports, buffer in SWITCHES:
             arrivals = batches(workload, ports, buffer)
-            parameters = said(workload=workload, N=ports, B=buffer, seed=1)
+            parameters = parameters_text(workload=workload, N=ports, B=buffer, seed=1)
             told = flipped(0.1, seed=4)
             found = compare(arrivals, ports, buffer, POLICIES, told, optimum=True)
             yield Fingerprint("arrivals", parameters, fingerprint([vars(batch) for batch in arrivals]))
@@ -55,7 +55,7 @@ def policies(place: Place) -> Iterator[Fingerprint]:
     parameters = Parameters(alpha=(1.0, 0.25), first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64, average_shift=3)
     found = compare(arrivals, 8, 24, POLICIES, perfect, parameters=parameters, seed=2)
     for policy in POLICIES:
-        yield Fingerprint("sent", said(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))
+        yield Fingerprint("sent", parameters_text(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))
 
 
 def rules(place: Place) -> Iterator[Fingerprint]:
@@ -67,7 +67,7 @@ def rules(place: Place) -> Iterator[Fingerprint]:
         Rules("uncounted", "lowest_port", "random"),
         Rules("uncounted", "highest_port", "tail"),
     ):
-        parameters = said(**vars(chosen))
+        parameters = parameters_text(**vars(chosen))
         found = list(labelled(arrivals, 8, 80, chosen, features=True, seed=3))
         yield Fingerprint("labels", parameters, fingerprint([batch.lqd_drop for batch in found]))
         yield Fingerprint("features", parameters, fingerprint([batch.features for batch in found]))

@@ -17,7 +17,7 @@ from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place
 from tests.traces import RUN, write_bursts
 
@@ -34,9 +34,13 @@ def seen(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
 def simulated(place: Place) -> Iterator[Fingerprint]:
     for policy in ("lqd", "dt"):
         for seed in (1, 2):
-            yield from seen(place.dataset(policy__name=policy, seed=seed), said(source="ns3", policy=policy, seed=seed))
+            yield from seen(
+                place.dataset(policy__name=policy, seed=seed), parameters_text(source="ns3", policy=policy, seed=seed)
+            )
     for victim in ("tail_kept", "head", "random"):
-        yield from seen(place.dataset(rules__victim=victim), said(source="ns3", policy="lqd", seed=1, victim=victim))
+        yield from seen(
+            place.dataset(rules__victim=victim), parameters_text(source="ns3", policy="lqd", seed=1, victim=victim)
+        )
 
 
 def slotted_dataset(place: Place, workload: str, seed: int = 1) -> Dataset:
@@ -50,12 +54,12 @@ def slotted_dataset(place: Place, workload: str, seed: int = 1) -> Dataset:
 
 def slotted(place: Place) -> Iterator[Fingerprint]:
     for workload in WORKLOADS:
-        yield from seen(slotted_dataset(place, workload), said(source="slotted", workload=workload, seed=1))
+        yield from seen(slotted_dataset(place, workload), parameters_text(source="slotted", workload=workload, seed=1))
 
 
 def made_up(place: Place) -> Iterator[Fingerprint]:
     for seed in (1, 2):
-        yield from seen(write_bursts(place.folder() / "dataset", seed), said(source="bursts", seed=seed))
+        yield from seen(write_bursts(place.folder() / "dataset", seed), parameters_text(source="bursts", seed=seed))
 
 
 def etalon(place: Place) -> Iterator[Fingerprint]:
@@ -63,7 +67,7 @@ def etalon(place: Place) -> Iterator[Fingerprint]:
     for record_bytes, time_dilation in ((116, 20), (112, 20), (116, 1)):
         folder = place.folder()
         write_etalon_log(folder / "log", packets, events, record_bytes=record_bytes, time_dilation=time_dilation)
-        parameters = said(source="etalon", record_bytes=record_bytes, time_dilation=time_dilation)
+        parameters = parameters_text(source="etalon", record_bytes=record_bytes, time_dilation=time_dilation)
         yield Fingerprint("log", parameters, fingerprint((folder / "log").read_bytes()))
         log = EtalonLog.open(folder / "log", Reading(record_bytes=record_bytes, time_dilation=time_dilation))
         survey = log.survey()
@@ -91,7 +95,7 @@ def artifact(place: Place) -> Iterator[Fingerprint]:
         average_shift=0,
     )
     write_artifact_rows(folder / "dataset", run, folder / "log")
-    yield from seen(Dataset.open(folder / "dataset"), said(source="credence_artifact", seed=1))
+    yield from seen(Dataset.open(folder / "dataset"), parameters_text(source="credence_artifact", seed=1))
 
 
 GROUPS = (

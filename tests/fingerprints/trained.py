@@ -15,7 +15,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.metrics import brier_score, expected_calibration_error, rank, scores
 from foretail.models.scoring.operating_point import choose_operating_point
 from tests.fingerprints.book import Fingerprint, Group
-from tests.fingerprints.canonical import fingerprint, said
+from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble
 from tests.fingerprints.place import Place
 from tests.forests import CLASSIFIERS, PAPER_INPUTS, read, untrained
@@ -29,7 +29,7 @@ def read_back(place: Place) -> Iterator[Fingerprint]:
     features = [FeatureInput(f"f{i}", "", 10) for i in range(3)]
     for kind in CLASSIFIERS:
         ensemble = read(untrained(kind, trees=4, depth=4).fit(x, y), features)
-        yield Fingerprint("ensemble", said(classifier=kind), fingerprint(ensemble.to_json()))
+        yield Fingerprint("ensemble", parameters_text(classifier=kind), fingerprint(ensemble.to_json()))
 
 
 def predictors(place: Place) -> Iterator[Fingerprint]:
@@ -44,10 +44,10 @@ def predictors(place: Place) -> Iterator[Fingerprint]:
         ensemble = predictor.fit(x[~tried], y[~tried]).to_ensemble(PAPER_INPUTS)
         point = choose_operating_point(ensemble, x[tried], y[tried])
         chosen = ensemble.with_threshold(point.threshold)
-        yield Fingerprint("ensemble", said(predictor=name), fingerprint(ensemble.to_json()))
-        yield Fingerprint("threshold", said(predictor=name), fingerprint(point))
+        yield Fingerprint("ensemble", parameters_text(predictor=name), fingerprint(ensemble.to_json()))
+        yield Fingerprint("threshold", parameters_text(predictor=name), fingerprint(point))
         told = chosen.exceeds(x[tried].astype(np.int64))
-        yield Fingerprint("scores", said(predictor=name), fingerprint(scores(y[tried], told, ports=8)))
+        yield Fingerprint("scores", parameters_text(predictor=name), fingerprint(scores(y[tried], told, ports=8)))
 
 
 def metrics(place: Place) -> Iterator[Fingerprint]:

@@ -11,39 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
 
 from foretail.configs import schema
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
-from foretail.configs.schema.stages import STAGES, register
+from foretail.configs.schema.stages import STAGES
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
-
-MANDATORY = {
-    "export": ["model=x"],
-    "evaluate": ["model=x"],
-    "distill": ["model=x"],
-    "promote": ["model=x"],
-    "schedule": ["demand=x", "degree=1", "k=1"],
-    "study": ["experiment=predictor_study"],
-    "search": ["experiment=predictor_search"],
-    "report": ["run=x"],
-}
-
-
-def composed(stage: str, *overrides: str) -> DictConfig:
-    register(stage)
-    with initialize_config_module("foretail.configs", version_base="1.3"):
-        return compose(stage, [*MANDATORY.get(stage, []), *overrides])
-
-
-def options(group: str) -> list[str]:
-    folder = resources.files("foretail.configs") / group
-    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+from tests.composed import composed, options
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -30,9 +30,9 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
 from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
+from tests.composed import composed, options
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed, options
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow

@@ -31,8 +31,8 @@ from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from tests.composed import composed
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.ns3
 

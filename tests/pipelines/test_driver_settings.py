@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_module
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.scenario import TRANSPORTS
-from foretail.configs.schema.stages import register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.policies import POLICIES
+from tests.composed import composed
 
 pytestmark = pytest.mark.ns3
 
@@ -115,9 +114,7 @@ def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
 
 @pytest.fixture(scope="module")
 def base() -> CollectConfig:
-    register("collect")
-    with initialize_config_module("foretail.configs", version_base="1.3"):
-        config = typed(compose("collect", ["scenario=tiny", "policy=dt"]), CollectConfig)
+    config = typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
     (policy,) = config.policy.values()
     policy.incast_alpha = 1.0  # numbers, so that their ranges are tried too
     config.scenario.features.average_shift = 15

@@ -15,7 +15,7 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
-from tests.pipelines.test_configs import composed
+from tests.composed import composed
 
 
 @pytest.fixture(scope="module")

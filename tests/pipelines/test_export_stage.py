@@ -19,8 +19,8 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
 from foretail.pipelines.settings.validation import typed
+from tests.composed import composed
 from tests.forests import paper_forest
-from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from foretail.pipelines.experiments.flows.verdicts import (
 )
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.settings.compose import compose_settings
-from tests.pipelines.test_configs import options
+from tests.composed import options
 
 pytestmark = pytest.mark.slow
 

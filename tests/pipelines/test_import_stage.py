@@ -18,8 +18,8 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
+from tests.composed import composed
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.slow
 

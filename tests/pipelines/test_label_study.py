@@ -23,7 +23,7 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.labels import training_labels
 from foretail.pipelines.training.outcome import TrainResult
-from tests.pipelines.test_configs import composed
+from tests.composed import composed
 
 pytestmark = pytest.mark.ns3
 

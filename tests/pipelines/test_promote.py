@@ -31,8 +31,8 @@ from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
+from tests.composed import composed
 from tests.forests import paper_forest
-from tests.pipelines.test_configs import composed
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow

@@ -19,8 +19,8 @@ from foretail.pipelines.stages.schedule import ScheduleResult, schedule_demand
 from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from tests.composed import composed
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed
 
 
 def scheduled(folder: Path, demand: DemandMatrix, *overrides: str) -> ScheduleResult:

@@ -36,7 +36,7 @@ from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.search import search
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.pipelines.test_configs import composed as config_of
+from tests.composed import composed as config_of
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.select import select
 from foretail.pipelines.training.fitting import find_split
-from tests.pipelines.test_configs import composed
+from tests.composed import composed
 
 CANDIDATES = ["threshold", "threshold_average", "queue"]
 

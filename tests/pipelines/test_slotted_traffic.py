@@ -21,8 +21,8 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.slotted import labelled
+from tests.composed import composed
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.slow
 

@@ -31,9 +31,9 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
+from tests.composed import composed
 from tests.forests import paper_forest
 from tests.pipelines.test_cli import foretail
-from tests.pipelines.test_configs import composed
 
 pytestmark = pytest.mark.ns3
 

@@ -19,7 +19,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.study import study
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.pipelines.test_configs import composed as config_of
+from tests.composed import composed as config_of
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.outcome import TrainResult
-from tests.pipelines.test_configs import composed
+from tests.composed import composed
 from tests.traces import Arrivals, make_arrivals, write_trace
 
 QUEUE = [feature.name for feature in FEATURES].index("threshold")

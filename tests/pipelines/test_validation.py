@@ -15,7 +15,7 @@ from foretail.configs.schema.stages import STAGES
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
-from tests.pipelines.test_configs import composed
+from tests.composed import composed
 
 REFUSED = [
     ("collect", "scenario.background.load=-0.5", "scenario.background.load = -0.5"),
