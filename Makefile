@@ -55,7 +55,7 @@ fingerprints: .venv/.dev .venv/.driver ## accept that results changed: REASON='w
 	@$(BIN)/python -m tests.fingerprints accept --reason "$${REASON-}" $(ARGS)
 
 ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS='--port 5055' for another)
-	@mkdir -p outputs
+	@test -f outputs/mlflow.db || { echo "There is no tracked run in outputs/mlflow.db yet: train a model first, as make demo does." >&2; exit 2; }
 	@$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///outputs/mlflow.db \
 		--default-artifact-root outputs/mlartifacts $(ARGS)
 

@@ -20,7 +20,7 @@ from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, MODEL_NAME, RegisteredModel, create_version
-from foretail.models.mlflow.store import connected, first_line, locked, usable
+from foretail.models.mlflow.store import connected, first_line, locked, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 MODEL_ADDRESS = re.compile(
@@ -94,6 +94,8 @@ def load_ensemble(
         raise ForetailError(
             f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
         )
+    if not store_exists(uri):
+        raise ForetailError(f"{address} has no model in {uri}, which is not there: train and register the model first")
     with tempfile.TemporaryDirectory() as folder, connected(uri) as mlflow:
         try:
             path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, uri, match), dst_path=folder))
@@ -202,6 +204,8 @@ def alias_holder(name: str, alias: str, uri: str) -> str | None:
     ForetailError
         When the version is deleted, or the registry cannot be used.
     """
+    if not store_exists(uri):
+        return None
     with _asked(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
         try:

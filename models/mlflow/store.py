@@ -1,12 +1,19 @@
-"""The tracking store: where it is, how it is reached, and what its errors become."""
+"""The tracking store: where it is, how it comes into being, how it is reached, and what its errors become.
+
+MLflow fills a new SQLite file in some seconds of migrations, and refuses for ever a file in which that was interrupted.
+So the file is made under another name, behind a lock, and takes its own name when it is complete. Only what writes a
+run makes one: reading from a store that is not there is an error.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -32,9 +39,121 @@ def imported() -> ModuleType:
     return mlflow
 
 
+def sqlite_file(address: str) -> Path | None:
+    """Return the file of an SQLite store; None for a server."""
+    return Path(address.removeprefix(SQLITE)).resolve() if address.startswith(SQLITE) else None
+
+
+def store_exists(address: str) -> bool:
+    """Whether a store is there to be read: always True for a server, False for a file whose creation was cut short."""
+    file = sqlite_file(address)
+    return file is None or (file.exists() and not _cut_short(file))
+
+
+def create_store(address: str) -> None:
+    """Make the SQLite store of an address complete or not at all; a server, and a file that is there, stay.
+
+    A file in which MLflow was interrupted before it held anything is set aside as ``NAME.incomplete-N``, with a
+    sentence on stderr.
+
+    Raises
+    ------
+    ForetailError
+        When MLflow cannot make it, or the file system refuses.
+    """
+    file = sqlite_file(address)
+    if file is None or store_exists(address):
+        return
+    with locked(address):
+        if file.exists() and _cut_short(file):
+            with writing(file):
+                aside = _set_aside(file)
+            print(
+                f"foretail: the creation of {file} was interrupted before it held a run: it is {aside.name} now, and a "
+                f"new store takes its place.",
+                file=sys.stderr,
+            )
+        if not file.exists():  # two first runs: the other one was faster
+            with usable(address, ", or choose tracking=off"):
+                make_sqlite_file(file, lambda partial: _fill(partial, file.parent))
+
+
+def make_sqlite_file(file: Path, fill: Callable[[str], None]) -> None:
+    """Make a database that has its name only when it is complete; the caller holds the lock of the address.
+
+    Parameters
+    ----------
+    file : the database, which is not there yet
+    fill : makes the tables in the SQLite address that it is given, and lets go of it
+    """
+    partial = file.with_name(f".{file.name}.partial")
+    _remove(partial)  # of a process that was killed: a living one holds the lock
+    try:
+        fill(f"{SQLITE}{partial}")
+        partial.replace(file)
+    finally:
+        _remove(partial)
+
+
+def _fill(address: str, folder: Path) -> None:
+    imported()
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    SqlAlchemyStore(address, (folder / "mlartifacts").as_uri()).engine.dispose()  # type: ignore[no-untyped-call]
+
+
+def _remove(database: Path) -> None:
+    for file in _with_journals(database):
+        file.unlink(missing_ok=True)
+
+
+def _with_journals(database: Path) -> list[Path]:
+    return [database.with_name(f"{database.name}{end}") for end in ("", "-journal", "-wal", "-shm")]
+
+
+def _set_aside(file: Path) -> Path:
+    number = 1
+    while file.with_name(f"{file.name}.incomplete-{number}").exists():
+        number += 1
+    aside = file.with_name(f"{file.name}.incomplete-{number}")
+    for old, new in reversed(list(zip(_with_journals(file), _with_journals(aside), strict=True))):
+        if old.exists():
+            old.rename(new)
+    return aside
+
+
+def _cut_short(file: Path) -> bool:
+    """Whether MLflow was interrupted while it made the tables: its own tables, nothing in them, an early version."""
+    try:
+        with closing(sqlite3.connect(file)) as database:
+            tables = {str(name) for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table in ("runs", "experiments", "registered_models"):
+                if table in tables and database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
+                    return False
+            found = database.execute("SELECT version_num FROM alembic_version") if "alembic_version" in tables else ()
+            version = {str(row[0]) for row in found}
+    except sqlite3.Error:  # no database, or one in use: MLflow says what is wrong with it
+        return False
+    imported()
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    names = {name.removeprefix("_alembic_tmp_") for name in tables} - {"alembic_version"}
+    newest = _get_latest_schema_revision()  # type: ignore[no-untyped-call]
+    return names <= set(Base.metadata.tables) and version != {newest}
+
+
 @contextmanager
 def connected(address: str) -> Iterator[ModuleType]:
-    """Yield MLflow, its process-wide state pointed at `address`, and put that back."""
+    """Yield MLflow, its process-wide state pointed at `address`, and put that back.
+
+    Raises
+    ------
+    ForetailError
+        When there is no such store; :func:`create_store` makes one.
+    """
+    if not store_exists(address):
+        raise ForetailError(f"there is no tracking store {address}: train a model with tracking, or set tracking.uri")
     mlflow = imported()
     before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
     mlflow.set_tracking_uri(address)
@@ -65,10 +184,10 @@ def usable(address: str, otherwise: str = "") -> Iterator[None]:
 @contextmanager
 def locked(address: str) -> Iterator[None]:
     """Hold the lock of an SQLite store, whose folder is made when missing; a server has none that we could hold."""
-    if not address.startswith(SQLITE):
+    file = sqlite_file(address)
+    if file is None:
         yield
         return
-    file = Path(address.removeprefix(SQLITE)).resolve()
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = (file.parent / f".{file.name}.lock").open("w")

@@ -21,7 +21,16 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel, register, save_model
-from foretail.models.mlflow.store import SQLITE, connected, first_line, imported, locked, usable
+from foretail.models.mlflow.store import (
+    connected,
+    create_store,
+    first_line,
+    imported,
+    locked,
+    sqlite_file,
+    store_exists,
+    usable,
+)
 from foretail.models.scoring.metrics import Score
 
 ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
@@ -235,6 +244,7 @@ def track(
     ForetailError
         When the tracking store cannot be used, or has no such parent.
     """
+    create_store(uri)
     with connected(uri) as mlflow:
         with usable(uri, ", or choose tracking=off"):
             experiment_id = _experiment_id(mlflow, uri, experiment)
@@ -268,6 +278,8 @@ def track(
 
 def run_exists(run_id: str, uri: str) -> bool:
     """Return whether the tracking store at `uri` still has the run; also False when the store cannot be used."""
+    if not store_exists(uri):
+        return False
     mlflow = imported()
     try:
         return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
@@ -333,10 +345,9 @@ def _create_inside(
 
 
 def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
-    artifacts = None
-    if address.startswith(SQLITE):
-        artifacts = (Path(address.removeprefix(SQLITE)).resolve().parent / "mlartifacts").as_uri()
-    with locked(address):  # jobs of one sweep start together, and two of them must not both create the tables
+    file = sqlite_file(address)
+    artifacts = None if file is None else (file.parent / "mlartifacts").as_uri()
+    with locked(address):  # jobs of one sweep start together, and two of them must not both create the experiment
         return _found_or_created(mlflow.MlflowClient(address), name, artifacts)
 
 

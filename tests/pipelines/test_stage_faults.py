@@ -133,6 +133,7 @@ def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
 )
 def test_no_model(tmp_path: Path, model: str, complaint: str) -> None:
     assert_one_sentence(foretail(tmp_path, "export", f"model={model}"), complaint)
+    assert files_below(tmp_path / "outputs") == []
 
 
 def test_a_model_that_is_no_ensemble(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretail.features.errors import ForetailError
-from foretail.models.mlflow.store import first_line, locked
+from foretail.models.mlflow.store import first_line, locked, make_sqlite_file
 from foretail.pipelines.runs.store import canonical_json
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
@@ -167,6 +167,8 @@ def open_trials(
     url = f"sqlite:///{file.absolute()}"
     with locked(url):
         try:
+            if not file.exists():
+                make_sqlite_file(file.absolute(), _fill)
             storage = optuna.storages.RDBStorage(url)
         except (SQLAlchemyError, RuntimeError, optuna.exceptions.OptunaError) as error:
             raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error
@@ -186,6 +188,10 @@ def open_trials(
         finally:
             storage.remove_session()
             storage.engine.dispose()
+
+
+def _fill(url: str) -> None:
+    optuna.storages.RDBStorage(url).engine.dispose()
 
 
 def _trial(kept: FrozenTrial) -> Trial:

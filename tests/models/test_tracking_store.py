@@ -1,0 +1,107 @@
+"""The tracking store comes into being whole or not at all. Cost: ten first runs of MLflow, half a minute."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, run_document
+from foretail.models.mlflow.store import SQLITE, create_store, store_exists
+from foretail.models.mlflow.tracking import run_exists, track
+
+FIRST_RUN = (
+    "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
+)
+
+
+def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
+    partial = tmp_path / ".mlflow.db.partial"
+    first = first_run(tmp_path)
+    while not (partial.exists() and partial.stat().st_size > 100_000):  # in the middle of the migrations
+        assert first.poll() is None
+        time.sleep(0.005)
+    first.send_signal(stop)
+    first.communicate(timeout=60)
+    assert not (tmp_path / "mlflow.db").exists()
+    again = first_run(tmp_path)
+    assert again.communicate(timeout=60)[1] == ""
+    assert again.returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", [0, 5, 20])
+def test_a_store_in_which_mlflow_itself_was_killed_is_set_aside(tmp_path: Path, tables: int) -> None:
+    file = tmp_path / "mlflow.db"
+    direct = f"import mlflow\nmlflow.MlflowClient('{SQLITE}mlflow.db').search_experiments()"
+    killed = first_run(tmp_path, direct)
+    while not file.exists() or table_count(file) < tables:
+        assert killed.poll() is None
+        time.sleep(0.002)
+    killed.kill()
+    killed.communicate(timeout=60)
+    before = file.stat().st_size
+    assert not store_exists(f"{SQLITE}{file}")
+    with pytest.raises(ForetailError, match=r"has no model in sqlite.*which is not there"):
+        load_ensemble("models:/m@champion", f"{SQLITE}{file}")
+    again = first_run(tmp_path)
+    said = again.communicate(timeout=60)[1]
+    assert again.returncode == 0, said
+    assert "was interrupted before it held a run: it is mlflow.db.incomplete-1 now" in said
+    assert (tmp_path / "mlflow.db.incomplete-1").stat().st_size == before
+    assert store_exists(f"{SQLITE}{file}")
+
+
+def table_count(file: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            return len(database.execute("SELECT name FROM sqlite_master").fetchall())
+    except sqlite3.Error:  # locked by who makes it
+        return 0
+
+
+def test_a_store_with_runs_or_of_somebody_else_is_never_set_aside(tmp_path: Path) -> None:
+    old = tmp_path / "mlflow.db"
+    create_store(f"{SQLITE}{old}")
+    with contextlib.closing(sqlite3.connect(old)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'c48cb773bb87'")
+    with pytest.raises(ForetailError, match="MLflow cannot use sqlite"), track("drops", {}, uri=f"{SQLITE}{old}"):
+        pass
+    other = tmp_path / "books.db"
+    with contextlib.closing(sqlite3.connect(other)) as database, database:
+        database.execute("CREATE TABLE books (title TEXT)")
+    assert store_exists(f"{SQLITE}{other}")
+    create_store(f"{SQLITE}{other}")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "books.db", ".mlflow.db.lock"}
+
+
+def test_reading_makes_no_store(tmp_path: Path) -> None:
+    missing = f"{SQLITE}{tmp_path}/deep/mlflow.db"
+    assert alias_holder("m", "champion", missing) is None
+    assert not run_exists("0" * 32, missing)
+    for read in (
+        lambda: load_ensemble("models:/m@champion", missing),
+        lambda: lineage("0" * 64, missing),
+        lambda: run_document("0" * 32, "config.json", missing),
+    ):
+        with pytest.raises(ForetailError, match=r"not there|no tracking store"):
+            read()
+    assert list(tmp_path.iterdir()) == []
