@@ -120,7 +120,7 @@ class Header:
         else:
             yield "LANE"
         if self.batch == "lanes":
-            yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512")
+            yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512", "HALF_512")
 
 
 def comparison_bits(boundaries: Mapping[int, set[int]]) -> int:

@@ -122,6 +122,28 @@ def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("instructions", ["", "-mavx2", "-mavx512f -mavx512bw -mavx512vl -mavx512dq"])
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
+@pytest.mark.parametrize(
+    "compiler", ["gcc -xc -std=c99", "g++ -xc++ -std=c++20", "clang -xc -std=c99", "clang++ -xc++ -std=c++20"]
+)
+def test_no_optimisation_brings_a_warning(compiler: str, level: str, instructions: str, texts: Path) -> None:
+    program, *flags = compiler.split()
+    if shutil.which(program) is None:
+        assert program not in ("gcc", "g++"), f"these tests need {program}"
+        pytest.skip(f"{program} is not on PATH")
+    names = [header.stem for header in sorted(texts.glob("*.h"))]
+    source = "".join(
+        f'#include "{texts / name}.h"\n'
+        f"void {name}(const int64_t *x, size_t rows, int64_t *out);\n"
+        f"void {name}(const int64_t *x, size_t rows, int64_t *out) {{ {name}_score_batch(x, rows, out); }}\n"
+        for name in names
+    )
+    command = [program, *flags, *WARNINGS, level, *instructions.split(), "-S", "-o", "/dev/null", "-"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("vector", [None, 0, 128])
 def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_path: Path) -> None:
     for source in sorted(texts.glob("*_bitvector_lanes_selftest.c")):
