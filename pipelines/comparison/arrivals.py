@@ -77,7 +77,16 @@ class ArrivalsResult:
         found = self.comparison
         scores = {name: region_scores(getattr(found, name), found.ports) for name in ("whole", "asked")}
         return PredictionScores(
-            self.source, "packets", found.lqd, found.followlqd, found.accept, found.eta, found.recovered_loss, scores
+            self.source,
+            "packets",
+            found.lqd,
+            found.followlqd,
+            found.accept,
+            found.credence,
+            found.eta,
+            found.recovered_loss,
+            found.sent_percent_of_lqd,
+            scores,
         )
 
     def tables(self) -> list[Table]:

@@ -147,8 +147,10 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
             total.lqd_bytes,
             total.followlqd_bytes,
             total.accept_bytes,
+            total.credence_bytes,
             total.eta,
             total.recovered_loss,
+            total.sent_percent_of_lqd,
             scores(
                 np.concatenate([part.lqd_drop for part in rows]),
                 np.concatenate([part.predicted for part in rows]),

@@ -16,6 +16,7 @@ from foretail.models.scoring.metrics import Confusion, Ranking, Score
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_model
+from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
@@ -51,7 +52,8 @@ class PredictionScores:
     source : where they come from
     unit : packets or bytes
     lqd, followlqd, accept : sent by LQD, by FollowLQD without the predicted drops, by FollowLQD on all packets
-    eta, recovered_loss : of these; None where undefined
+    credence : sent by Credence with the predictions
+    eta, recovered_loss, sent_percent_of_lqd : of these; None where undefined
     scores : by region and name
     """
 
@@ -60,8 +62,10 @@ class PredictionScores:
     lqd: int
     followlqd: int
     accept: int
+    credence: int
     eta: float | None
     recovered_loss: float | None
+    sent_percent_of_lqd: float | None
     scores: Scores
 
     @property
@@ -76,10 +80,12 @@ class PredictionScores:
             f"lqd_{self.unit}": self.lqd,
             f"followlqd_{self.unit}": self.followlqd,
             f"accept_{self.unit}": self.accept,
+            f"credence_{self.unit}": self.credence,
             "eta": self.eta,
             "inverse_eta": self.inverse_eta,
             "closed_form_eta": self.scores["whole"]["closed_form_eta"],
             "recovered_loss": self.recovered_loss,
+            "sent_percent_of_lqd": self.sent_percent_of_lqd,
             "scores": self.scores,
         }
 
@@ -97,7 +103,8 @@ class PredictionScores:
         ]
         note = (
             f"{self.source.source} predictions, open loop in {self.unit}: eta {_shown(self.eta)}, "
-            f"1/eta {_shown(self.inverse_eta)}, recovered loss {_shown(self.recovered_loss)}"
+            f"1/eta {_shown(self.inverse_eta)}, recovered loss {_shown(self.recovered_loss)}, "
+            f"{SENT} {_shown(self.sent_percent_of_lqd)}"
         )
         columns = ("region", "rows", "drops", "predicted drops", *(name.replace("_", " ") for name in SHOWN))
         return Table("Predictions", columns, tuple(rows), (note,))

@@ -33,6 +33,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.scores import judge_run
+from foretail.sim_bridge.open_loop.scores import SENT
 
 JUDGED_BY = {"asked_f1": "F1 of the asked region", "asked_recovered_loss": "recovered loss where Credence asks"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
@@ -70,11 +71,13 @@ class HeldOutScores:
     Attributes
     ----------
     asked_f1, asked_recovered_loss : what the gate judges by
+    sent_percent_of_lqd : what Credence sends with its predictions, in % of LQD; None when that sends nothing
     scores : by region and name
     """
 
     asked_f1: float
     asked_recovered_loss: float
+    sent_percent_of_lqd: float | None
     scores: Mapping[str, Mapping[str, Score]]
 
 
@@ -128,7 +131,7 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutSco
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
-    return HeldOutScores(f1, recovered, found)
+    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, found)
 
 
 def compare(
@@ -240,17 +243,20 @@ def _compare_decisions(
 
 def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """The held-out runs of a promotion's document, a row each: scores of the model and of the present holder."""
-    judged = ("asked_f1", "asked_recovered_loss")
+    shown = ("asked_f1", "asked_recovered_loss", "sent_percent_of_lqd")
     return Table(
         "Held-out runs",
-        ("scenario", "seed", "rows", "drops", "asked F1", "holder's", "asked recovered loss", "holder's"),
+        (
+            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", "asked recovered loss", "holder's"),
+            *(SENT, "holder's"),
+        ),
         tuple(
             (
                 run["scenario"],
                 str(run["seed"]),
                 run["rows"],
                 run["drops"],
-                *(run[who] and run[who][name] for name in judged for who in ("candidate", "holder")),
+                *(run[who] and run[who][name] for name in shown for who in ("candidate", "holder")),
             )
             for run in runs
         ),

@@ -29,8 +29,16 @@ from foretail.pipelines.training.outcome import (
     write_outcome,
 )
 from foretail.pipelines.training.scores import Judged, JudgedSide, Labelled, judge, replay_scores_of
+from foretail.sim_bridge.open_loop.scores import SENT
 
-REPLAY_SHOWN = ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
+REPLAY_SHOWN = {
+    **{
+        name: name.replace("_", " ")
+        for name in ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
+    },
+    "sent_percent_of_lqd": SENT,
+}
+"""Figures of a replay, and their columns."""
 LOST = ("precision", "recall", "f1", "average_precision")
 LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
 AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
@@ -93,7 +101,7 @@ class DistillResult:
         worth = [
             Table(
                 "Test runs replayed in bytes",
-                ("model", *(name.replace("_", " ") for name in REPLAY_SHOWN)),
+                ("model", *REPLAY_SHOWN.values()),
                 tuple((who, *(replay[name] for name in REPLAY_SHOWN)) for who, replay in replays.items()),
             )
         ]

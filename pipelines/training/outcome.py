@@ -26,6 +26,7 @@ from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_da
 from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
+from foretail.sim_bridge.open_loop.scores import SENT
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -108,7 +109,7 @@ def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] 
     """Notes on what the replay gave, and where MLflow has the run."""
     if replay is not None:
         worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
-        yield f"test runs replayed in bytes: {worth}"
+        yield f"test runs replayed in bytes: {worth}, {SENT} {_shown(replay['sent_percent_of_lqd'])}"
     if tracked is not None:
         yield f"MLflow run {tracked['run_id']} in {tracked['uri']}"
 

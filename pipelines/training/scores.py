@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, replay_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
     from foretail.models.drop.network import Network
@@ -153,7 +153,7 @@ class JudgedRun:
     rows : what it says of every row
     asked : bool[rows], where Credence asks
     replay : data bytes of the replays with its predictions
-    asked_replay : the same where its predictions outside the asked region are not followed, as in Credence
+    asked_replay : the same, but FollowLQD is spared only the drops that are predicted where Credence asks
     """
 
     rows: JudgedSide
@@ -169,10 +169,9 @@ def judge_run(
     rows = judge_side(model, (splits.Selection(dataset),), columns, window)
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
-    predicted = rows.predicted
-    return JudgedRun(
-        rows, rows.asked, replay_scores(dataset, predicted), replay_scores(dataset, predicted & rows.asked)
-    )
+    replay = replay_scores(dataset, rows.predicted)
+    heeded = (rows.predicted & rows.asked).astype(np.int8)
+    return JudgedRun(rows, rows.asked, replay, replace(replay, followlqd_bytes=bytes_without(dataset, heeded, [1])[0]))
 
 
 def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
@@ -192,7 +191,7 @@ def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mappin
     """What MLflow keeps of a replay, under a name; empty without one."""
     if judged.replay is None:
         return {}
-    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss")}}}
+    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss", "sent_percent_of_lqd")}}}
 
 
 def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
@@ -210,7 +209,12 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
         first += rows
     total = ReplayScores.together(runs)
     inverse = None if total.eta is None else 1 / total.eta
-    return asdict(total) | {"eta": total.eta, "inverse_eta": inverse, "recovered_loss": total.recovered_loss}
+    return asdict(total) | {
+        "eta": total.eta,
+        "inverse_eta": inverse,
+        "recovered_loss": total.recovered_loss,
+        "sent_percent_of_lqd": total.sent_percent_of_lqd,
+    }
 
 
 def _are_whole_traces(side: splits.Side) -> bool:

@@ -22,7 +22,7 @@ from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA
 
 @dataclass(frozen=True)
 class ReplayScores:
-    """Data bytes sent by three replays of one trace, all switches together.
+    """Data bytes sent by four replays of one trace, all switches together.
 
     Attributes
     ----------
@@ -32,11 +32,14 @@ class ReplayScores:
         By FollowLQD without the packets that are predicted to drop.
     accept_bytes : int
         By FollowLQD on all packets, which is what an always-accept predictor gives.
+    credence_bytes : int
+        By Credence, which follows the predictions where it asks.
     """
 
     lqd_bytes: int
     followlqd_bytes: int
     accept_bytes: int
+    credence_bytes: int
 
     @property
     def eta(self) -> float | None:
@@ -48,6 +51,11 @@ class ReplayScores:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
         return scores.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
 
+    @property
+    def sent_percent_of_lqd(self) -> float | None:
+        """Bytes that Credence sends, in % of LQD's: eta and recovered loss can be 1 while this is low."""
+        return scores.sent_percent_of_lqd(self.credence_bytes, self.lqd_bytes)
+
     @classmethod
     def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
         """Of several traces."""
@@ -55,6 +63,7 @@ class ReplayScores:
             sum(part.lqd_bytes for part in parts),
             sum(part.followlqd_bytes for part in parts),
             sum(part.accept_bytes for part in parts),
+            sum(part.credence_bytes for part in parts),
         )
 
 
@@ -91,7 +100,7 @@ class ReplayComparison:
 
 
 def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:
-    """Replay a dataset under LQD and FollowLQD with one prediction per labelled row; as :func:`compare_replays`."""
+    """Replay a dataset with one prediction per labelled row under what judges them; as :func:`compare_replays`."""
     return compare_replays(dataset, (), predicted_drop).scores
 
 
@@ -135,7 +144,7 @@ def compare_replays(
     def replay(policy: str) -> Replay:
         return replay_of(policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha)
 
-    replays = {policy: replay(policy) for policy in dict.fromkeys((*policies, "lqd", "followlqd"))}
+    replays = {policy: replay(policy) for policy in dict.fromkeys((*policies, "lqd", "followlqd", "credence"))}
     reduced = replay("followlqd")
     row = arrived = offered_bytes = 0
     with ThreadPoolExecutor(threads) as pool:
@@ -159,7 +168,7 @@ def compare_replays(
     return ReplayComparison(
         offered=Sent(manifest.rows, offered_bytes),
         transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
-        scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes),
+        scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes),
     )
 
 

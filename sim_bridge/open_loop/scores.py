@@ -1,11 +1,17 @@
 """What predictions are worth open loop: one prediction per packet, made before the replays that it is judged by.
 
 Source: Credence (NSDI'24), Definition 1, for the prediction error. The arguments count what was sent, in packets or in
-bytes: by LQD, by FollowLQD without the packets that are predicted to drop, and by FollowLQD on all packets, which is
-what an always-accept predictor gives.
+bytes: by LQD, by FollowLQD without the packets that are predicted to drop, by FollowLQD on all packets, which is what
+an always-accept predictor gives, and by Credence with the predictions.
+
+Eta and the recovered loss judge FollowLQD, never Credence. Both can be 1 while Credence sends 5.7 to 21 % of what LQD
+sends (``docs/findings.md``), so :func:`sent_percent_of_lqd` belongs beside them.
 """
 
 from __future__ import annotations
+
+SENT = "sent, % of LQD"
+"""How tables call :func:`sent_percent_of_lqd`."""
 
 
 def prediction_error(lqd: int, followlqd: int) -> float | None:
@@ -17,3 +23,8 @@ def recovered_loss(lqd: int, followlqd: int, accept: int) -> float | None:
     """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
     lost = lqd - accept
     return (followlqd - accept) / lost if lost else None
+
+
+def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
+    """What Credence sends with the predictions, in % of what LQD sends; None when that sends nothing."""
+    return 100 * credence / lqd if lqd else None

@@ -171,8 +171,9 @@ class Comparison:
         Packets of the sequence.
     transmitted : dict of str to int
         By every policy, LQD always among them.
-    lqd, followlqd, accept : int
-        Transmitted by LQD, by FollowLQD without the packets predicted to drop, and by FollowLQD on all packets.
+    lqd, followlqd, accept, credence : int
+        Transmitted by LQD, by FollowLQD without the packets predicted to drop, by FollowLQD on all packets, and by
+        Credence, which follows the predictions where it asks.
     optimum : int or None
         The most that any policy could transmit, if that was computed.
     whole, asked : Agreement
@@ -186,6 +187,7 @@ class Comparison:
     lqd: int
     followlqd: int
     accept: int
+    credence: int
     optimum: int | None
     whole: Agreement
     asked: Agreement
@@ -199,6 +201,11 @@ class Comparison:
     def recovered_loss(self) -> float | None:
         """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
         return scores.recovered_loss(self.lqd, self.followlqd, self.accept)
+
+    @property
+    def sent_percent_of_lqd(self) -> float | None:
+        """Packets that Credence sends, in % of LQD's: eta and recovered loss can be 1 while this is low."""
+        return scores.sent_percent_of_lqd(self.credence, self.lqd)
 
     def ratio_to_lqd(self, policy: str) -> float | None:
         """What a policy transmits over what LQD transmits."""
@@ -306,9 +313,11 @@ def compare(
         On an unknown policy or rule, a parameter out of range, or wrong arrivals, naming the row.
     """
     switch = _Switch(ports, buffer, rules, parameters, seed)
-    runs = {policy: switch.run(policy) for policy in dict.fromkeys((*policies, "followlqd")) if policy != "lqd"}
+    runs = {
+        policy: switch.run(policy) for policy in dict.fromkeys((*policies, "followlqd", "credence")) if policy != "lqd"
+    }
     if predictions is perfect:
-        runs.pop("credence", None)  # the shadow is told the same
+        runs.pop("credence")  # the shadow is told the same
     reduced, shadow = switch.run("followlqd"), switch.run("credence")
     whole = asked = Agreement()
     arrivals = lqd_drops = 0
@@ -357,6 +366,7 @@ def compare(
         lqd=sent["lqd"],
         followlqd=reduced.finish()["transmitted"],
         accept=sent["followlqd"],
+        credence=sent["credence"],
         optimum=_optimum(sequence, ports, buffer) if optimum else None,
         whole=whole,
         asked=asked,

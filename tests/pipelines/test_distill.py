@@ -121,6 +121,7 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
     replayed = replay_scores(selection[0].dataset, learned)
     assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd_bytes
     assert outcome["student"]["replay"]["eta"] == replayed.eta
+    assert outcome["student"]["replay"]["sent_percent_of_lqd"] == replayed.sent_percent_of_lqd
     f1 = outcome["validation_f1_against_teacher"]
     assert set(f1) == {"decisions", "probabilities"}
     assert f1[outcome["student"]["answers"]] == max(f1.values()) == outcome["agreement"]["validation"]["asked"]["f1"]

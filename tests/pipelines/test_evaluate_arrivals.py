@@ -105,6 +105,9 @@ def test_a_column_of_predictions_is_used_unless_others_are_asked_for(folder: Pat
     assert predictions["eta"] == lqd.transmitted / follow
     assert predictions["inverse_eta"] == follow / lqd.transmitted
     assert predictions["recovered_loss"] == (follow - accept) / (lqd.transmitted - accept)
+    sent = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=told).transmitted
+    assert predictions["credence_packets"] == sent
+    assert predictions["sent_percent_of_lqd"] == 100 * sent / lqd.transmitted
     asked = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=lqd.lqd_drop).asked
     expected = scores(
         np.array(lqd.lqd_drop, np.bool_), np.array(told, np.bool_), ports=PORTS, asked=np.array(asked, np.bool_)

@@ -59,6 +59,7 @@ def assert_worth(
     worth = ReplayScores.together([replay_scores(d, p) for d, p in zip(traces, predicted, strict=True)])
     assert [found[name] for name in vars(worth)] == list(vars(worth).values())
     assert (found["eta"], found["recovered_loss"]) == (worth.eta, worth.recovered_loss)
+    assert found["sent_percent_of_lqd"] == worth.sent_percent_of_lqd
     expected = scores(
         np.concatenate([labels(dataset)["lqd_drop"] for dataset in traces]),
         np.concatenate(predicted),
@@ -127,6 +128,7 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
     assert found["predictions"]["ensemble_sha256"] == model.sha256
     sent = [compare_replays(d, ["credence"], p).transmitted["credence"] for d, p in zip(traces, predicted, strict=True)]
     assert found["policies"]["credence"]["transmitted_bytes"] == Sent.together(sent).bytes
+    assert found["predictions"]["credence_bytes"] == Sent.together(sent).bytes
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,9 @@ def test_the_card_holds_what_the_documents_say(
             assert f"{named['f1']:.4g}" in card
     assert f"{outcome['threshold_probability']:.4g}" in card
     assert f"recovered loss {outcome['replay']['recovered_loss']:.4g}" in card
+    assert f"in % of LQD, {outcome['replay']['sent_percent_of_lqd']:.4g}." in card
+    for run in first.document()["held_out"]:
+        assert f"| {run['candidate']['sent_percent_of_lqd']:.4g} | - |" in card
     report = json.loads((folder / "promoted" / "first" / "p4" / "report.json").read_text())
     assert f"| rows | {report['chosen']['rows']:,} |" in card
     library = folder / "promoted" / "first" / "c" / "drop_predictor.so"
@@ -442,7 +445,7 @@ def test_a_table_of_shift_tests_is_checked(text: str, complaint: str, tmp_path: 
 
 
 def scores_of(*values: float) -> list[HeldOutScores]:
-    return [HeldOutScores(value, value, {}) for value in values]
+    return [HeldOutScores(value, value, None, {}) for value in values]
 
 
 def test_the_whole_interval_has_to_hold() -> None:

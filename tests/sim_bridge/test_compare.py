@@ -97,6 +97,8 @@ def test_every_figure_is_that_of_the_slow_model(data: st.DataObject, case: Slott
     assert found.eta == (lqd.transmitted / follow if follow else None)
     lost = lqd.transmitted - everything
     assert found.recovered_loss == ((follow - everything) / lost if lost else None)
+    assert found.credence == found.transmitted["credence"]
+    assert found.sent_percent_of_lqd == (100 * found.credence / lqd.transmitted if lqd.transmitted else None)
     asks = run_slotted("credence", *case, predictions=lqd.lqd_drop, rules=rules).asked
     for agreement, rows in ((found.whole, range(len(told))), (found.asked, np.flatnonzero(asks))):
         pairs = [(told[i], lqd.lqd_drop[i]) for i in rows]
@@ -196,9 +198,11 @@ def test_perfect_predictions_make_credence_lqd_and_lose_nothing(case: SlottedArr
     assert found.recovered_loss in (None, 1.0)
     credence = found.ratio_to_lqd("credence")
     assert credence == (1.0 if found.lqd else None)
+    assert found.sent_percent_of_lqd == (100.0 if found.lqd else None)
     always = compare(batches(case), case.ports, case.buffer, ["followlqd"], accept)
     assert always.followlqd == always.accept == always.transmitted["followlqd"]
     assert always.recovered_loss in (None, 0.0)
+    assert always.credence == compare(batches(case), case.ports, case.buffer, ["credence"], accept).credence
 
 
 def test_scores_of_a_model_are_counted_by_value() -> None:

@@ -72,10 +72,14 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     assert found.scores == replay_scores(dataset, predicted)
     assert found.scores.lqd_bytes == found.transmitted["lqd"].bytes
     assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
+    assert found.scores.credence_bytes == found.transmitted["credence"].bytes
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
         compare_replays(dataset, list(POLICIES), predicted[:1])
 
 
 def test_traces_add_up() -> None:
     assert Sent.together([Sent(1, 10), Sent(2, 20)]) == Sent(3, 30)
-    assert ReplayScores.together([ReplayScores(1, 2, 3), ReplayScores(10, 20, 30)]) == ReplayScores(11, 22, 33)
+    together = ReplayScores.together([ReplayScores(1, 2, 3, 4), ReplayScores(10, 20, 30, 40)])
+    assert together == ReplayScores(11, 22, 33, 44)
+    assert together.sent_percent_of_lqd == 400
+    assert ReplayScores(0, 0, 0, 0).sent_percent_of_lqd is None

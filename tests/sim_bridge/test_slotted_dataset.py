@@ -18,7 +18,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import feed, replay_of, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
 from tests.examples import draws
@@ -93,9 +93,8 @@ def test_a_dataset_is_the_slotted_model(
     predicted = np.random.default_rng(seed).random(len(drop)) < 0.1
     found = replay_scores(dataset, predicted != drop)
     expected = compare(batches, ports, buffer, (), flipped(0.1, seed), threads=1)
-    assert [found.lqd_bytes, found.followlqd_bytes, found.accept_bytes] == [
-        PACKET_BYTES * packets for packets in (expected.lqd, expected.followlqd, expected.accept)
-    ]
+    counts = (expected.lqd, expected.followlqd, expected.accept, expected.credence)
+    assert found == ReplayScores(*(PACKET_BYTES * packets for packets in counts))
     asked = expected.asked
     assert np.count_nonzero(rows["shadow_asked"]) == asked.tp + asked.fp + asked.tn + asked.fn
 

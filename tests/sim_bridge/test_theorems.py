@@ -1,7 +1,7 @@
 """What the literature claims of the policies, on every kind of sequence; where a claim fails, the smallest case known.
 
-Sources: Credence (NSDI'24) sections 2 and 3 and its theorem 1; the upper bounds of Complete Sharing (N + 1), LQD
-(1.707) and Harmonic (ln N + 2) as it cites them. OPT is LateQD, which is exact.
+Sources: Credence (NSDI'24) sections 2 and 3; the upper bounds of Complete Sharing (N + 1), LQD (1.707) and Harmonic
+(ln N + 2) as it cites them. Its Lemma 1 and Theorem 1 are in ``test_counterexamples``. OPT is LateQD, which is exact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.policies import POLICIES
 from tests.examples import draws
-from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, reduced, run_slotted
+from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
@@ -91,6 +91,7 @@ def test_perfect_predictions_on_any_sequence_of_the_model(
 def test_with_tail_victims_perfect_predictions_need_no_limit_on_the_arrivals_of_a_slot(
     case: SlottedArrivals, victim: str
 ) -> None:
+    """If the arrival counts; where it does not, `test_credence_facts` has a case."""
     arrivals = Slotted(np.asarray(case.slot, np.int64), np.asarray(case.port, np.int32))
     perfect_makes_credence_lqd(case.ports, case.buffer, arrivals, victim=victim)
 
@@ -164,9 +165,11 @@ def test_within_the_model_any_predictions_cost_at_most_the_factor_n(case: Slotte
     assert case.ports * sent("credence", *case, wrong(case)) >= sent("opt", *case)
 
 
-def test_all_wrong_predictions_can_cost_more_when_ports_do_not_divide_the_buffer() -> None:
-    """Our safeguard keeps floor(B / N) packets of a burst, the paper's the next whole number above: the price of
-    perfect predictions being exact (`test_credence_facts`), and only with more than N arrivals in a slot.
+def test_beyond_the_model_our_safeguard_can_cost_more_when_ports_do_not_divide_the_buffer() -> None:
+    """Nothing in the paper is refuted: three packets arrive in a slot of two ports, and the safeguard is ours.
+
+    Ours keeps floor(B / N) packets of a burst, the paper's the next whole number above: the price of perfect
+    predictions being exact (`test_credence_facts`).
     """
     slot, port = parse("[000]")
     case = SlottedArrivals(2, 3, slot, port)
@@ -176,37 +179,3 @@ def test_all_wrong_predictions_can_cost_more_when_ports_do_not_divide_the_buffer
     assert (sent("cs", *case), sent("followlqd", *case)) == (3, 3)
     assert run_slotted("credence", *case, told).transmitted == 1
     assert run_slotted("credence", *case, told, safe=is_safe_in_the_paper).transmitted == 2
-
-
-def test_theorem_1_does_not_hold() -> None:
-    """At most N arrivals a slot, N divides B, eta is 1; Credence should send OPT / 1.707 and sends half of it, as often
-    as one likes: the buffer is empty after each repetition.
-    """
-    slot, port = parse("[222][000][][]" * 100)
-    told = [0, 1, 1, 0, 0, 0] * 100
-    counts = [sent(policy, 3, 3, slot, port) for policy in ("opt", "lqd")]
-    counts += [sent("followlqd", 3, 3, *reduced(slot, port, told)), sent("credence", 3, 3, slot, port, told)]
-    assert counts == [400, 400, 400, 200]
-    slow = run_slotted("credence", 3, 3, *parse("[222][000]"), [0, 1, 1, 0, 0, 0], safe=is_safe_in_the_paper)
-    assert slow.transmitted == 2
-    assert counts[0] / counts[3] > min(1.707 * counts[1] / counts[2], 3)
-
-
-@pytest.mark.parametrize(
-    ("ports", "hot", "counts"),
-    [(8, 2, (11, 11, 9, 4)), (16, 3, (20, 20, 17, 6)), (32, 5, (38, 38, 33, 7)), (64, 7, (72, 72, 65, 10))],
-)
-def test_the_gap_to_theorem_1_grows_with_the_ports_where_the_buffer_has_one_packet_for_each(
-    ports: int, hot: int, counts: tuple[int, ...]
-) -> None:
-    """B = N. A slot fills the buffer with packets for a few ports, all predicted to drop, then a burst for another port
-    comes, predicted to pass. Without the former, FollowLQD takes the burst; Credence's thresholds still count them.
-    """
-    slot = np.repeat([0, 1, 2], [ports, ports, 1])
-    port = np.concatenate((1 + np.arange(ports) % hot, np.zeros(ports + 1)))
-    told = (port > 0).astype(np.uint8)
-    followlqd = sent("followlqd", ports, ports, slot[told == 0], port[told == 0])
-    opt, lqd = (sent(policy, ports, ports, slot, port) for policy in ("opt", "lqd"))
-    credence = sent("credence", ports, ports, slot, port, told)
-    assert (opt, lqd, followlqd, credence) == counts
-    assert opt / credence > 0.7 * math.sqrt(ports) * lqd / followlqd

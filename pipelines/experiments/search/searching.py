@@ -34,11 +34,18 @@ from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.runs import tracked
 from foretail.pipelines.training.fitting import train_model, train_on
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.scores import SENT
 
 TRIAL = "trial"
 CHOSEN = "chosen"
 Log = Callable[[Sequence[Trial]], None]
-COLUMN_OF = {"asked_recovered_loss": "R asked", "f1": "F1", "average_precision": "average precision"}
+COLUMN_OF = {
+    "asked_recovered_loss": "R asked",
+    "f1": "F1",
+    "average_precision": "average precision",
+    "sent_percent_of_lqd": SENT,
+}
+"""What is kept of a trial's scores: those that can be objectives, and what Credence sends."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class SearchResult:
         return [self._front(failed), *([self._failed(failed)] if failed else []), self._chosen()]
 
     def _front(self, failed: Sequence[Trial]) -> Table:
-        figures = (*SEARCH_SCORES, *SEARCH_COSTS)
+        figures = (*COLUMN_OF, *SEARCH_COSTS)
         cost = next(name for name in self.settings.objectives if name in SEARCH_COSTS)
         front = [(trial, trial.found) for trial in self.trials if trial.number in self.front and trial.found]
         seen: set[tuple[Any, ...]] = set()
@@ -122,7 +129,7 @@ class SearchResult:
             seen.add(values)
         return Table(
             f"Front of {' and '.join(self.settings.objectives)}",
-            (TRIAL, *(name.replace("_", " ") for name in figures), "settings"),
+            (TRIAL, *(SENT if COLUMN_OF.get(name) == SENT else name.replace("_", " ") for name in figures), "settings"),
             tuple(rows),
             (
                 f"{len(self.trials)} trials, {len(failed)} of them failed; scores where Credence asks, on the "
@@ -164,7 +171,7 @@ def trial_frame(trials: Sequence[Trial], front: frozenset[int], space: Space) ->
                 "front": trial.number in front,
                 "failed": trial.failed,
                 **dict(override.split("=", 1) for override in space.drawn(trial.values)),
-                **{name: (trial.found or {}).get(name) for name in (*SEARCH_SCORES, *SEARCH_COSTS)},
+                **{name: (trial.found or {}).get(name) for name in (*COLUMN_OF, *SEARCH_COSTS)},
                 "model_sha256": (trial.found or {}).get("model_sha256"),
             }
             for trial in trials
@@ -361,7 +368,7 @@ def trial_log(run: TrackedRun | None, space: Space, split: Split) -> Log:
             inner = run.log_nested(
                 f"trial {trial.number}",
                 dict(override.split("=", 1) for override in space.overrides(trial.values)),
-                {f"validation/{name}" if name in SEARCH_SCORES else f"cost/{name}": found[name] for name in found},
+                {f"validation/{name}" if name in COLUMN_OF else f"cost/{name}": found[name] for name in found},
                 tags,
                 failed=trial.failed is not None,
             )

@@ -196,7 +196,7 @@ def _row(case: SlotCase, counts: Mapping[str, Any]) -> dict[str, Any]:
     if optimum is not None:
         row["optimum"] = optimum
         row |= {f"opt_over_{policy}": _ratio(optimum, count) for policy, count in sent.items()}
-        if "credence" in sent:  # its competitive ratio, min(1.707 eta, N)
+        if "credence" in sent:  # Theorem 1 of Credence: OPT / Credence <= min(1.707 eta, N)
             row["credence_bound"] = min(LQD_RATIO * eta, case.ports)
             row["bound_violated"] = row["opt_over_credence"] > row["credence_bound"] * (1 + 1e-12)
     return row

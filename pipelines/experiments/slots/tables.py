@@ -1,4 +1,4 @@
-"""Tables of the sweeps: means over seeds, violations of what is proven, and the worst cases found."""
+"""Tables of the sweeps: means over seeds, violations of what is claimed, and the worst cases found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWITCH = ["workload", "ports", "buffer"]
 
 @dataclass(frozen=True)
 class Known:
-    """What is proven about a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
+    """What is claimed of a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
 
     words: str
     value: Callable[[Mapping[str, Any]], float]

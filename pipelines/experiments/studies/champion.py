@@ -21,6 +21,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import ReplayScores
+from foretail.sim_bridge.open_loop.scores import SENT
 
 CHAMPION = "champion"
 
@@ -31,27 +32,31 @@ class Promotion:
 
     Attributes
     ----------
-    validation : by candidate, R of the validation runs where Credence asks
+    validation : by candidate, the validation runs replayed with its predictions where Credence asks
     chosen : the best of them
     gate : None when it was champion already
     """
 
-    validation: Mapping[str, float | None]
+    validation: Mapping[str, ReplayScores]
     chosen: str
     gate: PromoteResult | None
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
         gate = None if self.gate is None else self.gate.document()
-        return {"validation": dict(self.validation), "chosen": self.chosen, "gate": gate}
+        validation = {
+            name: {"asked_recovered_loss": found.recovered_loss, "sent_percent_of_lqd": found.sent_percent_of_lqd}
+            for name, found in self.validation.items()
+        }
+        return {"validation": validation, "chosen": self.chosen, "gate": gate}
 
     def tables(self) -> list[Table]:
         """The choice, and the gate."""
         outcome = "was champion already" if self.gate is None else "is put up for champion"
         choice = Table(
             "Candidates within the budget",
-            ("candidate", "R asked, validation runs"),
-            tuple(self.validation.items()),
+            ("candidate", "R asked, validation runs", SENT),
+            tuple((name, found.recovered_loss, found.sent_percent_of_lqd) for name, found in self.validation.items()),
             (f"{self.chosen} {outcome}",),
         )
         return [choice, *([] if self.gate is None else self.gate.tables())]
@@ -74,10 +79,11 @@ def promote_best(
     held_out : runs that none of them saw, for the gate, which proves C and P4 as well
     """
     found = {
-        name: ReplayScores.together([run.asked_replay for run in validation if run.candidate == name]).recovered_loss
+        name: ReplayScores.together([run.asked_replay for run in validation if run.candidate == name])
         for name in candidates
     }
-    chosen = max(found, key=lambda name: -math.inf if found[name] is None else float(found[name] or 0))
+    recovered = {name: one.recovered_loss for name, one in found.items()}
+    chosen = max(found, key=lambda name: -math.inf if recovered[name] is None else float(recovered[name] or 0))
     model, store = candidates[chosen].ensemble, Store(store_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     model.save(run_dir / ENSEMBLE_FILE)

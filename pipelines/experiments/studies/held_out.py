@@ -20,6 +20,7 @@ from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+from foretail.sim_bridge.open_loop.scores import SENT
 
 POINT = "held_out"
 ACCEPT = "always_accept"
@@ -37,7 +38,7 @@ class HeldOut:
     whole, asked : counts of all rows, and of those where Credence asks
     average_precision : of the asked region; None without drops in it
     replay : data bytes of the replays with its predictions
-    asked_replay : the same where its predictions outside the asked region are not followed, as in Credence
+    asked_replay : the same, but FollowLQD is spared only the drops that are predicted where Credence asks
     """
 
     candidate: str
@@ -60,6 +61,7 @@ class HeldOut:
         "1/eta",
         "R",
         "R asked",
+        SENT,
     )
 
     @staticmethod
@@ -82,6 +84,7 @@ class HeldOut:
             None if eta is None else 1 / eta,
             replay.recovered_loss,
             asked_replay.recovered_loss,
+            replay.sent_percent_of_lqd,
         )
 
 

@@ -13,10 +13,11 @@ from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.experiments.studies.held_out import HeldOut
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.open_loop.replay import ReplayScores
+from foretail.sim_bridge.open_loop.scores import SENT
 
 METRIC = "slowdown.incast.p95"
 F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R where asked", "incast p95 of Credence over LQD"
-LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), INCAST: (0.9, 1.1)}
+LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), SENT: (95.0, 100.0), INCAST: (0.9, 1.1)}
 """Of the colours; differences that do not matter look alike."""
 Matrix = Mapping[tuple[str, str], float | None]
 
@@ -38,12 +39,13 @@ class ShiftMatrix:
 
     def matrices(self) -> dict[str, Matrix]:
         """What is shown, by title."""
+        replays = {
+            pair: ReplayScores.together([run.asked_replay for run in runs]) for pair, runs in self.held_out.items()
+        }
         found: dict[str, Matrix] = {
             F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
-            RECOVERED: {
-                pair: ReplayScores.together([run.asked_replay for run in runs]).recovered_loss
-                for pair, runs in self.held_out.items()
-            },
+            RECOVERED: {pair: found.recovered_loss for pair, found in replays.items()},
+            SENT: {pair: found.sent_percent_of_lqd for pair, found in replays.items()},
         }
         if self.closed_loop:
             found[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}

@@ -98,9 +98,7 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
         ),
         "cs_any_load": over("opt", "cs", text="OPT / Complete Sharing, any load", claimed=float, any_load=True),
         "followlqd_any_load": over("opt", "followlqd", text="OPT / FollowLQD, any load", any_load=True),
-        "credence_any_load": over(
-            "opt", "credence", text="OPT / Credence, any load", claimed=float, predicted=True, any_load=True
-        ),
+        "credence_any_load": over("opt", "credence", text="OPT / Credence, any load", predicted=True, any_load=True),
     }
 )
 

@@ -56,15 +56,17 @@ Short sequences on which a policy, or what is claimed of it, does badly: N at mo
 slots. At most N packets arrive in a slot, except where the ratio says "any load" (at most 2 B). Slots are written as
 in the papers: `[012][][11]` is three slots with the ports of their arrivals. Predictions have a digit per packet, 1 =
 drop; none where they play no role or all packets are predicted to pass. OPT is exact; "reduced" is FollowLQD without
-the packets that are predicted to drop, and η = LQD / reduced; TN and FN count packets predicted to pass that LQD
-transmits and drops. Rules: the arrival counts in its queue, the lowest port loses ties, victims are tails. All counts
-are packets transmitted, the final drain included.
+the packets that are predicted to drop, its thresholds those of the packets left, and η = LQD / reduced; TN and FN
+count packets predicted to pass that LQD transmits and drops. Rules: the arrival counts in its queue, the lowest port
+loses ties, victims are tails. All counts are packets transmitted, the final drain included. Cases against Lemma 1
+and Theorem 1 that hold by both readings of η and under every rule are in
+[findings.md](findings.md#credence-and-its-rivals).
 
 A ratio that was found is a lower bound of the worst one. "Within the claim" is no proof. Claims are those of Credence
 (NSDI'24) and the literature it cites; most are about long sequences and large buffers, which a short one in a small
 buffer may not reach, and Harmonic's is about shares that are not rounded down to whole packets. Credence's factor N
-at any load is exceeded where N does not divide B, because our safeguard rounds B / N down, which is what makes
-perfect predictions exact (`tests/sim_bridge/test_theorems.py`).
+is claimed for at most N arrivals a slot. At any load our safeguard exceeds it where N does not divide B: it rounds
+B / N down, which is what makes perfect predictions exact (`tests/sim_bridge/test_theorems.py`).
 
 {table(cases)}
 
