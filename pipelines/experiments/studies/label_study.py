@@ -1,7 +1,7 @@
 """Which labels to learn from: other victim rules, reassigned push-outs, runs of other policies; and drift in service.
 
-Every score that Foretail reports is by the labels of tail victims, a rule picked beforehand: it takes the arrival
-itself whenever its own queue is the longest, so its labels depend least on what arrives later.
+Every score that Foretail reports is by the labels of tail victims, a rule picked beforehand: where the arrival counts,
+it takes the arrival itself whenever its own queue is the longest, so its labels depend least on what arrives later.
 """
 
 from __future__ import annotations
