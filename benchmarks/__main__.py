@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies, schedule, training_rows
 
-BENCHMARKS: dict[str, Callable[..., None]] = {
+BENCHMARKS: dict[str, Callable[[str], None]] = {
     "export_c": export_c.main,
     "export_p4": export_p4.main,
     "ns3_speed": ns3_speed.main,
@@ -19,22 +19,18 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
 }
 
 
-SIZED = ("export_p4", "schedule", "training_rows")
-"""Those that take seconds with ``--size small``."""
-
-
 def main(arguments: list[str]) -> int:
     """Run the benchmarks named in `arguments`, all without a name; exit code 2 for an unknown one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--size", choices=("small", "full"), default="full", help=f"for {', '.join(SIZED)}")
+    parser.add_argument("--size", choices=("small", "full"), default="full", help="small: seconds, to see that it runs")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         print(f"error: no benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     for name in options.names or BENCHMARKS:
-        BENCHMARKS[name](*([options.size] if name in SIZED else []))
+        BENCHMARKS[name](options.size)
     return 0
 
 

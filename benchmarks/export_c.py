@@ -5,6 +5,10 @@ arrival, and on rows uniform over the cells of the forest's grid, where branches
 generated in an environment of its own (``export_c_peers.py``; made in the user's cache by ``pip install`` of PEERS),
 everything is compiled with the same flags, and one process calls every library through function pointers, interleaved,
 by its thread's CPU clock. The first four virtual features are what the paper's forest reads in an LQD run.
+
+A peer is compared when its decisions are the model's, but for rows whose sum is so close to the threshold that the
+order of adding decides (ties); their number stands beside it. The small size takes the peers only where their
+environment is there already, and needs no network.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.stages.collect import collect
 
@@ -51,9 +56,8 @@ PEERS = (
     "numpy==2.4.6",
 )
 INPUTS = VIRTUAL_FEATURES[:4]
-FORESTS = ((4, 4), (8, 6), (32, 8), (128, 8))
-ROWS = {(4, 4): 100_000, (8, 6): 50_000, (32, 8): 20_000, (128, 8): 10_000}
-ROUNDS = {(4, 4): 41, (8, 6): 31, (32, 8): 15, (128, 8): 9}
+SCENARIO = {"small": ["scenario=tiny"], "full": ["scenario=leafspine_small", "scenario.traffic_ns=20000000"]}
+NO_PEERS = "no peers: their environment is not there, a run of the full size makes it. Ratios are to our branches"
 FLAGS = ("-O3", "-fPIC", "-shared", "-w")
 CASES = tuple((call, rows) for call in ("single", "batch") for rows in ("trace", "cells"))
 FORMS: tuple[tuple[str, Single, Batch, str], ...] = (
@@ -88,62 +92,85 @@ _PEERS = {
 
 
 @dataclass(frozen=True)
+class Size:
+    """A forest, and how often so many rows are timed."""
+
+    trees: int
+    depth: int
+    rows: int
+    rounds: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.trees}x{self.depth}"
+
+
+FORESTS = {
+    "small": (Size(4, 4, 2_000, 3), Size(8, 6, 2_000, 3)),
+    "full": (Size(4, 4, 100_000, 41), Size(8, 6, 50_000, 31), Size(32, 8, 20_000, 15), Size(128, 8, 10_000, 9)),
+}
+
+
+@dataclass(frozen=True)
 class Speed:
-    """Nanoseconds per row, and decisions that are not the model's, of one library in one case."""
+    """Nanoseconds per row, decisions that are not the model's, and ties among these, of one library in one case."""
 
     median: float
     minimum: float
     wrong: int
+    tied: int
 
 
 Speeds = dict[tuple[str, str, str], Speed]
 """By library, call and rows."""
 
 
-def main() -> None:
-    """Print, for every forest, times and ratios to the fastest exact peer."""
+def main(size: str) -> None:
+    """Print, for every forest, times and ratios to the fastest peer that decides as the model does."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail"
-    python = _peer_environment(cache)
-    training, trial = _traces(cache)
+    python = _peer_environment(cache, install=size == "full")
+    training, trial = _traces(cache, SCENARIO[size])
     x, y = _rows(training)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.save(folder / "x.npy", x)
         np.save(folder / "y.npy", y)
-        chosen = {size: _write_forest(folder, size, training, x, y, _rows(trial)[0]) for size in FORESTS}
-        parameters = [
-            {"name": _name(size), "rounds": ROUNDS[size], "parameters": _parameters(size)} for size in FORESTS
-        ]
-        (folder / "forests.json").write_text(json.dumps(parameters))
-        script = Path(__file__).with_name("export_c_peers.py")
-        _run([str(python), str(script), str(folder)], "the peers' tools")
+        forests = FORESTS[size]
+        chosen = [_write_forest(folder, forest, training, x, y, _rows(trial)[0]) for forest in forests]
+        if python is not None:
+            parameters = [{"name": one.name, "rounds": one.rounds, "parameters": _parameters(one)} for one in forests]
+            (folder / "forests.json").write_text(json.dumps(parameters))
+            script = Path(__file__).with_name("export_c_peers.py")
+            _run([str(python), str(script), str(folder)], "the peers' tools")
         harness = folder / "harness"
         source = Path(__file__).with_name("export_c_harness.c")
         _run([*find_compiler(), "-O2", "-o", str(harness), str(source), "-ldl"], "the compiler")
         console = Console(width=140)
         console.print(
             f"{platform.processor() or platform.machine()}, vectors of {vector_widths()} bits, {' '.join(FLAGS)}; "
-            f"{', '.join(PEERS)}"
+            + (", ".join(PEERS) if python else NO_PEERS)
         )
-        for size in FORESTS:
-            console.print(_table(size, _measure(folder, size, harness), chosen[size]))
+        for forest, tuned in zip(forests, chosen, strict=True):
+            console.print(_table(forest, _measure(folder, forest, harness, with_peers=python is not None), tuned))
 
 
-def _peer_environment(cache: Path) -> Path:
-    """Return the interpreter of the peers' environment, made now when it is not there."""
+def _peer_environment(cache: Path, *, install: bool) -> Path | None:
+    """Return the interpreter of the peers' environment, made now when it is not there; None when that is not wanted."""
     folder = cache / f"export-c-peers-{hashlib.sha256(' '.join(PEERS).encode()).hexdigest()[:12]}"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
+        if not install:
+            return None
         venv.create(folder, clear=True, with_pip=True)
         _run([str(python), "-m", "pip", "install", "--quiet", *PEERS], "pip")
         (folder / "complete").touch()
     return python
 
 
-def _traces(cache: Path) -> tuple[Dataset, Dataset]:
+def _traces(cache: Path, scenario: list[str]) -> tuple[Dataset, Dataset]:
     """Return the datasets of two seeds, from a store in the cache."""
-    overrides = ["scenario=leafspine_small", "scenario.traffic_ns=20000000", "seeds=[1,2]"]
-    config = compose_settings(CollectConfig, [*overrides, f"store_dir={cache / 'benchmarks'}"], "the benchmark")
+    overrides = [*scenario, "seeds=[1,2]", f"store_dir={cache / 'benchmarks'}"]
+    config = compose_settings(CollectConfig, overrides, "the benchmark")
     first, second = (Dataset.open(run.path) for run in collect(config, cache).runs)
     return first, second
 
@@ -153,37 +180,35 @@ def _rows(dataset: Dataset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     return frame[list(INPUTS)].to_numpy(np.int64), frame["lqd_drop"].to_numpy(np.bool_)
 
 
-def _name(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
-def _parameters(size: tuple[int, int]) -> dict[str, int | str]:
-    return {"n_estimators": size[0], "max_depth": size[1], "max_features": "sqrt", "random_state": 1}
+def _parameters(size: Size) -> dict[str, int | str]:
+    return {"n_estimators": size.trees, "max_depth": size.depth, "max_features": "sqrt", "random_state": 1}
 
 
 def _write_forest(
     folder: Path,
-    size: tuple[int, int],
+    size: Size,
     training: Dataset,
     x: npt.NDArray[np.int64],
     y: npt.NDArray[np.bool_],
     trial: npt.NDArray[np.int64],
 ) -> str:
     """Train, write our code in every form, and the rows with the model's decisions; return what tuning chooses."""
-    to = folder / _name(size)
+    to = folder / size.name
     to.mkdir()
     manifest = training.manifest
     inputs = [
         FeatureInput(n, feature(n).params(manifest.cell_bytes, manifest.average_shift), feature(n).bits) for n in INPUTS
     ]
-    forest = RandomForest(trees=size[0], depth=size[1], seed=1).fit(x, y)
+    forest = RandomForest(trees=size.trees, depth=size.depth, seed=1).fit(x, y)
     nodes = {f"threshold_{i}": tree.tree_.threshold for i, tree in enumerate(forest.forest_.estimators_)}
     np.savez(to / "nodes.npz", **nodes)
     model = forest.to_ensemble(inputs)
-    rows = {"trace": trial[: ROWS[size]], "cells": Cells.of(model).sample(ROWS[size], np.random.default_rng(1))}
+    rows = {"trace": trial[: size.rows], "cells": Cells.of(model).sample(size.rows, np.random.default_rng(1))}
     for name, points in rows.items():
         np.ascontiguousarray(points, np.int64).tofile(to / f"{name}.rows")
         model.exceeds(points).astype(np.int64).tofile(to / f"{name}.truth")
+        ties = np.abs(framework_sum(model, points) - float(model.threshold)) <= rounding_bound(model)
+        ties.astype(np.int64).tofile(to / f"{name}.ties")
     voted = lower(model).ensemble
     for index, (_, single, batch, options) in enumerate(FORMS):
         code = to / f"ours_{index}"
@@ -191,7 +216,7 @@ def _write_forest(
         for file, text in render_c(voted, "p", shape=single, batch=batch).items():
             (code / file).write_text(text)
         _compile(to, f"ours_{index}", _OURS.format(folder=code), *options.split())
-    return _tuned(voted, x)
+    return _tuned(voted, x[: size.rows])
 
 
 def _tuned(voted: Ensemble, rows: npt.NDArray[np.int64]) -> str:
@@ -199,55 +224,59 @@ def _tuned(voted: Ensemble, rows: npt.NDArray[np.int64]) -> str:
     return f"{tuning.single}, {tuning.batch}"
 
 
-def _measure(folder: Path, size: tuple[int, int], harness: Path) -> Speeds:
+def _measure(folder: Path, size: Size, harness: Path, *, with_peers: bool) -> Speeds:
     """Compile the peers' code, time all libraries in one process, and add onnxruntime's times."""
-    to = folder / _name(size)
-    includes = f"-I{(folder / 'emlearn_includes.txt').read_text()}"
-    for peer, (_, code, type_, call) in _PEERS.items():
+    to = folder / size.name
+    peers = _PEERS if with_peers else {}
+    for peer, (_, code, type_, call) in peers.items():
+        includes = f"-I{(folder / 'emlearn_includes.txt').read_text()}"
         _compile(to, peer, _THEIRS.format(code=code, type=type_, call=call), includes, f"-I{to}")
-    libraries = [f"{peer}:{kind}" for peer, (kind, *_) in _PEERS.items()]
+    libraries = [f"{peer}:{kind}" for peer, (kind, *_) in peers.items()]
     libraries += [f"ours_{index}:i" for index in range(len(FORMS))]
-    command = [str(harness), str(to), str(ROUNDS[size]), str(ROWS[size]), *libraries]
+    command = [str(harness), str(to), str(size.rounds), str(size.rows), *libraries]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     titles = {f"ours_{index}": title for index, (title, *_) in enumerate(FORMS)}
     speeds: Speeds = {}
     for line in done.stdout.splitlines():
-        name, call, rows, median, minimum, wrong = line.split()
-        speeds[titles.get(name, name), call, rows] = Speed(float(median), float(minimum), int(wrong))
-    for case, found in json.loads((to / "onnx.json").read_text()).items():
+        name, call, rows, median, minimum, wrong, tied = line.split()
+        speeds[titles.get(name, name), call, rows] = Speed(float(median), float(minimum), int(wrong), int(tied))
+    for case, found in json.loads((to / "onnx.json").read_text()).items() if with_peers else ():
         call, rows = case.split()
-        speeds["onnxruntime", call, rows] = Speed(*found["times"], found["wrong"])
+        speeds["onnxruntime", call, rows] = Speed(**found)
     return speeds
 
 
-def _table(size: tuple[int, int], speeds: Speeds, chosen: str) -> Table:
-    """Times of all libraries; ratios of ours to the fastest peer whose decisions are all the model's."""
+def _table(size: Size, speeds: Speeds, chosen: str) -> Table:
+    """Times of all libraries; ratios of ours to the fastest peer that differs from the model by ties only."""
     ours = [title for title, *_ in FORMS]
     names = dict.fromkeys(name for name, _, _ in speeds)
     wrong = {name: sum(speeds[name, call, rows].wrong for call, rows in CASES) for name in names}
+    tied = {name: sum(speeds[name, call, rows].tied for call, rows in CASES) for name in names}
     for title in ours:
         if wrong[title]:
-            raise SystemExit(f"{title} decides {wrong[title]} rows of {_name(size)} otherwise than the model")
+            raise SystemExit(f"{title} decides {wrong[title]} rows of {size.name} otherwise than the model")
     table = Table(
-        title=f"{size[0]} trees of depth {size[1]}: ns per prediction, median (minimum) of {ROUNDS[size]} rounds of "
-        f"{ROWS[size]:,} rows; tuned on the trace: {chosen}"
+        title=f"{size.trees} trees of depth {size.depth}: ns per prediction, median (minimum) of {size.rounds} rounds "
+        f"of {size.rows:,} rows; tuned on the trace: {chosen}"
     )
     table.add_column("")
     for call, rows in CASES:
         table.add_column(f"{call}, {rows}", justify="right")
-    table.add_column("wrong", justify="right")
+    table.add_column("wrong, ties of them", justify="right")
     for name in names:
         cells = [speeds[name, call, rows] for call, rows in CASES]
-        table.add_row(name, *(f"{cell.median:,.2f} ({cell.minimum:,.2f})" for cell in cells), str(wrong[name]))
+        times = (f"{cell.median:,.2f} ({cell.minimum:,.2f})" for cell in cells)
+        table.add_row(name, *times, f"{wrong[name]}, {tied[name]}")
     table.add_section()
+    peers = [name for name in names if name not in ours and wrong[name] == tied[name]]
     for title in ours:
         ratios = []
         for call, rows in CASES:
-            exact = [speeds[name, call, rows] for name in names if name not in ours and not wrong[name]]
-            mine = speeds[title, call, rows]
-            medians, minima = min(peer.median for peer in exact), min(peer.minimum for peer in exact)
-            ratios.append(f"{mine.median / medians:.2f} ({mine.minimum / minima:.2f})")
-        table.add_row(f"{title} / fastest exact peer", *ratios, "")
+            theirs = {name: speeds[name, call, rows] for name in peers or ours[:1]}
+            fastest = min(theirs, key=lambda name: theirs[name].median)
+            ratio = speeds[title, call, rows].median / theirs[fastest].median
+            ratios.append(f"{ratio:.2f} ({fastest})" if peers else f"{ratio:.2f}")
+        table.add_row(f"{title} / {'fastest peer' if peers else ours[0]}", *ratios, "")
     return table
 
 
@@ -265,4 +294,4 @@ def _run(command: list[str], what: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main("full")

@@ -5,8 +5,8 @@
  * TYPE is what a library reads: i int64, d double, f float, four to a row. A library has
  *   int64_t single(const void *row)                              0 or 1: drop
  *   void batch(const void *rows, size_t count, int64_t *out)
- * Prints, per library, call and input: name call input median minimum wrong (nanoseconds per row; decisions that are
- * not those of FOLDER/INPUT.truth). */
+ * Prints, per library, call and input: name call input median minimum wrong tied (nanoseconds per row; decisions that are
+ * not those of FOLDER/INPUT.truth, and those of them that FOLDER/INPUT.ties marks). */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ typedef void batch_t(const void *, size_t, int64_t *);
 
 static const char *const inputs[2] = {"trace", "cells"};
 static double times[2][2][MAX_LIBRARIES][MAX_ROUNDS];
-static size_t wrong[2][2][MAX_LIBRARIES];
+static size_t wrong[2][2][MAX_LIBRARIES], tied[2][2][MAX_LIBRARIES];
 
 static double now(void) {
   struct timespec t;
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
   batch_t *batch[MAX_LIBRARIES];
   const void *data[2][MAX_LIBRARIES];
   size_t size[MAX_LIBRARIES];
-  int64_t *truth[2], *const out = malloc(rows * sizeof *out);
+  int64_t *truth[2], *ties[2], *const out = malloc(rows * sizeof *out);
   int round, input, call, at;
   size_t i;
   if (libraries > MAX_LIBRARIES || rounds > MAX_ROUNDS || !out) return 1;
@@ -71,6 +71,7 @@ int main(int argc, char **argv) {
       floats[i] = (float)whole[i];
     }
     truth[input] = read_file(folder, inputs[input], "truth", rows);
+    ties[input] = read_file(folder, inputs[input], "ties", rows);
     for (at = 0; at < libraries; ++at) {
       const char type = argv[4 + at][strlen(argv[4 + at]) - 1];
       data[input][at] = type == 'i' ? (const void *)whole : type == 'd' ? (const void *)doubles : (const void *)floats;
@@ -103,7 +104,10 @@ int main(int argc, char **argv) {
           }
           times[call][input][at][round] = (now() - start) / (double)rows;
           if (round == 0) {
-            for (i = 0; i < rows; ++i) wrong[call][input][at] += out[i] != truth[input][i];
+            for (i = 0; i < rows; ++i) {
+              wrong[call][input][at] += out[i] != truth[input][i];
+              tied[call][input][at] += out[i] != truth[input][i] && ties[input][i];
+            }
           }
         }
       }
@@ -114,8 +118,8 @@ int main(int argc, char **argv) {
       for (input = 0; input < 2; ++input) {
         double *const spent = times[call][input][at];
         qsort(spent, (size_t)rounds, sizeof *spent, by_size);
-        printf("%s %s %s %.4f %.4f %zu\n", argv[4 + at], call ? "batch" : "single", inputs[input], spent[rounds / 2],
-               spent[0], wrong[call][input][at]);
+        printf("%s %s %s %.4f %.4f %zu %zu\n", argv[4 + at], call ? "batch" : "single", inputs[input],
+               spent[rounds / 2], spent[0], wrong[call][input][at], tied[call][input][at]);
       }
     }
   }

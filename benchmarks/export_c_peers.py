@@ -1,7 +1,8 @@
 """The C of other tree compilers, and onnxruntime; runs in the environment that export_c.py makes for it.
 
-``python export_c_peers.py FOLDER``: trains the forests again on FOLDER's rows, with the same call and seed, checks that
-they are the same, and writes each peer's code, and onnxruntime's decisions and times. Nothing of Foretail is imported.
+``python export_c_peers.py FOLDER``: trains the forests again on FOLDER's rows, with the same call, weights and seed,
+checks that they are the same, and writes each peer's code, and onnxruntime's decisions and times. Nothing of Foretail
+is imported.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def main(folder: Path) -> None:
     x, y = np.load(folder / "x.npy"), np.load(folder / "y.npy")
     for forest in json.loads((folder / "forests.json").read_text()):
         to = folder / forest["name"]
-        model = RandomForestClassifier(**forest["parameters"]).fit(x, y)
+        model = RandomForestClassifier(**forest["parameters"]).fit(x, y, sample_weight=np.ones(len(y)))
         theirs = np.load(to / "nodes.npz")
         for index, tree in enumerate(model.estimators_):
             if not np.array_equal(tree.tree_.threshold, theirs[f"threshold_{index}"]):
@@ -52,17 +53,19 @@ def main(folder: Path) -> None:
     (folder / "emlearn_includes.txt").write_text(str(Path(emlearn.__file__).parent))
 
 
-def onnx_times(graph: bytes, to: Path, rounds: int) -> dict[str, dict[str, list[float] | int]]:
+def onnx_times(graph: bytes, to: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Return nanoseconds per row and wrong decisions of onnxruntime on one thread, by ``single trace`` and so on."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    result: dict[str, dict[str, list[float] | int]] = {}
+    result: dict[str, dict[str, float]] = {}
     for kind in ("trace", "cells"):
         rows = np.fromfile(to / f"{kind}.rows", np.int64).reshape(-1, 4).astype(np.float32)
         truth = np.fromfile(to / f"{kind}.truth", np.int64)
-        wrong = int(np.sum(session.run(None, {name: rows})[0] != truth))
+        ties = np.fromfile(to / f"{kind}.ties", np.int64) != 0
+        differs = session.run(None, {name: rows})[0] != truth
+        wrong, tied = int(np.sum(differs)), int(np.sum(differs & ties))
         singles = [{name: row[np.newaxis]} for row in rows[:ONNX_SINGLE_ROWS]]
 
         def batch(rows: np.ndarray = rows) -> None:
@@ -74,7 +77,12 @@ def onnx_times(graph: bytes, to: Path, rounds: int) -> dict[str, dict[str, list[
 
         for title, work, count in (("single", single, len(singles)), ("batch", batch, len(rows))):
             spent = [_nanoseconds(work) / count for _ in range(rounds)]
-            result[f"{title} {kind}"] = {"times": [statistics.median(spent), min(spent)], "wrong": wrong}
+            result[f"{title} {kind}"] = {
+                "median": statistics.median(spent),
+                "minimum": min(spent),
+                "wrong": wrong,
+                "tied": tied,
+            }
     return result
 
 

@@ -32,13 +32,14 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.ns3.collection import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 
-ROUNDS = 9
-TRAFFIC_NS = 20_000_000
+SCENARIOS = {"small": "tiny", "full": "leafspine_small"}
+ROUNDS = {"small": 1, "full": 9}
+TRAFFIC_NS = {"small": 4_000_000, "full": 20_000_000}
 
 
-def main() -> None:
+def main(size: str) -> None:
     """Print leaf data packets and events per CPU second, and ratios to the LQD run."""
-    scenario = _scenario()
+    scenario = _scenario(size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library = _forest(scenario, folder)
@@ -57,7 +58,7 @@ def main() -> None:
         cpu: dict[str, list[float]] = {name: [] for name in alternatives}
         events: dict[str, float] = {}  # per packet
         names = list(alternatives)
-        for turn in range(ROUNDS):
+        for turn in range(ROUNDS[size]):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 with tempfile.TemporaryDirectory(dir=folder) as to:
                     wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
@@ -67,7 +68,8 @@ def main() -> None:
                     cpu[name].append((_cpu_seconds() - cpu_before) / packets)
                     events[name] = run.summary["events"] / packets
 
-    table = Table(title=f"ns-3, {scenario.name}, {TRAFFIC_NS / 1e6:g} ms of traffic, medians of {ROUNDS} rounds")
+    traffic = f"{TRAFFIC_NS[size] / 1e6:g} ms of traffic"
+    table = Table(title=f"ns-3, {scenario.name}, {traffic}, medians of {ROUNDS[size]} rounds")
     ratios_to_lqd = ("CPU / LQD", "(range)", "wall / LQD", "(range)")
     for heading in ("run", "leaf data packets per CPU s", "events per CPU s", *ratios_to_lqd):
         table.add_column(heading, justify="left" if heading == "run" else "right")
@@ -81,8 +83,8 @@ def main() -> None:
     Console(width=130).print(table)
 
 
-def _scenario() -> Scenario:
-    overrides = ["scenario=leafspine_small", f"scenario.traffic_ns={TRAFFIC_NS}"]
+def _scenario(size: str) -> Scenario:
+    overrides = [f"scenario={SCENARIOS[size]}", f"scenario.traffic_ns={TRAFFIC_NS[size]}"]
     return compose_settings(CollectConfig, overrides, "the benchmark").scenario
 
 
@@ -119,4 +121,4 @@ def _cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main("full")

@@ -19,23 +19,25 @@ from rich.table import Table
 from foretail.sim_bridge._native import Replay, SlottedRun, late_qd
 from foretail.sim_bridge.policies import POLICIES
 
-PORTS = (20, 64, 256)
-PACKETS, MODEL_PACKETS, ROUNDS = 2_000_000, 20_000, 3
+PORTS = {"small": (20, 64), "full": (20, 64, 256)}
+PACKETS = {"small": 50_000, "full": 2_000_000}
+MODEL_PACKETS, ROUNDS = {"small": 2_000, "full": 20_000}, 3
 BATCH = 100_000
 
 Arrivals = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
-def main() -> None:
+def main(size: str) -> None:
     """Print million packets per second, best of a few rounds, and ratios to the obvious model in the same run."""
     slots: dict[str, list[str]] = {
         name: [] for name in (*POLICIES, "lqd, labels", "lqd, labels and features", "optimum")
     }
     replay: dict[str, list[str]] = {name: [] for name in POLICIES}
     model: dict[str, list[str]] = {"lqd": [], "dt": []}
-    for ports in PORTS:
+    packets, model_packets = PACKETS[size], MODEL_PACKETS[size]
+    for ports in PORTS[size]:
         buffer = 50 * ports
-        slot, port = _arrivals(ports, PACKETS)
+        slot, port = _arrivals(ports, packets)
         for name in POLICIES:
             slots[name].append(_best(len(slot), partial(_slotted, name, ports, buffer, slot, port)))
             replay[name].append(_best(len(slot), partial(_replay, name, ports, buffer, slot, port)))
@@ -43,20 +45,20 @@ def main() -> None:
             slots[title].append(_best(len(slot), partial(_labels, features, ports, buffer, slot, port)))
         slots["optimum"].append(_best(len(slot), partial(late_qd, ports, buffer, slot, port)))
         for name in model:
-            part = slot[:MODEL_PACKETS].tolist(), port[:MODEL_PACKETS].tolist()
+            part = slot[:model_packets].tolist(), port[:model_packets].tolist()
             sent = obvious_model(name, ports, buffer, *part)
-            if sent != _slotted(name, ports, buffer, slot[:MODEL_PACKETS], port[:MODEL_PACKETS]):
+            if sent != _slotted(name, ports, buffer, slot[:model_packets], port[:model_packets]):
                 raise SystemExit(f"the obvious model of {name} does not transmit what the simulator does")
-            obvious = _best(MODEL_PACKETS, partial(obvious_model, name, ports, buffer, *part), rounds=1)
+            obvious = _best(model_packets, partial(obvious_model, name, ports, buffer, *part), rounds=1)
             model[name].append(f"{obvious} ({float(slots[name][-1]) / float(obvious):,.0f} x)")
     for title, speeds in (
-        (f"slots, {PACKETS:,} packets in batches of {BATCH:,}", slots),
+        (f"slots, {packets:,} packets in batches of {BATCH:,}", slots),
         ("replay of the same in bytes", replay),
         ("the obvious Python model (slots are faster by)", model),
     ):
         table = Table(title=title)
         table.add_column("million packets/s")
-        for ports in PORTS:
+        for ports in PORTS[size]:
             table.add_column(f"{ports} ports", justify="right")
         for name, cells in speeds.items():
             table.add_row(name, *cells)
@@ -137,4 +139,4 @@ def _best(packets: int, work: Callable[[], object], rounds: int = ROUNDS) -> str
 
 
 if __name__ == "__main__":
-    main()
+    main("full")

@@ -35,9 +35,9 @@ from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10
 TRAFFIC = Incast(load=0.02, background_load=0.5, burst_fraction=1.0)
-SLOTS = {"small": 50_000, "full": 500_000}
+SLOTS = {"small": 25_000, "full": 500_000}
 REPEATS = {"small": 2, "full": 10}
-"""How often the two datasets for training are used, each with about ten packets a slot: 2 and 100 million rows."""
+"""How often the two datasets for training are used, each with about ten packets a slot: 1 and 100 million rows."""
 SEEDS = (1, 2, 3, 4)
 OTHERS = 0.05
 Figures = dict[str, float]
@@ -61,7 +61,7 @@ def main(size: str) -> None:
             scores = (f"{figures['whole']:.4f}", f"{figures['asked']:.4f}", f"{figures['asked'] - f1:+.4f}")
             table.add_row(way, *_cells(figures), *scores)
         table.add_row("judging the training rows", *_cells(_in_process(_judge, folder, REPEATS[size])))
-    Console(width=110).print(table)
+    Console(width=140).print(table)
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
@@ -140,13 +140,13 @@ def _train(way: str, folder: Path, repeats: int) -> Figures:
     point = choose_operating_point(ensemble, validation.x, validation.lqd_drop)
     ensemble = ensemble.with_threshold(point.threshold)
     ensemble.save(folder / "ensemble.json")
-    found = judge_side(ensemble, labelled.split.test, labelled).scores(labelled.ports)
+    found = judge_side(ensemble, labelled.split.test, labelled.columns).scores(labelled.ports)
     return measured | {region: float(scores["f1"] or 0) for region, scores in found.items()}
 
 
 def _judge(folder: Path, repeats: int) -> Figures:
     labelled, started = _labelled(folder, repeats), time.monotonic()
-    judged = judge_side(Ensemble.load(folder / "ensemble.json"), labelled.split.train, labelled)
+    judged = judge_side(Ensemble.load(folder / "ensemble.json"), labelled.split.train, labelled.columns)
     judged.scores(labelled.ports)
     return _measured(len(judged.lqd_drop), started)
 

@@ -1,0 +1,104 @@
+"""Every benchmark still runs: its small size has the rows and ratios that it promises. No time is judged."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import BENCHMARKS, main
+from foretail.sim_bridge.ns3.driver import build_driver
+from foretail.sim_bridge.policies import POLICIES
+
+pytestmark = [pytest.mark.slow, pytest.mark.ns3]
+
+ROOT = Path(__file__).parents[2]
+FORMS = ("branches, rows", "bitvector, lanes", "lanes of AVX2")
+RATIO = r"\d+\.\d+"
+
+# Beginnings of lines of the tables, their cells parted by |, and how many of each there are.
+ROWS: dict[str, dict[str, int]] = {
+    "export_c": {
+        **{rf"{form} \|": 2 for form in FORMS},
+        **{rf"{form} / branches, rows( \| {RATIO}){{4}}": 2 for form in FORMS},
+        r".*; no peers: their environment is not there": 1,
+    },
+    "export_p4": {
+        r"[14] \| \d+ \| \d+ \| ours, ": 2,
+        **{
+            rf" \|  \|  \| {peer} \|( [\d,]+ \|){{3}} {RATIO}": 2
+            for peer in ("ours, .*, ranges native", "NetBeacon", "Planter", "Flowrest, ranges native", "Flowrest")
+        },
+        r"(256|4,096) \|( [\d,]+ \|){7} ": 2,
+    },
+    "ns3_speed": {
+        rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO}": 1
+        for run in (
+            "LQD",
+            "LQD, trace",
+            "LQD, trace, Parquet",
+            "Credence, always accept",
+            "Credence, forest",
+            "FollowLQD",
+            "DT",
+        )
+    },
+    "open_loop": {rf"{file} \| {RATIO} \| {RATIO} \|": 1 for file in ("csv", "parquet")},
+    "policies": {
+        **{rf"{policy}( \| [\d.e+]+){{2}}$": 2 for policy in POLICIES},
+        **{rf"{row}( \| [\d.e+]+){{2}}$": 1 for row in ("lqd, labels", "lqd, labels and features", "optimum")},
+        **{rf"{policy}( \| [\d.e+]+ \([\d,]+ x\)){{2}}$": 1 for policy in ("lqd", "dt")},
+    },
+    "schedule": {
+        **{rf"{nodes} \| .* \| .* \| {RATIO}x \| .* \| {RATIO}x$": 1 for nodes in (16, 32)},
+        r"multi-hop throughput of the schedule of 16 nodes: 0\.\d+": 1,
+    },
+    "training_rows": {
+        r"datasets written, in a process per core \|": 1,
+        **{
+            rf"{way} \| [\d,]+ \| {RATIO} \| [\d,]+ \| [\d,]+ \| 0\.\d+ \| 0\.\d+ \| [+-]0\.\d+": 1
+            for way in (
+                "boosted trees, in memory",
+                "boosted trees, streamed",
+                "boosted trees, streamed, 0.05 of the others",
+                "random forest, 0.05 of the others",
+            )
+        },
+        r"judging the training rows \|": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
+    # A cache of its own, with nothing but the driver: nobody's stored runs, and no environment of peers.
+    cache = tmp_path / "cache" / "foretail"
+    cache.mkdir(parents=True)
+    (cache / "ns3-driver").symlink_to(build_driver().parent.parent)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache.parent), "PYTHONUTF8": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", name, "--size", "small"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [" | ".join(cell.strip() for cell in re.sub("^│|│$", "", line).split("│")) for line in _lines(done.stdout)]
+    found = {row: sum(bool(re.match(row, line)) for line in lines) for row in ROWS[name]}
+    assert found == ROWS[name], done.stdout
+
+
+def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing"]) == 2
+    assert "no benchmark 'nothing': choose from export_c" in capsys.readouterr().err
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines()]
