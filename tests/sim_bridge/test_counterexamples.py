@@ -201,7 +201,8 @@ def test_deep_buffers_change_nothing(
 ) -> None:
     case = theorem_1(ports, share, repeats)
     for counting, tie in RULES:
-        assert native(case, counting, tie, "tail") == sent
+        for victim in VICTIMS:
+            assert native(case, counting, tie, victim) == sent
     assert simulate(case, "counted", "lowest_port", "paper") == (*sent, sent[2])
     assert optimum(case) == sent[0]
     assert (f"{sent[0] / sent[1]:.3g}", f"{scores.sent_percent_of_lqd(sent[1], sent[0]):.3g}") == (ratio, percent)
