@@ -262,11 +262,11 @@ def _table(size: Size, speeds: Speeds, chosen: str) -> Table:
     table.add_column("")
     for call, rows in CASES:
         table.add_column(f"{call}, {rows}", justify="right")
-    table.add_column("wrong, ties of them", justify="right")
+    table.add_column("wrong decisions (ties)", justify="right")
     for name in names:
         cells = [speeds[name, call, rows] for call, rows in CASES]
         times = (f"{cell.median:,.2f} ({cell.minimum:,.2f})" for cell in cells)
-        table.add_row(name, *times, f"{wrong[name]}, {tied[name]}")
+        table.add_row(name, *times, f"{wrong[name]} ({tied[name]})")
     table.add_section()
     peers = [name for name in names if name not in ours and wrong[name] == tied[name]]
     for title in ours:

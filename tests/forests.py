@@ -123,10 +123,10 @@ def read(model: Any, features: Sequence[FeatureInput]) -> Ensemble:
 @st.composite
 def classified(draw: st.DrawFn, kind: str, max_trees: int = 5, max_depth: int = 4, max_features: int = 3) -> Classified:
     """Draw a classifier of a kind; often its training saw values beyond the declared range."""
-    bits = draw(st.lists(st.integers(1, 24), min_size=1, max_size=max_features))
+    bits = draw(st.lists(st.integers(1, 32), min_size=1, max_size=max_features))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     count = draw(st.integers(4, 100))
-    seen = [min(b + draw(st.integers(-3, 3)), 24) for b in bits]
+    seen = [min(b + draw(st.integers(-3, 3)), 32) for b in bits]
     x = np.stack([random.integers(0, 1 << max(s, 1), count) for s in seen], axis=1)
     y = random.random(count) < draw(st.sampled_from([0.1, 0.5, 0.9]))
     y[:4] = True, False, True, False  # histogram boosting needs two of each

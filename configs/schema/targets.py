@@ -14,7 +14,7 @@ class ModelInput:
     """One input of a model that another framework trained, in the order of its columns."""
 
     name: str = setting(MISSING, "feature name: a letter, then letters, digits and underscores")
-    bits: int = setting(MISSING, "the input is an integer in [0, 2^bits)", at_least=1, at_most=24)
+    bits: int = setting(MISSING, "the input is an integer in [0, 2^bits)", at_least=1, at_most=32)
     params: str = setting("", "constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15")
 
 

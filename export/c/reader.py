@@ -24,7 +24,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 
 _TREE = re.compile(r"^#define [A-Z0-9_]+_TREE_(\d+)\(NODE, LEAF\) \\\n((?:.*\\\n)*.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"\s*(?:\\\n)?\s*(?:(NODE)\((\d+), (\d+),|(LEAF)\((\d+), (-?\d+)\)|([,)]))")
-_BOUNDS = re.compile(r"\bint(16|32)_t bounds_(\d+)\[\d+\] = \{([-\d,\s]*)\}")
+_BOUNDS = re.compile(r"\bint(16|32|64)_t bounds_(\d+)\[\d+\] = \{([-\d,\s]*)\}")
 _MASKS = re.compile(r"\buint64_t masks_(\d+)\[(\d+)\]\[(\d+)\] = \{([^;]*)\};")
 _WORD = re.compile(r"UINT64_C\((0x[0-9a-f]+)\)")
 _VOTES = re.compile(r"\bvotes\[(\d+)\]\[64\] = \{([^;]*)\};")
@@ -70,7 +70,7 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
     if trees is not None:
         boxes = trees.boxes(features)
         _require_count(count, len(boxes))
-        read["trees"] = ReadBack(_boundaries(trees.boundaries, header.batch == "lanes"), boxes)
+        read["trees"] = ReadBack(_boundaries(trees.boundaries, features, header.batch == "lanes"), boxes)
     if bitvectors is not None:
         try:
             boxes = bitvectors.boxes(features)
@@ -80,7 +80,7 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
             if np.any(spare.votes) or not _everywhere(spare, features):
                 raise ProofError("the exported C has votes of no tree: report this as a bug")
         _require_count(count, len(boxes[:count]))
-        read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, True), boxes[:count])
+        read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, features, True), boxes[:count])
     return read
 
 
@@ -145,9 +145,9 @@ def _read_bitvectors(text: str) -> Bitvectors:
     )
 
 
-def _boundaries(cuts: dict[int, set[int]], saturates: bool) -> dict[int, set[int]]:
+def _boundaries(cuts: dict[int, set[int]], features: tuple[FeatureInput, ...], saturates: bool) -> dict[int, set[int]]:
     """Add to the cuts of every input the place where it saturates."""
-    if not saturates or comparison_bits(cuts) > 16:
+    if not saturates or comparison_bits(cuts, features) > 16:
         return cuts
     return {feature: {*of_feature, SATURATED - 1} for feature, of_feature in cuts.items()}
 

@@ -92,7 +92,7 @@ class Header:
             "macros": list(self._macros()),
         }
         if self.trees is not None:
-            lane_bits = comparison_bits(self.trees.boundaries)
+            lane_bits = comparison_bits(self.trees.boundaries, self.ensemble.features)
             order = range(len(self.trees.roots))
             values |= {
                 "trees": ["\n".join(_tree_lines(root)) for root in self.trees.roots],
@@ -103,12 +103,12 @@ class Header:
                     for first in range(0, len(self.ensemble.features), 4)
                 ],
                 # Small tables of votes stay in vector registers; their sums then have 32 bits.
-                "in_registers": self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
+                "in_registers": lane_bits < 64 and self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
                 "vote_bits": _bits(self.trees.votes),
                 "groups": [order[at : at + _TREES_AT_ONCE] for at in range(0, len(order), _TREES_AT_ONCE)],
             }
         if self.bitvectors is not None:
-            values |= _tables(self.bitvectors, len(self.ensemble.features))
+            values |= _tables(self.bitvectors, self.ensemble.features)
         return _environment().get_template("predictor.h.j2").render(values)
 
     def _macros(self) -> Iterator[str]:
@@ -123,8 +123,13 @@ class Header:
             yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512", "HALF_512")
 
 
-def comparison_bits(boundaries: Mapping[int, set[int]]) -> int:
-    """Return the width, 16 or 32 bits, in which inputs are compared with these cuts; 16 bits hold at most 2**15 - 2."""
+def comparison_bits(boundaries: Mapping[int, set[int]], features: Sequence[FeatureInput]) -> int:
+    """Return the width, 16, 32 or 64 bits, in which inputs are compared with these cuts.
+
+    16 bits hold at most 2**15 - 2; 32 bits are signed, and their largest value ends every table of bounds.
+    """
+    if any(feature.bits > 30 for feature in features):
+        return 64
     return 16 if max((cut for cuts in boundaries.values() for cut in cuts), default=0) < SATURATED else 32
 
 
@@ -182,8 +187,8 @@ def _tree_lines(root: Node) -> Iterator[str]:
     yield every[-1]
 
 
-def _tables(bitvectors: Bitvectors, inputs: int) -> dict[str, Any]:
-    bits = comparison_bits(bitvectors.boundaries)
+def _tables(bitvectors: Bitvectors, features: Sequence[FeatureInput]) -> dict[str, Any]:
+    bits, inputs = comparison_bits(bitvectors.boundaries, features), len(features)
     top = (1 << (bits - 1)) - 1
     tables = []
     for feature, cuts, masks in zip(bitvectors.features, bitvectors.cuts, bitvectors.masks, strict=True):

@@ -21,7 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
-from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, votes_of
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, votes_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -262,7 +262,7 @@ def _trees(predictor: BoostedEntries) -> FixedTrees:
         nodes=predictor.nodes_,
         window=predictor.window,
         fraction_bits=bits,
-        largest=(1 << MAX_BITS) - 1,
+        largest=(1 << FLOAT32_BITS) - 1,
         shift=vote_bits - bits,
         base=round(base / vote),
         ensemble=voted,

@@ -1,8 +1,8 @@
 """Ensembles as ONNX graphs of 64-bit integers around one ``TreeEnsembleRegressor``, and reading them back.
 
-Inputs are cast to float32, which keeps every integer below 2**24; above, the cast never crosses a cut. Runtimes add the
-leaves of all trees in float32 too, so votes are cut into digits that no order of summation rounds, one target for each,
-and are put together again in int64.
+Inputs are cast to float32, which keeps every integer below 2**24; above, the cast never crosses a cut. With a feature
+of more bits inputs and cuts are float64. Either way runtimes give the sum of the leaves of all trees as float32, so
+votes are cut into digits that no order of summation rounds, one target for each, and are put together again in int64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import leaf_boxes
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput, Tree
 from foretail.models.onnx_session import session_of
 
 try:
@@ -36,8 +36,6 @@ except ImportError:
 IntArray = npt.NDArray[np.int64]
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
-FLOAT32_BITS = 24
-"""float32 holds every integer up to 2**24."""
 
 
 class OnnxPredictor:
@@ -149,14 +147,18 @@ def _assemble(
     tau: int,
     ir_sha256: str,
 ) -> bytes:
-    """Write the file: trees in float32 with one target per digit of a vote, and Horner's rule in int64 around them."""
+    """Write the file: trees with one target per digit of a vote, and Horner's rule in int64 around them.
+
+    Trees compare in float32, or in float64 when a feature has more bits than float32 holds.
+    """
+    wide = any(feature.bits > FLOAT32_BITS for feature in features)
     columns = ", ".join(f"{feature.name} ({feature.bits} bits)" for feature in features)
     regressor = helper.make_node(
         "TreeEnsembleRegressor",
         ["x_float"],
         ["digits_float"],
         domain="ai.onnx.ml",
-        **_attributes(trees, _scale(radix, places)),
+        **_attributes(trees, _scale(radix, places), wide),
     )
     # Not ReduceSum: onnxruntime's rounds int64 beyond 53 bits.
     joined, total = [], f"digit_{places - 1}"
@@ -168,7 +170,7 @@ def _assemble(
     constants |= {"tau": tau} | ({"radix": radix} if places > 1 else {})
     graph = helper.make_graph(
         [
-            helper.make_node("Cast", ["x"], ["x_float"], to=TensorProto.FLOAT),
+            helper.make_node("Cast", ["x"], ["x_float"], to=TensorProto.DOUBLE if wide else TensorProto.FLOAT),
             regressor,
             helper.make_node("Cast", ["digits_float"], ["digits"], to=TensorProto.INT64),
             *(
@@ -210,26 +212,32 @@ def _assemble(
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _attributes(trees: Sequence[Tree], scale: Sequence[int]) -> dict[str, Any]:
-    """The trees as lists with one entry per node, and one per leaf and digit."""
+def _attributes(trees: Sequence[Tree], scale: Sequence[int], wide: bool) -> dict[str, Any]:
+    """The trees as lists with one entry per node, and one per leaf and digit; `wide`: numbers as tensors of float64."""
     sizes = [len(tree.feature) for tree in trees]
     feature = np.concatenate([tree.feature for tree in trees])
     node = np.concatenate([np.arange(size) for size in sizes])
     number = np.repeat(np.arange(len(trees)), sizes)
     is_leaf = feature < 0
     digits = _digits(np.concatenate([tree.require_votes() for tree in trees]), scale)[is_leaf]
-    return {
+    numbers = {
+        "nodes_values": np.concatenate([tree.cut for tree in trees]).astype(np.float64),
+        "target_weights": digits.ravel().astype(np.float64),
+    }
+    if wide:
+        stored = {f"{key}_as_tensor": numpy_helper.from_array(values) for key, values in numbers.items()}
+    else:
+        stored = {key: values.tolist() for key, values in numbers.items()}
+    return stored | {
         "nodes_treeids": number.tolist(),
         "nodes_nodeids": node.tolist(),
         "nodes_featureids": np.maximum(feature, 0).tolist(),
         "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
-        "nodes_values": np.concatenate([tree.cut for tree in trees]).astype(np.float64).tolist(),
         "nodes_truenodeids": np.maximum(np.concatenate([tree.left for tree in trees]), 0).tolist(),
         "nodes_falsenodeids": np.maximum(np.concatenate([tree.right for tree in trees]), 0).tolist(),
         "target_treeids": np.repeat(number[is_leaf], len(scale)).tolist(),
         "target_nodeids": np.repeat(node[is_leaf], len(scale)).tolist(),
         "target_ids": np.tile(np.arange(len(scale)), len(digits)).tolist(),
-        "target_weights": digits.ravel().astype(np.float64).tolist(),
         "n_targets": len(scale),
         "aggregate_function": "SUM",
         "post_transform": "NONE",
@@ -240,17 +248,24 @@ def _trees(attributes: dict[str, Any], scale: Sequence[int]) -> list[Tree]:
     """The trees of the lists that :func:`_attributes` wrote; of others, trees that it writes otherwise."""
     number, is_leaf = np.array(attributes["nodes_treeids"]), np.array(attributes["nodes_modes"]) == b"LEAF"
     votes = np.zeros(len(number), np.int64)
-    weights = [[int(weight) for weight in row] for row in _in_rows(attributes["target_weights"], len(scale))]
+    weights = [[int(weight) for weight in row] for row in _in_rows(_numbers(attributes, "target_weights"), len(scale))]
     votes[is_leaf] = [sum(place * digit for place, digit in zip(scale, row, strict=True)) for row in weights]
     columns = {
         "feature": np.where(is_leaf, -1, attributes["nodes_featureids"]),
-        "cut": np.array([int(value) for value in attributes["nodes_values"]]),
+        "cut": np.array([int(value) for value in _numbers(attributes, "nodes_values")]),
         "left": np.where(is_leaf, -1, attributes["nodes_truenodeids"]),
         "right": np.where(is_leaf, -1, attributes["nodes_falsenodeids"]),
         "value": np.zeros(len(number)),
         "votes": votes,
     }
     return [Tree(**{name: column[number == one] for name, column in columns.items()}) for one in np.unique(number)]
+
+
+def _numbers(attributes: dict[str, Any], key: str) -> Sequence[float]:
+    """Floats, or the float64 of a tensor."""
+    if key in attributes:
+        return list(attributes[key])
+    return [float(value) for value in numpy_helper.to_array(attributes[f"{key}_as_tensor"])]
 
 
 def _in_rows(values: Sequence[float], width: int) -> npt.NDArray[np.float64]:

@@ -19,6 +19,7 @@ from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.report import report_json, shrink
+from foretail.export.p4.syntax import INPUT_BITS
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.features.errors import ForetailError
@@ -62,10 +63,17 @@ class P4:
     name: ClassVar[str] = "p4"
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
-        """Plan and write; ForetailError on an unknown setting, or a model that does not fit the profile."""
+        """Plan and write; ForetailError on an unknown setting, a wide input, or a model that does not fit."""
         if self.entries not in ("const", "runtime"):
             raise ForetailError(f"the P4 entries are {self.entries!r}: choose const or runtime")
         ensemble = lowered.ensemble
+        for feature in ensemble.features:
+            if feature.bits > INPUT_BITS:
+                raise ForetailError(
+                    f"feature {feature.name!r} has {feature.bits} bits, but an input of the P4 control is "
+                    f"bit<{INPUT_BITS}>, as wide as a switch's features: choose target=c or target=onnx, or train on "
+                    f"it in a coarser unit"
+                )
         chosen = plan(ensemble, load_profile(self.profile), self.encoding, self.decision, max_cells)
         if chosen.chosen.faults:
             raise ForetailError(

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.drop.predictor import parameter
-from foretail.models.ensemble.ensemble import MAX_BITS, MAX_TREES, Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_TREES, Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 
-_INPUT_BITS = MAX_BITS
+_INPUT_BITS = FLOAT32_BITS
 _MOST_FRACTION_BITS = 48
 
 

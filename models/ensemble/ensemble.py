@@ -28,8 +28,11 @@ IntArray = npt.NDArray[np.int64]
 Output = Literal["mean_probability", "logit", "value"]
 OriginValue = str | int | bool | None
 
-MAX_BITS = 24
-"""Widest feature: every integer below 2**24 is a float32, so float32 trainers split it exactly."""
+MAX_BITS = 32
+"""Widest feature."""
+
+FLOAT32_BITS = 24
+"""Every integer up to 2**24 is a float32; trainers round larger ones first."""
 
 MAX_TREES = 1 << 14
 """So many 48-bit digits sum in an int64."""
@@ -51,7 +54,7 @@ class FeatureInput:
     params : str
         Constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``).
     bits : int
-        Inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 24``.
+        Inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The compiler's front ends: trained classifiers of other frameworks become ensembles, all of them through treelite.
 
-Every framework compares exactly on integers below 2**24, which float32 and float64 both hold: scikit-learn goes left
-iff ``x <= t`` with a float64 threshold (all but histogram boosting cast x to float32 first), XGBoost iff ``x < t`` in
-float32. On integers these are ``x <= floor(t)`` and ``x <= ceil(t) - 1``. Where a missing value would go is irrelevant:
-integers are never missing.
+scikit-learn goes left iff ``x <= t`` with a float64 threshold (all but histogram boosting cast x to float32 first),
+XGBoost iff ``x < t`` in float32. On integers below 2**24, which float32 and float64 both hold, these are ``x <=
+floor(t)`` and ``x <= ceil(t) - 1``. Above, float32 rounds x, and the cut is the largest integer that it rounds to the
+left side. Where a missing value would go is irrelevant: integers are never missing.
 
 A packet is dropped iff its drop probability, the second class's, exceeds one half; a tie accepts. That is ``predict``
 of every framework here, except that ``GradientBoostingClassifier.predict`` drops at a logit of exactly 0, where its own
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
 
 if TYPE_CHECKING:
     import treelite
@@ -109,7 +109,8 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
         for index, tree in enumerate(e.tree_ for e in model.estimators_):
             # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
             read.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
-    return from_treelite(read, features, {"framework": f"scikit-learn {sklearn.__version__}", **(origin or {})})
+    known = {"framework": f"scikit-learn {sklearn.__version__}", **(origin or {})}
+    return _from_treelite(read, features, known, rounds=not isinstance(model, HistGradientBoostingClassifier))
 
 
 def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
@@ -179,7 +180,8 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     empty = xgboost.train({"objective": objective, "base_score": base_score[0], "nthread": 1}, row, 0)
     base = empty.predict(row, output_margin=True).astype(np.float64)
     read.get_header_accessor().set_field("base_scores", base)
-    return from_treelite(read, features, {"framework": f"xgboost {xgboost.__version__}", **(origin or {})})
+    known = {"framework": f"xgboost {xgboost.__version__}", **(origin or {})}
+    return _from_treelite(read, features, known, rounds=True)
 
 
 def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> Ensemble:
@@ -192,7 +194,7 @@ def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> En
     learner = json.loads(booster.save_config())["learner"]
     (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
     read = treelite.frontend.from_xgboost(booster)
-    trees = tuple(_read_tree(read.get_tree_accessor(index), 1, features) for index in range(read.num_tree))
+    trees = tuple(_read_tree(read.get_tree_accessor(index), 1, features, rounds=True) for index in range(read.num_tree))
     origin = {"framework": f"xgboost {import_xgboost().__version__}"}
     return Ensemble(tuple(features), trees, Fraction(0), float(np.float32(base)), "value", origin=origin)
 
@@ -206,8 +208,8 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
     Parameters
     ----------
     model : treelite.Model
-        From any treelite front end; class 1 is "drop". treelite itself rounds a scikit-learn forest's leaf
-        probabilities anew: :func:`from_sklearn` keeps scikit-learn's.
+        From any treelite front end; class 1 is "drop". Inputs are rounded to its ``input_type``. treelite itself rounds
+        a scikit-learn forest's leaf probabilities anew: :func:`from_sklearn` keeps scikit-learn's.
     features : sequence of FeatureInput
         The model's columns in training order; a treelite model has no names to compare.
     origin : mapping, optional
@@ -219,6 +221,13 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
         When the model is of another kind, has categorical splits or numbers that are not finite, or does not fit
         `features`.
     """
+    return _from_treelite(model, features, origin, rounds=model.input_type == "float32")
+
+
+def _from_treelite(
+    model: treelite.Model, features: Sequence[FeatureInput], origin: Origin | None, *, rounds: bool
+) -> Ensemble:
+    """Read it; `rounds`: the framework compares inputs as float32."""
     import treelite
 
     header = model.get_header_accessor()
@@ -245,7 +254,9 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
         )
     if not np.isfinite(base):
         raise ForetailError("the model has a base score that is not finite: train it again")
-    trees = tuple(_read_tree(model.get_tree_accessor(i), classes, features) for i in range(model.num_tree))
+    trees = tuple(
+        _read_tree(model.get_tree_accessor(i), classes, features, rounds=rounds) for i in range(model.num_tree)
+    )
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
     return Ensemble(tuple(features), trees, threshold, base, output, origin=known)
 
@@ -288,7 +299,7 @@ def _forest_of_one(tree: Any) -> RandomForestClassifier:
     return forest
 
 
-def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput]) -> Tree:
+def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput], *, rounds: bool) -> Tree:
     if np.any(accessor.get_field("has_categorical_split")):
         raise ForetailError("the model has categorical splits: train it on integer features only")
     left, right = (accessor.get_field(name).astype(np.int64) for name in ("cleft", "cright"))
@@ -309,9 +320,23 @@ def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput]) ->
     if not np.all(np.isfinite(value)):
         raise ForetailError("the model has a leaf that is not finite: lower its learning rate or train it again")
     # On integers x <= t is x <= floor(t), and x < t is x <= ceil(t) - 1; clipped to where a cut changes something.
+    threshold = np.clip(threshold, -1, 1 << MAX_BITS)
     cut = np.where(operator == _LE, np.floor(threshold), np.ceil(threshold) - 1)
-    cut = np.where(left >= 0, np.clip(cut, -1, 1 << MAX_BITS), 0).astype(np.int64)
+    if rounds:
+        cut = np.where(cut < 1 << FLOAT32_BITS, cut, _cuts_of_float32(threshold, operator == _LE))
+    cut = np.where(left >= 0, np.maximum(cut, -1), 0).astype(np.int64)
     return _in_preorder(feature, cut, left, right, value, [(1 << f.bits) - 1 for f in features])
+
+
+def _cuts_of_float32(threshold: npt.NDArray[np.float64], at_most: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return the largest integer whose float32 is at most, or else below, each threshold from 2**24 on."""
+    last = threshold.astype(np.float32)
+    beyond = np.where(at_most, last > threshold, last >= threshold)
+    last = np.where(beyond, np.nextafter(last, np.float32(-np.inf)), last)
+    # Integers round to the nearer float32; one in the middle to the float32 whose last bit is 0.
+    middle = (last.astype(np.float64) + np.nextafter(last, np.float32(np.inf))) / 2
+    cuts: npt.NDArray[np.float64] = np.where(middle.astype(np.float32) == last, np.floor(middle), np.ceil(middle) - 1)
+    return cuts
 
 
 def _leaf_values(accessor: Any, classes: int, leaf: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

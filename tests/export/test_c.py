@@ -95,6 +95,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "large": paper_forest(trees=9, depth=6).ensemble,
         "far": far,
         "leaf": Ensemble(far.features, (_leaf(),), Fraction(1, 2)),
+        "time": Ensemble((FeatureInput("time", "", 32),), (stump([0.0, 1.0], (1 << 32) - 2),), Fraction(1, 2)),
     }
     for model, ensemble in models.items():
         voted = with_votes(ensemble, max_cells=10**6)
@@ -112,7 +113,7 @@ def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector
     compiler, *flags = language
     assert shutil.which(compiler), f"these tests need {compiler}"
     headers = sorted(texts.glob("*.h"))
-    assert len(headers) == 16
+    assert len(headers) == 20
     fixed = [f"#define {header.stem.upper()}_VECTOR {vector}\n" for header in headers if vector is not None]
     every = "".join(f'#include "{file}"\n' for file in headers)
     library, selftest = (f'#include "{texts / "large_bitvector_lanes"}{end}"\n' for end in (".c", "_selftest.c"))

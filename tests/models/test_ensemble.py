@@ -131,7 +131,7 @@ BREAKS = {
     "a repeated feature": lambda d: d["features"][1].update(name="f0"),
     "an unsafe feature name": lambda d: d["features"][0].update(name='f";int x;//'),
     "unsafe params": lambda d: d["features"][0].update(params='a"b'),
-    "too many bits": lambda d: d["features"][0].update(bits=25),
+    "too many bits": lambda d: d["features"][0].update(bits=33),
     "a value that is no hex float": lambda d: d["trees"][0]["value"].__setitem__(1, "0.5"),
     "a value beyond float64": lambda d: d["trees"][0]["value"].__setitem__(1, "0x1.0p+9999"),
     "a decimal number": lambda d: d["trees"][0]["cut"].__setitem__(0, 10.0),

@@ -96,6 +96,19 @@ def test_the_origin_names_the_framework_and_its_arithmetic(kind: str) -> None:
     assert ensemble.origin["arithmetic"] == ("float32" if boosted else "float64")
 
 
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("at", [(1 << 24) - 3, 1 << 24, (1 << 24) + 5, (1 << 31) - 65, 1 << 31, (1 << 32) - 600])
+def test_the_cut_of_a_wide_feature_is_where_the_framework_rounds_to_the_other_side(kind: str, at: int) -> None:
+    x = np.array([[at - 2000], [at]] * 20) + np.arange(40)[:, np.newaxis] % 7
+    y = np.arange(40) % 2 == 1
+    settings: dict[str, Any] = {"base_score": 0.5} if kind.startswith("xgboost") else {}
+    model = untrained(kind, trees=1, depth=1, rate=1.0, **settings).fit(x, y)
+    ensemble = read(model, [FeatureInput("time", "", 32)])
+    every = np.arange(at - 2100, min(at + 2100, 1 << 32))[:, np.newaxis]
+    assert np.array_equal(ensemble.exceeds(every), model.predict_proba(every)[:, 1] > 0.5)
+    assert 0 < np.count_nonzero(ensemble.exceeds(every)) < len(every)
+
+
 def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> None:
     import treelite
     from sklearn.ensemble import RandomForestClassifier
@@ -287,7 +300,7 @@ def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkey
         (FeatureInput("q" * 64, "", 10), "no identifier"),
         (FeatureInput("queue", "", None), "has no range"),  # type: ignore[arg-type]
         (FeatureInput("queue", "", 0), "has no range"),
-        (FeatureInput("queue", "", 25), "has no range"),
+        (FeatureInput("queue", "", 33), "has no range"),
         (FeatureInput("queue", 'a"b', 10), "params"),
         (FeatureInput("occupancy", "", 10), "twice"),
     ],
