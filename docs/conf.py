@@ -77,6 +77,7 @@ docs/closed-loop
 docs/schedule
 docs/imports
 docs/cluster
+docs/reliability
 docs/p4-demo
 ```
 

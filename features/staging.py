@@ -1,7 +1,7 @@
 """Files and folders that appear complete or not at all: built beside their place under another name, then renamed.
 
 Whatever stops a process leaves the old ones or the new ones. Nothing is synced to the disk: a machine that loses power
-may lose what it has just written, which the hashes of manifests tell.
+may lose what it has just written, which the digest of a folder tells.
 """
 
 from __future__ import annotations
@@ -13,12 +13,33 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from uuid import uuid4
 
+from foretail.features.digest import write_digest
 from foretail.features.errors import ForetailError
 
 _MARK = ".partial-"
+
+_WRITTEN: ContextVar[set[Path] | None] = ContextVar("written", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[set[Path]]:
+    """Yield a set that gains the absolute path of every file and folder that this module puts in its place."""
+    written: set[Path] = set()
+    token = _WRITTEN.set(written)
+    try:
+        yield written
+    finally:
+        _WRITTEN.reset(token)
+
+
+def _record(path: Path) -> None:
+    written = _WRITTEN.get()
+    if written is not None:
+        written.add(path.absolute())
 
 
 @contextmanager
@@ -60,7 +81,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 @contextmanager
 def staged_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty folder beside `target` that becomes `target` when the body completes.
+    """Yield an empty folder beside `target` that becomes `target`, with a digest, when the body completes.
 
     On any exception, ``KeyboardInterrupt`` included, it is removed; what a killed process left beside `target` is
     removed by the next call. With `replace` a folder that is there gives its place at once and is removed then.
@@ -80,10 +101,12 @@ def staged_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         yield partial
         with writing(target):
+            write_digest(partial)
             if replace and target.exists():
                 _exchange(partial, target)
             else:
                 partial.rename(target)
+        _record(target)
     finally:
         os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
@@ -93,7 +116,8 @@ def staged_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
 def staged_files(folder: Path) -> Iterator[Path]:
     """Yield an empty folder whose files and folders take their places in `folder` one by one when the body completes.
 
-    What is in `folder` under other names stays. On any exception of the body nothing changes.
+    What is in `folder` under other names stays. On any exception of the body nothing changes. Folders get a digest;
+    that of `folder` itself is written by whoever knows what else belongs to it.
 
     Raises
     ------
@@ -111,11 +135,14 @@ def staged_files(folder: Path) -> Iterator[Path]:
             for item, place in places.items():
                 if place.exists() and place.is_dir() != item.is_dir():
                     raise OSError(f"{place.name} is {'a' if place.is_dir() else 'no'} folder")
+                if item.is_dir():
+                    write_digest(item)
             for item, place in places.items():
                 if place.is_dir():
                     _exchange(item, place)
                 else:
                     item.replace(place)
+                _record(place)
     finally:
         os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
@@ -135,6 +162,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         try:
             partial.write_bytes(content.encode() if isinstance(content, str) else content)
             partial.replace(path)
+            _record(path)
         finally:
             partial.unlink(missing_ok=True)
 

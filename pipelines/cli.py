@@ -1,4 +1,4 @@
-"""The ``foretail`` command: ``foretail STAGE [overrides]``."""
+"""The ``foretail`` command: ``foretail STAGE [overrides]``, and ``foretail verify PATH...``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from types import FrameType
 from foretail.features.errors import ForetailError
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
+VERIFY = "verify"
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
 
@@ -29,6 +30,8 @@ def usage() -> str:
     for stage, (what, example) in STAGES.items():
         lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
     lines += [
+        f"  {VERIFY:<{width}}  tell whether folders, stores and tracking files are as Foretail wrote them",
+        f"  {'':<{width}}    foretail {VERIFY} PATH...",
         "",
         "foretail STAGE --help lists the settings of a stage; foretail STAGE --cfg job prints them as they are used;",
         "--multirun sweeps over values given as name=a,b,c; --debug shows the traceback of an error.",
@@ -48,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
     stage, *overrides = given
-    if stage not in STAGES:
-        return _refuse(f"unknown stage {stage}: choose from {', '.join(STAGES)}.")
+    if stage not in (*STAGES, VERIFY):
+        return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, VERIFY))}.")
     from foretail.pipelines.stage import StageFailed
 
     try:
         with _terminable():
-            return _run_stage(stage, overrides)
+            return _verify(overrides) if stage == VERIFY else _run_stage(stage, overrides)
     except KeyboardInterrupt as stop:
         if debug:
             traceback.print_exc()
@@ -101,6 +104,18 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     finally:
         sys.argv = command
     return 0
+
+
+def _verify(paths: Sequence[str]) -> int:
+    from foretail.pipelines.runs.result import show
+    from foretail.pipelines.runs.verification import verify
+
+    if not paths or paths[0].startswith("-"):
+        print(f"usage: foretail {VERIFY} PATH...: 0 = whole, {EXIT_BAD_INPUT} = damaged, missing or without a digest")
+        return 0 if "--help" in paths or "-h" in paths else EXIT_BAD_INPUT
+    found = verify(paths)
+    show([found.table()])
+    return 0 if found.is_whole else EXIT_BAD_INPUT
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:

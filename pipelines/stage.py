@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -18,7 +18,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.stages import STAGES, register
+from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.features.errors import ForetailError
+from foretail.features.staging import recording
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.validation import typed
@@ -67,7 +69,7 @@ def application(name: str) -> Callable[[], None]:
 
 
 def run(name: str, node: DictConfig) -> None:
-    """Check the composed settings, run the stage, write ``result.json`` into its folder and print its tables.
+    """Check the composed settings, run the stage, write ``result.json`` and a digest into its folder, print its tables.
 
     Raises ``StageFailed``; an empty run folder is then removed again.
     """
@@ -77,7 +79,8 @@ def run(name: str, node: DictConfig) -> None:
         config = typed(node, STAGES[name], job.overrides.task)
         work = getattr(importlib.import_module(f"foretail.pipelines.stages.{name}"), name)
         started = time.monotonic()
-        result: StageResult = work(config, run_dir)
+        with recording() as written, no_digest_allowed(config.allow_no_digest):
+            result: StageResult = work(config, run_dir)
         tables = result.tables()
         document = {
             "stage": name,
@@ -90,6 +93,7 @@ def run(name: str, node: DictConfig) -> None:
             "tables": tables,
         }
         path = write_result(run_dir, document)
+        write_digest(run_dir, _own_files(run_dir, Path(config.store_dir), {*written, path.absolute()}))
     except BaseException as error:
         _remove_empty(run_dir)
         if isinstance(error, Exception):
@@ -104,6 +108,14 @@ def run(name: str, node: DictConfig) -> None:
     failure = result.failure() if isinstance(result, MayFail) else None
     if failure is not None:
         raise StageFailed(failure)
+
+
+def _own_files(run_dir: Path, store_dir: Path, written: Iterable[Path]) -> Iterator[Path]:
+    """The files of a run folder that its run wrote: of a folder with a digest only that; none of a store inside."""
+    run_dir, store_dir = run_dir.absolute(), store_dir.absolute()
+    for path in written:
+        if path.is_relative_to(run_dir) and not path.is_relative_to(store_dir) and path.exists():
+            yield path / DIGEST_FILE if path.is_dir() else path
 
 
 def setting_names() -> Iterator[str]:

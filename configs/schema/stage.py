@@ -20,6 +20,8 @@ class Stage:
     store_dir: str = setting("outputs/store", "folder of datasets, models and runs, addressed by content")
     ns3_prefix: str | None = setting(None, "an ns-3 >= 3.44 installation; null = the Python package ns3")
 
+    allow_no_digest: bool = setting(False, "read folders of earlier versions, which have no digest.json to check")
+
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work; ranges are checked before."""
 

@@ -17,8 +17,11 @@ import pyarrow.parquet as pq
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
+from foretail.features.digest import DIGEST_FILE, check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
+
+AGAIN = "remove the dataset and collect the trace again"
 
 
 class Dataset:
@@ -43,14 +46,15 @@ class Dataset:
         path : Path
             The dataset folder.
         verify : bool
-            Compare the sha256 of every file with the manifest; a file unchanged since this process last read it is
-            not read again.
+            Compare every file, the manifest included, with the folder's digest. A folder of an earlier version has
+            none: with the setting ``allow_no_digest`` its parts are compared with their sha256 in the manifest. A file
+            unchanged since this process last read it is not read again.
 
         Raises
         ------
         ForetailError
             If the folder, manifest or a part is missing, truncated, of another schema version, or does not match the
-            manifest.
+            manifest or the digest.
         """
         path = Path(path)
         source = path / MANIFEST_NAME
@@ -62,7 +66,11 @@ class Dataset:
             ) from None
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:
-            _check_part(path / part.path, part, manifest.kind, verify)
+            _check_part(path / part.path, part, manifest.kind)
+        if verify:
+            check_folder(path, AGAIN)
+            if not (path / DIGEST_FILE).exists():
+                _check_sha256(path, manifest)
         return cls(path, manifest)
 
     @property
@@ -181,27 +189,32 @@ class Dataset:
             raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
 
 
-def _check_part(path: Path, part: PartFile, kind: Kind, verify: bool) -> None:
-    again = "remove the dataset and collect the trace again"
+def _check_sha256(path: Path, manifest: Manifest) -> None:
+    for part in manifest.files:
+        if sha256_of(path / part.path) != part.sha256:
+            raise ForetailError(
+                f"{path / part.path} does not match its sha256 in the manifest, so it was altered or damaged: {AGAIN}"
+            )
+
+
+def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except FileNotFoundError:
-        raise ForetailError(f"{path} is missing though the manifest lists it: {again}") from None
+        raise ForetailError(f"{path} is missing though the manifest lists it: {AGAIN}") from None
     except (OSError, pa.ArrowException):
-        raise ForetailError(f"{path} is truncated or no Parquet file: {again}") from None
+        raise ForetailError(f"{path} is truncated or no Parquet file: {AGAIN}") from None
     version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
     if version != str(SCHEMA_VERSION):
         raise ForetailError(
-            f"{path} has schema version {version} but this Foretail reads version {SCHEMA_VERSION}: {again}"
+            f"{path} has schema version {version} but this Foretail reads version {SCHEMA_VERSION}: {AGAIN}"
         )
     wanted = SCHEMAS[kind].get(part.path.split("/")[0])
     if wanted is None or not schema.equals(wanted):
-        raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {again}")
+        raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {AGAIN}")
     if metadata.num_rows != part.rows:
-        raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {again}")
-    if verify and sha256_of(path) != part.sha256:
-        raise ForetailError(f"{path} does not match its sha256 in the manifest, so it was altered or damaged: {again}")
+        raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {AGAIN}")
 
 
 def _replay_columns(table: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.features.demand.matrix import MAX_NODES
+from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
@@ -102,6 +103,7 @@ def load(path: Path) -> DemandPredictor:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise ForetailError(f"{path} cannot be read: give a predictor that foretail demand wrote") from None
+    check_file(path, "train it again")
     return from_json(text, str(path))
 
 

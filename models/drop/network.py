@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.staging import write_file
@@ -106,6 +107,7 @@ class Network:
             raise ForetailError(
                 f"{path} cannot be read: pass the model.onnx that foretail train predictor=mlp wrote"
             ) from None
+        check_file(path, "train it again")
         return cls.from_bytes(content, str(path))
 
     def save(self, path: Path) -> None:

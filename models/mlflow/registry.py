@@ -18,7 +18,7 @@ from typing import Any
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.model_files import load_model_file
+from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, MODEL_NAME, RegisteredModel, create_version
 from foretail.models.mlflow.store import connected, first_line, locked, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
@@ -69,6 +69,7 @@ def load_ensemble(
     uri: str,
     features: Sequence[FeatureInput] | None = None,
     allow_pickle: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Ensemble:
     """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
 
@@ -83,6 +84,8 @@ def load_ensemble(
         See :func:`foretail.models.ensemble.model_files.load_model_file`.
     allow_pickle : bool
         Whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds.
+    limits : Limits
+        Of reading a model that Foretail did not log.
 
     Raises
     ------
@@ -98,7 +101,8 @@ def load_ensemble(
         raise ForetailError(f"{address} has no model in {uri}, which is not there: train and register the model first")
     with tempfile.TemporaryDirectory() as folder, connected(uri) as mlflow:
         try:
-            path = Path(mlflow.artifacts.download_artifacts(_artifact_address(mlflow, uri, match), dst_path=folder))
+            place, wanted = _artifact_address(mlflow, uri, match)
+            path = Path(mlflow.artifacts.download_artifacts(place, dst_path=folder))
         except Exception as error:  # every store brings exception types of its own
             raise ForetailError(
                 f"{address} has no model in {uri} ({first_line(error)}): train and register the model first"
@@ -106,16 +110,22 @@ def load_ensemble(
         if path.is_dir():
             path = _model_file(path, address)
         try:
-            return load_model_file(path, features, allow_pickle)
+            ensemble = load_model_file(path, features, allow_pickle, limits)
         except ForetailError as error:
             raise ForetailError(str(error).replace(str(path), address)) from None
+        if wanted not in (None, ensemble.sha256):
+            raise ForetailError(
+                f"{address} is not the ensemble {wanted[:12]} that its run logged, so it was altered or damaged: train "
+                f"the model again"
+            )
+        return ensemble
 
 
-def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> str:
-    """Return where the model of an address lies: the ensemble of its run if Foretail logged one there."""
+def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> tuple[str, str | None]:
+    """Return where the model of an address lies, and its hash: the ensemble of its run if Foretail logged one there."""
     client = mlflow.MlflowClient(store)
     run: str | None = match["run"]
-    own = run is None or match["path"] in (None, MODEL_NAME)  # any other path means what it says
+    own = run is None or match["path"] in (None, MODEL_NAME, ENSEMBLE_FILE)  # any other path means what it says
     if match["alias"]:
         run = client.get_model_version_by_alias(match["name"], match["alias"]).run_id
     elif match["version"]:
@@ -123,8 +133,28 @@ def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> s
     elif match["model"]:
         run = client.get_logged_model(match["model"]).source_run_id
     if run and own and any(item.path == ENSEMBLE_FILE for item in client.list_artifacts(run)):
-        return f"runs:/{run}/{ENSEMBLE_FILE}"
-    return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}"
+        return f"runs:/{run}/{ENSEMBLE_FILE}", client.get_run(run).data.tags.get(ENSEMBLE_TAG)
+    return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}", None
+
+
+def logged_ensembles(uri: str) -> Iterator[tuple[str, str | None]]:
+    """Yield every run of a store that logged an ensemble, and what is wrong with that ensemble; None if it is whole.
+
+    Raises
+    ------
+    ForetailError
+        When the store cannot be used.
+    """
+    with _asked(uri) as mlflow:
+        runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
+        for run in runs:
+            if ENSEMBLE_TAG in run.data.tags:
+                try:
+                    load_ensemble(f"runs:/{run.info.run_id}/{ENSEMBLE_FILE}", uri)
+                except ForetailError as error:
+                    yield run.info.run_id, str(error)
+                else:
+                    yield run.info.run_id, None
 
 
 def _model_file(folder: Path, address: str) -> Path:

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from foretail.features.digest import DIGEST_FILE
 from foretail.features.staging import staged_folder
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
@@ -25,7 +26,7 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
         _save(*_slowdown_bars(result), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_buffer_and_drops(result), staging / "buffer_and_drops")
-    return sorted((run_dir / FOLDER).iterdir())
+    return sorted(path for path in (run_dir / FOLDER).iterdir() if path.name != DIGEST_FILE)
 
 
 def _slowdown_bars(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:

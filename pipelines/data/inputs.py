@@ -8,6 +8,7 @@ from pathlib import Path
 from foretail.configs.schema.training import Split as SplitConfig
 from foretail.features.dataset.manifest import MANIFEST_NAME
 from foretail.features.dataset.reader import Dataset
+from foretail.features.digest import check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.rows import splits
@@ -40,6 +41,7 @@ def _collected(result: Path) -> Iterator[Path]:
         document = parse_json(result.read_bytes())
         if document["stage"] != "collect":
             raise ValueError(f"of foretail {document['stage']}")
+        check_folder(result.parent, "collect the runs again")
         yield from [Path(run["path"]) for run in document["runs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ForetailError(f"{result} is no result of foretail collect ({error}): name the folder of a run") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.scenario import Scenario
+from foretail.features.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
 from foretail.sim_bridge.ns3.collection import collect_dataset
@@ -49,6 +50,8 @@ class Ns3:
 def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
     """The driver's settings on which its output depends; a predictor library counts with its content, not its path."""
     library = document["policy"]["library"]
+    if library is not None:
+        check_file(Path(library), "export the predictor again")
     return {**document, "policy": {**document["policy"], "library": library and file_digest(Path(library))}}
 
 

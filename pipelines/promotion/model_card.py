@@ -15,6 +15,7 @@ import jinja2
 import pandas as pd
 
 from foretail.features.catalog import feature
+from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
 from foretail.pipelines.promotion.gate import held_out_table
@@ -136,6 +137,7 @@ def _render(document: Mapping[str, Any]) -> str:
 
 def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """The columns and rows of a CSV or Parquet file of shift tests; ForetailError when it is none, or too long."""
+    check_file(path, "run the study again")
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors

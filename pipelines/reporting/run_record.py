@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stages import STAGES
+from foretail.features.digest import check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
@@ -126,6 +127,13 @@ class RunRecord:
         for table in written.tables or ():
             if any(len(row) != len(table.columns) for row in table.rows):
                 raise ForetailError(f"{path} is damaged (rows and columns of {table.title!r}): run its stage again")
+        figures = tuple(_figures(folder, written.files))
+        cards = {
+            card.relative_to(folder).as_posix(): _inside(folder, card).read_text(encoding="utf-8", errors="replace")
+            for pattern in (CARD_FILE, f"*/{CARD_FILE}")
+            for card in sorted(folder.glob(pattern))
+        }
+        check_folder(folder, "run its stage again")
         return cls(
             folder=folder,
             sha256=hashlib.sha256(content).hexdigest(),
@@ -136,12 +144,8 @@ class RunRecord:
             command=written.command,
             finished=written.finished,
             tables=written.tables,
-            figures=tuple(_figures(folder, written.files)),
-            cards={
-                card.relative_to(folder).as_posix(): _inside(folder, card).read_text(encoding="utf-8", errors="replace")
-                for pattern in (CARD_FILE, f"*/{CARD_FILE}")
-                for card in sorted(folder.glob(pattern))
-            },
+            figures=figures,
+            cards=cards,
             document=document,
         )
 

@@ -1,8 +1,9 @@
 """A store of finished outputs, addressed by a hash of everything that they depend on.
 
-An entry is a folder ``<store>/<kind>/<key>`` with ``key.json`` and ``content/``; it is built beside its place and
-renamed when it is complete, so an entry that exists is whole. Nobody waits for anybody: two processes that build the
-same entry both finish, the second one throws its copy away. What a dead process left is removed by the next builder.
+An entry is a folder ``<store>/<kind>/<key>`` with ``key.json``, ``content/`` and a digest over both; it is built beside
+its place and renamed when it is complete, so an entry that exists is whole, and one that was damaged since is refused.
+Nobody waits for anybody: two processes that build the same entry both finish, the second one throws its copy away. What
+a dead process left is removed by the next builder.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from foretail.features.digest import check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.staging import staged_folder, writing
@@ -88,17 +90,30 @@ class Store:
         self.folder = Path(folder).absolute()
 
     def find(self, key: Key) -> Entry | None:
-        """The entry of `key`, or None when it has not been built."""
+        """The entry of `key`, or None when it has not been built.
+
+        Raises
+        ------
+        ForetailError
+            When the entry is not as it was written.
+        """
         path = self.folder / key.kind / key.digest
         try:
             record = parse_json((path / KEY_FILE).read_bytes())
             if not (path / CONTENT).is_dir():
                 raise ValueError("no content")
-            return Entry(path / CONTENT, key.digest, True, float(record["seconds"]))
+            seconds = float(record["seconds"])
         except (FileNotFoundError, NotADirectoryError):  # building one will say what is in the way
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ForetailError(f"the store entry {path} is damaged: delete that folder and run again") from error
+        try:
+            check_folder(path, f"delete {path} and run again")
+        except ForetailError:
+            if path.exists():
+                raise
+            return None  # another process removed it meanwhile
+        return Entry(path / CONTENT, key.digest, True, seconds)
 
     def get_or_build(self, key: Key, build: Callable[[Path], None]) -> Entry:
         """The entry of `key`; when missing, ``build(folder)`` fills an empty folder that then becomes the entry.

@@ -25,6 +25,7 @@ from typing import Any
 import cmake
 import ninja
 
+from foretail.features.digest import examine
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
@@ -99,14 +100,17 @@ def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: boo
     key = json.dumps([driver_digest(), compiler, described, flags, str(ns3.prefix), ns3.version, build_type])
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / "ns3-driver"
     target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
-    if not (target / _EXECUTABLE).exists():
-        try:
-            with staged_folder(target) as folder:
-                _compile(folder, ns3, compiler, build_type)
-        except ForetailError:
-            if not (target / _EXECUTABLE).exists():  # else another process was faster
-                raise
+    if not _is_whole(target):
+        with staged_folder(target, replace=True) as folder:
+            _compile(folder, ns3, compiler, build_type)
     return target / _EXECUTABLE
+
+
+def _is_whole(built: Path) -> bool:
+    try:
+        return (built / _EXECUTABLE).is_file() and examine(built).is_whole
+    except ForetailError:
+        return False
 
 
 def _compiler() -> str:

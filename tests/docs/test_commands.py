@@ -116,6 +116,7 @@ RULES = [
     Rule(r"imports.md: collect source=credence_artifact", "run"),
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # elsewhere
+    Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),

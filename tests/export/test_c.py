@@ -57,6 +57,7 @@ def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: T
         "drop_predictor_selftest.c",
         "drop_predictor.so",
         "certificate.json",
+        "digest.json",
         "ensemble.json",
     }
     certificate = json.loads((exported.folder / "certificate.json").read_text())
@@ -64,7 +65,7 @@ def test_an_export_is_complete_and_consistent(exported: ExportResult, trained: T
     assert Ensemble.load(exported.folder / "ensemble.json") == exported.ensemble
     for name, digest in certificate["outputs"].items():
         assert hashlib.sha256((exported.folder / name).read_bytes()).hexdigest() == digest
-    assert set(certificate["outputs"]) == files - {"certificate.json", "ensemble.json"}
+    assert set(certificate["outputs"]) == files - {"certificate.json", "digest.json", "ensemble.json"}
     ensemble, library = exported.ensemble, PredictorLibrary(exported.file(".so"))
     assert library.ir_sha256 == ensemble.sha256 == certificate["ir_sha256"]
     assert library.features == tuple((f.name, f.params) for f in PAPER_INPUTS)
@@ -275,6 +276,7 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
         "tiny_selftest.c",
         "tiny.so",
         "certificate.json",
+        "digest.json",
         "ensemble.json",
     }
     assert [p.name for p in tmp_path.iterdir()] == ["out"]

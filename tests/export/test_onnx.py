@@ -51,7 +51,7 @@ def test_an_export_is_complete_and_proven(trained: Trained, tmp_path: Path) -> N
 
     exported = export(trained.ensemble, Onnx(), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"drop_predictor.onnx", "certificate.json", "ensemble.json"}
+    assert names == {"drop_predictor.onnx", "certificate.json", "digest.json", "ensemble.json"}
     certificate, ensemble = exported.certificate, exported.ensemble
     assert (certificate.target, certificate.method) == ("onnx", "cells")
     assert certificate.model_sha256 == trained.ensemble.sha256

@@ -14,11 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 from foretail.features.dataset.manifest import Manifest, PartFile
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import VERSION_KEY
 from foretail.features.dataset.writer import write_dataset
+from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder
 from tests.traces import RUN, make_arrivals, write_trace
@@ -75,7 +77,7 @@ def test_a_flipped_byte_anywhere_is_refused(path: Path) -> None:
 
 def test_a_flipped_byte_in_the_data_is_a_hash_mismatch(path: Path) -> None:
     _flip_byte(path / PART, (path / PART).stat().st_size // 2)
-    _refused(path, rf"{PART} does not match its sha256 in the manifest")
+    _refused(path, rf"{PART} is not as it was written, so it was altered or damaged")
 
 
 def test_damage_that_was_not_verified_is_an_error_of_the_reader(path: Path) -> None:
@@ -99,6 +101,7 @@ def _replace_part(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     sha256 = hashlib.sha256((path / PART).read_bytes()).hexdigest()
     files = [PartFile(f.path, f.rows, sha256 if f.path == PART else f.sha256) for f in old.files]
     (path / "manifest.json").write_text(Manifest.of(RUN, files, old.drops).to_json())
+    write_digest(path)
 
 
 def test_a_rewritten_part_with_the_right_inside_opens(path: Path) -> None:
@@ -141,7 +144,31 @@ def test_verification_is_repeated_when_the_file_changes(path: Path) -> None:
     Dataset.open(path)
     _flip_byte(path / PART, (path / PART).stat().st_size // 2)
     os.utime(path / PART, ns=(1, 1))
-    _refused(path, "does not match its sha256")
+    _refused(path, "is not as it was written")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 5}, {"cell_bytes": 128}, {"rules": {"counting": "uncounted", "tie": "lowest_port", "victim": "tail"}}],
+)
+def test_settings_of_the_manifest_that_still_make_sense_are_refused_when_changed(
+    path: Path, change: dict[str, object]
+) -> None:
+    plain = json.loads((path / "manifest.json").read_text())
+    changed = json.dumps(plain | change, indent=1)
+    assert json.loads(changed) != plain
+    (path / "manifest.json").write_text(changed)
+    with pytest.raises(ForetailError, match=r"manifest\.json"):
+        Dataset.open(path)
+
+
+def test_a_dataset_of_an_earlier_version_is_read_when_that_is_allowed(path: Path) -> None:
+    (path / DIGEST_FILE).unlink()
+    _refused(path, r"has no digest\.json, as folders of earlier versions.*allow_no_digest=true")
+    with no_digest_allowed(True):
+        assert Dataset.open(path).manifest.seed == RUN.seed
+        _flip_byte(path / PART, (path / PART).stat().st_size // 2)
+        _refused(path, "does not match its sha256 in the manifest")
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
@@ -274,7 +301,10 @@ def test_the_partial_folder_of_a_living_writer_is_left_alone(tmp_path: Path) -> 
         with staged_folder(tmp_path / "fast"):
             assert partial.exists()
         (partial / "result").touch()
-    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")) == ["fast", "slow", "slow/result"]
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")) == [
+        *("fast", "fast/digest.json"),
+        *("slow", "slow/digest.json", "slow/result"),
+    ]
 
 
 def test_an_unchanged_part_is_hashed_once_per_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,4 +314,5 @@ def test_an_unchanged_part_is_hashed_once_per_process(path: Path, monkeypatch: p
         raise AssertionError("the file was read again")
 
     monkeypatch.setattr(hashlib, "file_digest", hash_again)
+    monkeypatch.setattr(xxhash, "xxh3_128", hash_again)
     Dataset.open(path)

@@ -112,7 +112,7 @@ def test_files_and_folders_move_in_together_and_others_stay(tmp_path: Path) -> N
         write_file(folder / "file", b"\x00")
         assert not (tmp_path / "file").exists()
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
-        *("file", "inner", "inner/new", "other")
+        *("file", "inner", "inner/digest.json", "inner/new", "other")
     ]
 
 

@@ -406,7 +406,7 @@ def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
     names = ("last_value", "linear_entries", "seasonal")
-    assert written == [*(f"predictors/hybrid_parallel/{name}.json" for name in names), "result.json"]
+    assert written == ["digest.json", *(f"predictors/hybrid_parallel/{name}.json" for name in names), "result.json"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
     assert result["tracked"] is None

@@ -44,7 +44,7 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
     options = [f"model={trained / f'{name}.json'}", f"target={target}", "demand.max_error_uplinks=0.01", "tracking=off"]
     result = export(typed(composed("export", *options), ExportConfig), tmp_path)
     folder = tmp_path / target
-    assert {path.name for path in folder.iterdir()} == wanted | {"predictor.json", "certificate.json"}
+    assert {path.name for path in folder.iterdir()} == wanted | {"predictor.json", "certificate.json", "digest.json"}
     assert (folder / "predictor.json").read_bytes() == (trained / f"{name}.json").read_bytes()
     certificate = json.loads((folder / "certificate.json").read_text())
     assert plain(result.document())["export"]["certificate"] == {

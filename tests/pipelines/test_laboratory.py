@@ -56,7 +56,9 @@ def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: 
     assert document["experiment"] == experiment
     assert document["files"] == [f"{experiment}.{kind}" for kind in ("parquet", "png", "svg")]
     assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in document["files"])
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [*document["files"], "result.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        [*document["files"], "result.json", "digest.json"]
+    )
     points = pd.read_parquet(tmp_path / "run" / f"{experiment}.parquet")
     assert len(points) == len(document["points"]) == POINTS[experiment]
     assert {"workload", "ports", "buffer", "slots", "seed", "flip_probability", "eta", "closed_form_eta"} <= set(points)

@@ -226,7 +226,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     }
     tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
     assert (tags["gate"], tags["gate.asked_f1"], tags["gate.c"]) == ("refused", "refused", "passed")
-    assert {path.name for path in (folder / "refused").iterdir()} == {"result.json", "model_card.md"}
+    assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
 
 
 def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(

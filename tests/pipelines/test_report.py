@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from foretail.features.digest import write_digest
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.page import render_page, stacked, varied
@@ -154,9 +155,14 @@ def run_folder(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def opened(folder: Path) -> RunRecord:
+    write_digest(folder)  # which the stage writes last
+    return RunRecord.open(folder)
+
+
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
-    page = check_page(render_page([RunRecord.open(folder)]))
+    page = check_page(render_page([opened(folder)]))
     assert page.text("h1") == "Report: foretail study predictor_study small"
     assert "foretail study experiment=predictor_study size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
@@ -177,17 +183,17 @@ def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
 
 
 def test_tracked_runs_are_links_without_passwords(tmp_path: Path) -> None:
-    text = render_page([RunRecord.open(run_folder(tmp_path / "run"))])
+    text = render_page([opened(run_folder(tmp_path / "run"))])
     assert "secret" not in text
     (link,) = check_page(text).of("a")
     assert link["href"] == f"http://tracking.example:5000/#/experiments/3/runs/{'f' * 32}"
     tracked = {"run_id": "e" * 32, "experiment_id": "1", "uri": "sqlite:////home/me/mlflow.db"}
-    page = check_page(render_page([RunRecord.open(run_folder(tmp_path / "file", candidates={"tracked": tracked}))]))
+    page = check_page(render_page([opened(run_folder(tmp_path / "file", candidates={"tracked": tracked}))]))
     assert page.of("a") == []
     assert "e" * 32 in page.text("td")
     assert "sqlite:////home/me/mlflow.db" in page.text("td")
     script = tracked | {"uri": "javascript:alert(1)//"}
-    page = check_page(render_page([RunRecord.open(run_folder(tmp_path / "script", candidates={"tracked": script}))]))
+    page = check_page(render_page([opened(run_folder(tmp_path / "script", candidates={"tracked": script}))]))
     assert page.of("a") == []
 
 
@@ -210,7 +216,7 @@ def test_names_from_data_stay_text(tmp_path: Path) -> None:
     )
     other = run_folder(tmp_path / "other", config={EVIL: {"seed": "2", EVIL: []}})
     for runs in ([folder], [folder, other]):
-        page = check_page(render_page([RunRecord.open(run) for run in runs], [EVIL]))
+        page = check_page(render_page([opened(run) for run in runs], [EVIL]))
         assert page.text("td").count("<script>alert('x')</script>") > 3
         assert "<script>alert('x')</script>" in page.text("code")
         assert "javascript:alert(1)" in page.text("p")
@@ -263,7 +269,7 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
     folders, missing = find_runs(sweep(tmp_path / "sweep", 0, 1, 3, 10))
     assert [folder.name for folder in folders] == ["0", "1", "3", "10"]
     assert missing == ["2", "4", "5", "6", "7", "8", "9"]
-    runs = [RunRecord.open(folder) for folder in folders]
+    runs = [opened(folder) for folder in folders]
     assert varied(runs) == ["predictor.trees"]
     (together,) = stacked(runs)
     assert together == Table(
@@ -284,7 +290,7 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
 
 
 def test_runs_of_several_stages_share_a_page(tmp_path: Path) -> None:
-    runs = [RunRecord.open(run_folder(tmp_path / "one")), RunRecord.open(run_folder(tmp_path / "two", stage="train"))]
+    runs = [opened(run_folder(tmp_path / "one")), opened(run_folder(tmp_path / "two", stage="train"))]
     assert varied(runs) == []
     page = check_page(render_page(runs))
     assert page.text("h1") == "Report of 2 runs"
@@ -296,7 +302,7 @@ def test_results_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
     for name in ("command", "finished", "tables"):
         del old[name]
     write_result(tmp_path, old)
-    warnings = check_page(render_page([RunRecord.open(tmp_path)])).text("p")
+    warnings = check_page(render_page([opened(tmp_path)])).text("p")
     assert "kept no tables: run it again" in warnings
     assert "did not write its command down" in warnings
     assert "a time that was not written down" in warnings
@@ -306,10 +312,10 @@ def test_a_large_svg_gives_way_to_its_png(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     svg = folder / "scores_by_seed.svg"
     svg.write_text(svg.read_text() + f"<!--{'x' * LARGEST_SVG_BYTES}-->")
-    (figure,) = RunRecord.open(folder).figures
+    (figure,) = opened(folder).figures
     assert figure.media_type == "image/png"
     write_result(folder, document(files=["scores_by_seed.svg"]))
-    (figure,) = RunRecord.open(folder).figures
+    (figure,) = opened(folder).figures
     assert figure.media_type == "image/svg+xml"
 
 
@@ -370,7 +376,7 @@ def test_links_inside_of_a_run_are_followed(tmp_path: Path) -> None:
     (folder / "scores_by_seed.svg").rename(folder / "drawn.svg")
     (folder / "scores_by_seed.svg").symlink_to("drawn.svg")
     (tmp_path / "link").symlink_to("run")
-    assert RunRecord.open(tmp_path / "link").figures == RunRecord.open(folder).figures != ()
+    assert opened(tmp_path / "link").figures == opened(folder).figures != ()
 
 
 @pytest.mark.parametrize(("make", "complaint"), REFUSED)
@@ -472,7 +478,7 @@ def shown_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = '<script>top.document.title = "taken over"</script>'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{script}</svg>'
     (one / "scores_by_seed.svg").write_text(svg)
-    (folder / "page.html").write_text(render_page([RunRecord.open(one), RunRecord.open(two)], ["sweep/3"]))
+    (folder / "page.html").write_text(render_page([opened(one), opened(two)], ["sweep/3"]))
     return folder
 
 

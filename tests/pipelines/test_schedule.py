@@ -199,7 +199,7 @@ def test_the_process_prints_the_table_and_writes_both_files(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     for wanted in ("single-hop", "multi-hop", "0.6667", "without the duty cycle", "period in slots", "1 to "):
         assert wanted in done.stdout
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["result.json", "schedule.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["digest.json", "result.json", "schedule.json"]
     made = read_json((tmp_path / "run" / "schedule.json").read_text())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["period_slots"] == made.period == 9

@@ -52,7 +52,9 @@ def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder: Path)
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", "_rounding.csv")
     assert document["files"] == sorted(f"{experiment}{kind}" for kind in kinds)
-    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted([*document["files"], "result.json"])
+    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted(
+        [*document["files"], "result.json", "digest.json"]
+    )
     assert (document["duty_cycle"], document["duty_cycle_included"], document["violations"]) == (0.99, False, [])
     curves = pd.read_csv(folder / experiment / f"{experiment}.csv")
     assert np.allclose(curves["mean_with_duty_cycle"], 0.99 * curves["mean"])

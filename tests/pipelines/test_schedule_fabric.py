@@ -58,7 +58,9 @@ def document_of(folder: Path, experiment: str) -> dict[str, Any]:
 def test_an_experiment_leaves_curves_points_and_a_figure(experiment: str, folder: Path) -> None:
     document = document_of(folder, experiment)
     assert document["files"] == [f"{experiment}.{kind}" for kind in ("csv", "parquet", "pdf", "png", "svg")]
-    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted([*document["files"], "result.json"])
+    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted(
+        [*document["files"], "result.json", "digest.json"]
+    )
     assert document["duty_cycle"] == 0.9
     assert document["routing"]["rotornet"] == "two_hop"
     samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")

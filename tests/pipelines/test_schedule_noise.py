@@ -53,7 +53,9 @@ def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folde
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", "_smoothness.csv", "_smoothness.pdf", "_smoothness.png")
     assert document["files"] == [f"{experiment}{kind}" for kind in kinds]
-    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted([*document["files"], "result.json"])
+    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted(
+        [*document["files"], "result.json", "digest.json"]
+    )
     assert (document["routing"], document["duty_cycle"], document["duty_cycle_included"]) == ("multi-hop", 0.99, False)
     assert document["seeds"] == [1, 2]
     curves = curves_of(folder, experiment)

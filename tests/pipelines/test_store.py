@@ -39,7 +39,7 @@ def test_builds_once_and_reuses(tmp_path: Path) -> None:
     assert first.path == again.path
     assert (again.path / "number").read_text() == "1"
     assert again.seconds == pytest.approx(first.seconds)
-    assert files_of(tmp_path) == ["key.json", "number"]
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
 
 
 @pytest.mark.parametrize("error", [ForetailError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
@@ -60,7 +60,7 @@ def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
     kept = store.get_or_build(KEY, write_number)
     with pytest.raises(ZeroDivisionError):
         store.get_or_build(Key("dataset", {"seed": 2}), lambda folder: print(1 // 0))
-    assert files_of(tmp_path) == ["key.json", "number"]
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
     assert (kept.path / "number").exists()
 
 
@@ -106,7 +106,7 @@ def test_two_threads_that_build_the_same_entry_agree(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         seen = [future.result() for future in [pool.submit(_race, tmp_path, barrier) for _ in range(2)]]
     assert sorted(seen) == [(False, "1"), (True, "1")]
-    assert files_of(tmp_path) == ["key.json", "number"]
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
 
 
 def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_two_processes_that_build_the_same_entry_agree(tmp_path: Path) -> None:
         racer.close()
     seen.close()
     assert results == [(False, "1"), (True, "1")]
-    assert files_of(tmp_path) == ["key.json", "number"]
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_builds_is_not(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""``foretail verify``: whether folders, stores and tracking databases are as Foretail wrote them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.digest import DIGEST_FILE, examine, files_below
+from foretail.features.errors import ForetailError
+from foretail.pipelines.runs.result import RESULT_FILE, Table
+from foretail.pipelines.runs.store import CONTENT, KEY_FILE
+
+OURS = (MANIFEST_NAME, KEY_FILE, RESULT_FILE, "certificate.json")
+"""Files that tell a folder of ours, if it has no digest: an earlier version wrote it, or somebody took it away."""
+
+ARTIFACTS = "mlartifacts"
+"""MLflow's own files: a model among them is compared with the hash in its run."""
+
+_SQLITE = b"SQLite format 3\0"
+
+
+@dataclass
+class Verified:
+    """What was found below some paths.
+
+    Attributes
+    ----------
+    folders, files, models : int
+        Folders with a digest, files that are as they were written, and models of tracking stores that are.
+    damaged, without_digest, foreign : list of str
+        One sentence each: what is damaged or missing; folders of ours that nobody can check; files that no digest
+        names, which is no damage.
+    """
+
+    folders: int = 0
+    files: int = 0
+    models: int = 0
+    damaged: list[str] = field(default_factory=list)
+    without_digest: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything could be checked and nothing is damaged."""
+        return not self.damaged and not self.without_digest
+
+    def table(self) -> Table:
+        """The counts, and a note for everything that is not as it was written."""
+        return Table(
+            "Verified",
+            ("folders", "files whole", "models whole", "damaged or missing", "without a digest", "not ours"),
+            (
+                (
+                    self.folders,
+                    self.files,
+                    self.models,
+                    len(self.damaged),
+                    len(self.without_digest),
+                    len(self.foreign),
+                ),
+            ),
+            (*self.damaged, *self.without_digest, *self.foreign),
+        )
+
+
+def verify(paths: Sequence[str]) -> Verified:
+    """Compare everything of ours below some paths with its digests.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Folders that Foretail wrote, or folders above such, stores and ``outputs`` among them; files in such folders;
+        MLflow's SQLite files, whose models are compared with the hash in their run.
+
+    Raises
+    ------
+    ForetailError
+        When a path is not there or holds nothing of ours.
+    """
+    found = Verified()
+    for path in map(Path, paths):
+        before = (found.folders, found.files, found.models, len(found.damaged), len(found.without_digest))
+        if path.is_file():
+            _verify_file(path, found)
+        elif path.is_dir():
+            _verify_below(path, found)
+        else:
+            raise ForetailError(f"there is no {path}: give a folder or file that Foretail wrote")
+        if before == (found.folders, found.files, found.models, len(found.damaged), len(found.without_digest)):
+            raise ForetailError(f"{path} holds nothing that Foretail wrote: give a folder or file of it")
+    return found
+
+
+def _verify_below(folder: Path, found: Verified) -> None:
+    """Every folder with a digest, those that should have one, and tracking databases."""
+    digests = {path.parent for path in folder.rglob(DIGEST_FILE)}
+    for inside in sorted(digests):
+        found.folders += 1
+        try:
+            examined = examine(inside)
+        except ForetailError as error:
+            found.damaged.append(f"{error}.")
+            continue
+        found.files += len(examined.whole)
+        found.damaged += [f"{inside / name} was altered or damaged." for name in examined.damaged]
+        found.damaged += [f"{inside / name} is missing." for name in examined.missing]
+        found.foreign += [f"{inside / name} is not ours." for name in examined.foreign]
+    ours = {path.parent for path in files_below(folder) if path.name in OURS and ARTIFACTS not in path.parts}
+    for inside in sorted(ours - digests):
+        if not any(parent in digests for parent in inside.parents) or inside.name == CONTENT:
+            found.without_digest.append(f"{inside} has no {DIGEST_FILE}: an earlier version wrote it, or it is lost.")
+    for path in files_below(folder):
+        if path.suffix == ".db" and _is_tracking(path):
+            _verify_tracking(path, found)
+
+
+def _verify_file(path: Path, found: Verified) -> None:
+    if _is_tracking(path):
+        _verify_tracking(path, found)
+        return
+    examined = examine(path.parent)
+    if path.name in examined.foreign:
+        found.foreign.append(f"{path} is not ours.")
+    if path.name in examined.damaged:
+        found.damaged.append(f"{path} was altered or damaged.")
+    found.files += path.name in examined.whole
+
+
+def _is_tracking(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            return False
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone() is not None
+    except sqlite3.Error:
+        return True  # damaged: its own check will say so
+
+
+def _verify_tracking(path: Path, found: Verified) -> None:
+    """The database's own check, and every logged ensemble against the hash in its run."""
+    from foretail.models.mlflow.registry import logged_ensembles
+    from foretail.models.mlflow.store import SQLITE
+
+    found.damaged += [f"{path} is damaged ({reason})." for reason in _database_complaints(path)]
+    try:
+        for run, complaint in logged_ensembles(f"{SQLITE}{path.resolve()}"):
+            if complaint is None:
+                found.models += 1
+            else:
+                found.damaged.append(f"{path}, run {run}: {complaint}.")
+    except ForetailError as error:
+        found.damaged.append(f"{error}.")
+
+
+def _database_complaints(path: Path) -> Iterator[str]:
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            for (line,) in database.execute("PRAGMA integrity_check"):
+                if line != "ok":
+                    yield str(line).splitlines()[-1]
+    except sqlite3.Error as error:
+        yield str(error)
