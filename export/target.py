@@ -13,6 +13,7 @@ from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 
 Files = Mapping[str, bytes]
@@ -120,6 +121,7 @@ def export(
     *,
     any_tau: bool = True,
     max_cells: int = MAX_CELLS,
+    effort: Effort | None = None,
 ) -> ExportResult:
     """Write, run and prove the predictor of a model; nothing is written when the proof fails.
 
@@ -132,8 +134,8 @@ def export(
         Created, or replaced when it holds an earlier export.
     prefix : str
         Of files and names in the code: a lower-case letter, then lower-case letters, digits and underscores.
-    any_tau, max_cells
-        See :func:`lower`.
+    any_tau, max_cells, effort
+        See :func:`lower`; `effort` watches plan and proof as well.
 
     Raises
     ------
@@ -145,9 +147,9 @@ def export(
     """
     check_name(prefix)
     check_folder(out_dir)
-    lowered = lower(model, any_tau, max_cells)
+    lowered = lower(model, any_tau, max_cells, effort)
     rendered = target.render(lowered, prefix, max_cells)
-    certificate, proven = prove_files(lowered, target, rendered.files, max_cells)
+    certificate, proven = prove_files(lowered, target, rendered.files, max_cells, effort)
     ensemble = lowered.ensemble
     files = {**proven, **rendered.beside, ENSEMBLE: ensemble.to_json().encode("ascii")}
     write_export(out_dir, files, certificate)
@@ -156,7 +158,11 @@ def export(
 
 
 def prove_files(
-    lowered: Lowered | Ensemble, target: Target, files: Files, max_cells: int = MAX_CELLS
+    lowered: Lowered | Ensemble,
+    target: Target,
+    files: Files,
+    max_cells: int = MAX_CELLS,
+    effort: Effort | None = None,
 ) -> tuple[Certificate, Files]:
     """Read rendered files back and prove them equal to what was lowered, on all inputs.
 
@@ -169,6 +175,8 @@ def prove_files(
         What the target rendered.
     max_cells : int
         Above so many cells the proof is by boxes.
+    effort : Effort, optional
+        Watches the enumerations.
 
     Returns
     -------
@@ -192,6 +200,7 @@ def prove_files(
         runs=loaded.runs,
         tool=loaded.tool,
         max_cells=max_cells,
+        effort=effort,
     )
     if not loaded.passes:  # after the proof, which names an input
         raise ProofError(f"the self-test of the exported {target.name.upper()} fails: nothing is exported, report this")

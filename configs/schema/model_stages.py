@@ -13,7 +13,7 @@ from foretail.configs.schema.fields import part, require_seeds, setting
 from foretail.configs.schema.policies import Policy, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
-from foretail.configs.schema.targets import CTarget, DemandTarget, ModelInput, P4Target
+from foretail.configs.schema.targets import CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
 from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import (
     FeatureBudget,
@@ -107,11 +107,15 @@ class ExportConfig(Stage):
     columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
     dataset: str | None = setting(None, "dataset whose manifest describes `columns`, and whose rows tune the C code")
     allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
+    model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
     any_tau: bool = setting(
         True, "votes that keep the order of all sums, so that tau can be turned; false: narrower ones, for one tau"
     )
     max_cells: int = setting(
         20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    budget_seconds: int = setting(
+        900, "computing time of votes, tables and proof; refused when they would take longer", at_least=1, at_most=10**7
     )
     c: CTarget = part(CTarget, "target=c")
     p4: P4Target = part(P4Target, "target=p4")
@@ -142,6 +146,9 @@ class PromoteConfig(Stage):
     p4_profile: str = setting("v1model", "p4=true: what the switch offers: v1model, rmt, or a YAML file")
     max_cells: int = setting(
         20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+    )
+    budget_seconds: int = setting(
+        900, "computing time of votes, tables and proof; refused when they would take longer", at_least=1, at_most=10**7
     )
     shift: str | None = setting(None, "CSV or Parquet file of shift tests, for the model card")
     tracking: Tracking = part(Tracking, "MLflow, with the name in the registry")

@@ -19,6 +19,19 @@ class ModelInput:
 
 
 @dataclass
+class ModelLimits:
+    """What the process that reads another framework's model file may take (docs/ensemble.md)."""
+
+    cpu_seconds: int = setting(120, "computing time", at_least=1, at_most=10**6)
+    memory_bytes: int = setting(
+        8 * 2**30, "memory, beside what the libraries take that read it", at_least=2**24, at_most=2**50
+    )
+    wall_seconds: int = setting(
+        3600, "time until a reader that waits, instead of computing, is given up", at_least=10, at_most=10**6
+    )
+
+
+@dataclass
 class CTarget:
     """``target=c``: a header, a library for the simulators and a self-test."""
 

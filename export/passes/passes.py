@@ -20,6 +20,7 @@ from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.catalog import STUDY_FEATURES
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 
 Leaf = int
@@ -118,14 +119,16 @@ def simplify(ensemble: Ensemble) -> tuple[Ensemble, tuple[PassReport, ...]]:
     return ensemble, tuple(reports)
 
 
-def lower(model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_CELLS) -> Lowered:
+def lower(
+    model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_CELLS, effort: Effort | None = None
+) -> Lowered:
     """Return what the targets emit: an ensemble with votes that decides as `model` does.
 
     Parameters
     ----------
     model : Ensemble or Lowered
         As trained; an ensemble that has votes is taken as it is.
-    any_tau, max_cells
+    any_tau, max_cells, effort
         See :func:`with_votes`.
 
     Raises
@@ -142,7 +145,7 @@ def lower(model: Ensemble | Lowered, any_tau: bool = True, max_cells: int = MAX_
     if isinstance(model, Lowered) or model.vote_bits is not None:
         return Lowered.of(model)
     simple, before = simplify(model)
-    ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells)))
+    ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells, effort)))
     return Lowered(model, simple, ensemble, before + after)
 
 

@@ -11,15 +11,19 @@ import numpy.typing as npt
 from foretail.export.proof.prove import MAX_CELLS, relate
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_sums
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, keys_exceed, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 
 IntArray = npt.NDArray[np.int64]
+NodeArray = npt.NDArray[np.unsignedinteger]
 
 _TIGHTEST = 4096
 
 
-def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CELLS) -> Ensemble:
+def with_votes(
+    ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CELLS, effort: Effort | None = None
+) -> Ensemble:
     """Return the ensemble with integer votes of the smallest width, 1 to 58 bits, that provably decide alike.
 
     Where the cells can be enumerated, a width is right when it is right on all of them. A rule of thumb would not do:
@@ -36,6 +40,8 @@ def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CE
         for the ensemble's threshold.
     max_cells : int
         Cells that are enumerated at most.
+    effort : Effort, optional
+        Watches the enumerations.
 
     Raises
     ------
@@ -45,9 +51,10 @@ def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CE
     cells = Cells.of(ensemble)
     if cells.count > max_cells:
         return _without_cells(ensemble, any_tau)
-    keys, index = distinct_sums(ensemble, cells)
+    keys, index = distinct_sums(ensemble, cells, effort)
     points = cells.points(index)
-    leaves = [tree.leaf(points) for tree in ensemble.trees]
+    # the narrowest integers: int64 would be 13 GB for 100 trees and as many sums as cells
+    leaves = [tree.leaf(points).astype(np.min_scalar_type(len(tree.feature))) for tree in ensemble.trees]
     drop = keys_exceed(keys, ensemble.key_of(ensemble.threshold))
     tight = _tightest(keys)
     for order in (True, False) if any_tau else (False,):
@@ -62,7 +69,7 @@ def with_votes(ensemble: Ensemble, any_tau: bool = True, max_cells: int = MAX_CE
             if not fits:
                 continue
             voted = _voted(ensemble, tables, bits, tau)
-            relation = relate(ensemble, voted, cells)  # cells with equal sums may reach leaves that round apart
+            relation = relate(ensemble, voted, cells, effort)  # cells with equal sums may reach leaves that round apart
             if relation.default and (relation.order or not order):
                 return voted
     raise ForetailError(
@@ -95,12 +102,12 @@ def _tightest(keys: IntArray) -> IntArray:
     return np.argsort(gaps, kind="stable")[:_TIGHTEST]
 
 
-def _increases(tables: list[IntArray], leaves: list[IntArray], starts: IntArray) -> bool:
+def _increases(tables: list[IntArray], leaves: list[NodeArray], starts: IntArray) -> bool:
     low, high = _sum(tables, [leaf[starts] for leaf in leaves]), _sum(tables, [leaf[starts + 1] for leaf in leaves])
     return bool(np.all(high > low))
 
 
-def _sum(tables: list[IntArray], leaves: list[IntArray]) -> IntArray:
+def _sum(tables: list[IntArray], leaves: list[NodeArray]) -> IntArray:
     total = np.zeros(len(leaves[0]), np.int64)
     for table, leaf in zip(tables, leaves, strict=True):
         total += table[leaf]

@@ -22,6 +22,7 @@ from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.cells import Cells, distinct_rows
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_exceed
 from foretail.models.ensemble.ensemble_json import dyadic_text
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
@@ -73,11 +74,11 @@ class Relation:
     rounding: Fraction = Fraction(0)
 
 
-def relate(model: Ensemble, voted: Ensemble, cells: Cells) -> Relation:
+def relate(model: Ensemble, voted: Ensemble, cells: Cells, effort: Effort | None = None) -> Relation:
     """Compare the exact sums of `model` with the scores of `voted` over all cells, which must span the cuts of both."""
     (_, tau), bound = voted.require_votes(), model.key_of(model.threshold)
     pairs, default = [], True
-    for points in cells.batches():
+    for points in cells.watched("votes", effort or Effort()):
         keys, score = model.exact_key(points), voted.score(points)
         default &= bool(np.array_equal(score > tau, keys_exceed(keys, bound)))
         both = np.column_stack([keys, score])
@@ -119,6 +120,7 @@ def prove(
     runs: Mapping[str, Run],
     tool: str,
     max_cells: int = MAX_CELLS,
+    effort: Effort | None = None,
 ) -> Certificate:
     """Prove an emitted artefact equal to the ensemble on all inputs, and the ensemble to the model it came from.
 
@@ -138,6 +140,8 @@ def prove(
         What built or ran it.
     max_cells : int
         Above so many cells the proof is by boxes.
+    effort : Effort, optional
+        Watches the enumerations.
 
     Raises
     ------
@@ -146,28 +150,28 @@ def prove(
     ForetailError
         When neither method applies.
     """
-    lowered = Lowered.of(lowered)
+    lowered, effort = Lowered.of(lowered), effort or Effort()
     ensemble, simple = lowered.ensemble, lowered.simple
     cells = Cells.of(ensemble, _boundaries(read))
     by_cells = cells.count <= max_cells
     boxes = None
     if by_cells:
-        for points in cells.batches():
+        for points in cells.watched("proof", effort):
             _compare(ensemble, runs, points, target)
     else:
-        boxes = sum(_compare_boxes(ensemble, name, text, target) for name, text in read.items())
+        boxes = sum(_compare_boxes(ensemble, name, text, target, effort) for name, text in read.items())
     # beside the proof: an off-by-one in code around the constants shows at the ends of intervals alone
     _compare(ensemble, runs, cells.sample(_SAMPLES, np.random.default_rng(0)), target)
     grid = Cells.of(simple)  # it has the cuts of the emitted ensemble, which came from it
     votes_by_cells = grid.count <= max_cells
-    relation = relate(simple, ensemble, grid) if votes_by_cells else relate_by_boxes(simple, ensemble)
+    relation = relate(simple, ensemble, grid, effort) if votes_by_cells else relate_by_boxes(simple, ensemble)
     vote_bits, tau = ensemble.require_votes()
     if not relation.default and (votes_by_cells or relation.rounding > rounding_bound(simple)):
         raise ProofError(
             f"score > {tau} is not exact sum > {simple.threshold} on every cell: "
             f"nothing is exported, run the vote pass on the ensemble again"
         )
-    floats = _floats(simple, grid) if votes_by_cells else (None, None, [])
+    floats = _floats(simple, grid, effort) if votes_by_cells else (None, None, [])
     return Certificate(
         target=target,
         method="cells" if by_cells else "boxes",
@@ -214,7 +218,7 @@ def _compare(ensemble: Ensemble, runs: Mapping[str, Run], points: IntArray, targ
             )
 
 
-def _compare_boxes(ensemble: Ensemble, name: str, text: ReadBack, target: str) -> int:
+def _compare_boxes(ensemble: Ensemble, name: str, text: ReadBack, target: str, effort: Effort) -> int:
     """Compare one code path with the ensemble tree by tree and return the number of its boxes."""
     if text.parts is None or len(text.parts) != len(ensemble.trees):
         raise ForetailError(
@@ -223,7 +227,8 @@ def _compare_boxes(ensemble: Ensemble, name: str, text: ReadBack, target: str) -
         )
     if text.base != 0:
         raise ProofError(f"the exported {target} ({name}) adds {text.base} to every score: report this as a bug")
-    for index, (tree, part) in enumerate(zip(ensemble.trees, text.parts, strict=True)):
+    pairs = enumerate(zip(ensemble.trees, text.parts, strict=True))
+    for index, (tree, part) in effort.watch(f"proof by boxes of {name}", pairs, len(ensemble.trees)):
         twice = overlap(part)
         if twice is not None:
             raise ProofError(
@@ -243,10 +248,10 @@ def _input(features: tuple[FeatureInput, ...], point: IntArray) -> str:
     return ", ".join(f"{feature.name}={value}" for feature, value in zip(features, point.tolist(), strict=True))
 
 
-def _floats(model: Ensemble, cells: Cells) -> tuple[int, int, list[list[int]]]:
+def _floats(model: Ensemble, cells: Cells, effort: Effort) -> tuple[int, int, list[list[int]]]:
     """Return the cells where the framework decides otherwise, those where some order of rounding could, and a few."""
     otherwise, close, listed = 0, 0, list[list[int]]()
-    for points in cells.batches():
+    for points in cells.watched("rounding", effort):
         drops = keys_exceed(model.exact_key(points), model.key_of(model.threshold))
         otherwise += int((framework_drops(model, points) != drops).sum())
         near = np.abs(framework_sum(model, points) - float(model.threshold)) <= rounding_bound(model)

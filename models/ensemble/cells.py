@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 
 IntArray = npt.NDArray[np.int64]
@@ -84,8 +85,12 @@ class Cells:
         for start in range(0, self.count, rows):
             yield self.points(np.arange(start, min(start + rows, self.count)))
 
+    def watched(self, what: str, effort: Effort) -> Iterator[IntArray]:
+        """Yield the batches under the eyes of `effort`; `what` is done on them."""
+        return effort.watch(f"{what} on {self.count:,} cells", self.batches(), -(-self.count // BATCH_ROWS))
 
-def distinct_sums(ensemble: Ensemble, cells: Cells) -> tuple[IntArray, IntArray]:
+
+def distinct_sums(ensemble: Ensemble, cells: Cells, effort: Effort | None = None) -> tuple[IntArray, IntArray]:
     """Return the distinct exact sums over all cells, increasing.
 
     Returns
@@ -96,7 +101,7 @@ def distinct_sums(ensemble: Ensemble, cells: Cells) -> tuple[IntArray, IntArray]
         The first cell with this sum.
     """
     all_keys, all_index, start = [], [], 0
-    for points in cells.batches():
+    for points in cells.watched("sums", effort or Effort()):
         keys = ensemble.exact_key(points)
         first, _ = distinct_rows(keys)
         all_keys.append(keys[first])

@@ -37,6 +37,7 @@ Origin = Mapping[str, OriginValue]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
 _BINARY = 0  # treelite's TaskType kBinaryClf
+_CATEGORICAL = "the model has categorical splits, which are not supported: train it on integer features only"
 
 
 def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
@@ -152,7 +153,14 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
         raise ForetailError(
             f"{type(booster).__name__} is no classifier that Foretail reads: use xgboost.XGBClassifier or a Booster"
         )
-    learner = json.loads(model.save_config())["learner"]
+    try:
+        learner = json.loads(model.save_config())["learner"]
+    except xgboost.core.XGBoostError as error:
+        require_memory(error)
+        remedy = "train it with one base_score above 0 and below 1" if "base_score" in str(error) else "save it again"
+        raise ForetailError(
+            f"XGBoost itself refuses the model ({_first_line(error).rstrip('. :')}): {remedy}"
+        ) from None
     objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
     if objective != "binary:logistic" or kind not in ("gbtree", "dart"):
         raise ForetailError(
@@ -171,6 +179,9 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     try:
         read = treelite.frontend.from_xgboost(model)
     except treelite.TreeliteError as error:
+        require_memory(error)
+        if "categorical" in str(error):
+            raise ForetailError(_CATEGORICAL) from None
         raise ForetailError(
             f"treelite cannot read the XGBoost model ({_first_line(error)}): it is damaged, train or save it again"
         ) from None
@@ -301,7 +312,7 @@ def _forest_of_one(tree: Any) -> RandomForestClassifier:
 
 def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput], *, rounds: bool) -> Tree:
     if np.any(accessor.get_field("has_categorical_split")):
-        raise ForetailError("the model has categorical splits: train it on integer features only")
+        raise ForetailError(_CATEGORICAL)
     left, right = (accessor.get_field(name).astype(np.int64) for name in ("cleft", "cright"))
     feature = accessor.get_field("split_index").astype(np.int64)
     threshold = accessor.get_field("threshold").astype(np.float64)
@@ -389,6 +400,12 @@ def _in_preorder(
 
 def _malformed() -> ForetailError:
     return ForetailError("the model has a malformed tree: its file is damaged, save the model again")
+
+
+def require_memory(error: Exception) -> None:
+    """Raise MemoryError when the error of a C++ library says that there was too little memory."""
+    if "bad_alloc" in str(error):
+        raise MemoryError from None
 
 
 def import_xgboost() -> Any:

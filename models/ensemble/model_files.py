@@ -1,15 +1,18 @@
 """Model files: an ensemble's JSON, or a trained model as XGBoost, treelite, skops or pickle wrote it.
 
-A file is known by its content, not by its name. Other people's formats are read in a process of its own with bounded
-memory and time, because the readers below treelite, XGBoost and scikit-learn's trees crash or hang on damaged files;
+A file is known by its content, not by its name. Other people's formats are read in a process of its own within
+:class:`Limits`, because the readers below treelite, XGBoost and scikit-learn's trees crash or hang on damaged files;
 what comes back is the ensemble's JSON, which is checked like any other. Nothing is unpickled unless the caller allows
 it: a pickle runs whatever code it holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import json
+import math
 import os
 import resource
 import signal
@@ -19,20 +22,15 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-
-READ_SECONDS = 120
-"""For one file; thousands of deep trees take seconds."""
-
-READ_BYTES = 8 << 30
-"""Address space of the reading process."""
 
 SKOPS_TYPES = (
     "sklearn.tree._tree.Tree",
@@ -56,7 +54,34 @@ class Format(StrEnum):
     PICKLE = "pickle"
 
 
-def load_model_file(path: Path, features: Sequence[FeatureInput] | None, allow_pickle: bool = False) -> Ensemble:
+@dataclass(frozen=True)
+class Limits:
+    """What reading one foreign file may take; thousands of deep trees take seconds.
+
+    Attributes
+    ----------
+    cpu_seconds : int
+        Of its computation, so that a busy machine makes no difference.
+    memory_bytes : int
+        Beside what the libraries take that read it.
+    wall_seconds : int
+        Until a reader that does not compute, but waits, is given up.
+    """
+
+    cpu_seconds: int = 120
+    memory_bytes: int = 8 << 30
+    wall_seconds: int = 3600
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def load_model_file(
+    path: Path,
+    features: Sequence[FeatureInput] | None,
+    allow_pickle: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Ensemble:
     """Read a drop predictor from a file.
 
     Parameters
@@ -68,17 +93,21 @@ def load_model_file(path: Path, features: Sequence[FeatureInput] | None, allow_p
         The model's columns in training order with their ranges. An ensemble brings its own: None, or the same.
     allow_pickle : bool
         Whether to open a pickle, which runs any code that it holds.
+    limits : Limits
+        Of the process that reads a file of another framework.
 
     Raises
     ------
     ForetailError
-        When the file cannot be read, is of no known format, damaged, or holds a model that the front ends refuse.
+        When the file cannot be read, is of no known format, damaged, takes more than `limits`, or holds a model that
+        the front ends refuse.
     """
     path = Path(path)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ForetailError(f"{path} cannot be read ({error.strerror}): give the file of a trained model") from None
+    check_file(path, "train the model again")
     kind = format_of(content, str(path))
     if kind is Format.ENSEMBLE:
         ensemble = Ensemble.load(path)
@@ -98,7 +127,7 @@ def load_model_file(path: Path, features: Sequence[FeatureInput] | None, allow_p
         raise ForetailError(
             f"{path} ({kind}) does not say the range of its inputs: declare its features in order with their bits"
         )
-    return _read_apart(path, kind, features)
+    return _read_apart(path, kind, features, limits)
 
 
 def format_of(content: bytes, source: str) -> Format:
@@ -121,18 +150,25 @@ def format_of(content: bytes, source: str) -> Format:
     )
 
 
-def read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    """Read a file of another framework in this process, which a damaged file can end; see :func:`load_model_file`."""
+def read_foreign(
+    path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits = DEFAULT_LIMITS
+) -> Ensemble:
+    """Read a file of another framework in this process, which a damaged file can end; see :func:`load_model_file`.
+
+    Of `limits`, errors name the memory; who calls this keeps to them.
+    """
     try:
         return _read_foreign(path, kind, features)
-    except (MemoryError, UnicodeDecodeError):  # sizes or names that are noise
+    except MemoryError:
+        raise _too_large(path, kind, limits) from None
+    except UnicodeDecodeError:  # names that are noise
         raise _damaged(path, kind) from None
     except ForetailError as error:
         raise error if str(path) in str(error) else ForetailError(f"{path}: {error}") from None
 
 
 def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    from foretail.models.ensemble.frontends import from_treelite, from_xgboost
+    from foretail.models.ensemble.frontends import from_treelite, from_xgboost, require_memory
 
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
@@ -143,7 +179,8 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
 
         try:
             model = treelite.Model.deserialize_bytes(content)
-        except treelite.TreeliteError:
+        except treelite.TreeliteError as error:
+            require_memory(error)
             raise _damaged(path, kind) from None
         return from_treelite(model, features, origin)
     with warnings.catch_warnings():
@@ -172,24 +209,43 @@ def _json_format(content: bytes, source: str) -> Format:
     )
 
 
-def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    question = {"path": str(path), "kind": kind, "features": [asdict(f) for f in features]}
+def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits) -> Ensemble:
+    question = {
+        "path": str(path),
+        "kind": kind,
+        "features": [asdict(feature) for feature in features],
+        "limits": asdict(limits),
+    }
     try:
         answer = subprocess.run(
             [sys.executable, "-P", "-m", __name__],
             input=json.dumps(question, default=str),
             capture_output=True,
             text=True,
-            timeout=READ_SECONDS,
+            timeout=limits.wall_seconds,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # threads reserve memory
         )
     except subprocess.TimeoutExpired:
         raise ForetailError(
-            f"reading {path} ({kind}) took more than {READ_SECONDS} s: the file is damaged, save the model again"
+            f"reading {path} ({kind}) has not ended in model_limits.wall_seconds={limits.wall_seconds:,}, nor used up "
+            f"its computing time: the file makes its reader wait, so save the model again, or raise that limit"
         ) from None
-    if answer.returncode < 0:
+    if answer.returncode == -signal.SIGXCPU:
         raise ForetailError(
-            f"{path} ends its reader ({signal.Signals(-answer.returncode).name}): the {kind} is damaged, save it again"
+            f"reading {path} ({kind}) computed for more than model_limits.cpu_seconds={limits.cpu_seconds:,}: raise "
+            f"that limit for a model of many trees, or save the model again if the file is damaged"
+        )
+    if answer.returncode == -signal.SIGKILL:
+        raise ForetailError(
+            f"the system killed the reader of {path} ({kind}), as it does when memory runs out: free memory, or lower "
+            f"model_limits.memory_bytes={limits.memory_bytes:,} to what there is"
+        )
+    if answer.returncode < 0:
+        if "bad_alloc" in answer.stderr:
+            raise _too_large(path, kind, limits)
+        raise ForetailError(
+            f"{path} ends its reader ({signal.Signals(-answer.returncode).name}): the {kind} is damaged, so save it "
+            f"again, or too large for model_limits.memory_bytes={limits.memory_bytes:,}, so raise that limit"
         )
     try:
         said = parse_json(answer.stdout)
@@ -204,28 +260,56 @@ def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput]) -> E
 def _answer() -> None:
     """Read the question on stdin, and answer it on stdout."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (READ_BYTES if most < 0 else min(READ_BYTES, most), most))
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print is no part of the answer
     question = json.load(sys.stdin)
-    path, kind = Path(question["path"]), Format(question["kind"])
+    path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
     features = [FeatureInput(**feature) for feature in question["features"]]
+    _import_readers(kind)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
+    _limit(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
     try:
-        answer = {"ensemble": read_foreign(path, kind, features).to_json()}
+        answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits).to_json()})
+    except MemoryError:
+        answer = json.dumps({"refused": str(_too_large(path, kind, limits))})
     except ForetailError as error:
-        answer = {"refused": str(error)}
-    json.dump(answer, out)
+        answer = json.dumps({"refused": str(error)})
+    out.write(answer)
+
+
+def _import_readers(kind: Format) -> None:
+    """Import what reads a file, before the limits: libraries take more memory than most models."""
+    readers = ["foretail.models.ensemble.frontends", "treelite", "jsonschema"]
+    if kind in (Format.SKOPS, Format.PICKLE):
+        readers += ["sklearn.ensemble", "skops.io", "joblib"]
+    if kind not in (Format.SKOPS, Format.TREELITE):
+        readers.append("xgboost")
+    for reader in readers:
+        with contextlib.suppress(ModuleNotFoundError):  # a file that needs it is refused when it is read
+            importlib.import_module(reader)
+
+
+def _limit(what: int, value: int) -> None:
+    """Lower a limit of this process, unless the system's own is lower."""
+    _, most = resource.getrlimit(what)
+    resource.setrlimit(what, (value if most < 0 else min(value, most), most))
+
+
+def _address_space() -> int:
+    """Return the bytes of memory that this process has reserved."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _booster(path: Path, content: bytes, kind: Format) -> Any:
-    from foretail.models.ensemble.frontends import import_xgboost
+    from foretail.models.ensemble.frontends import import_xgboost, require_memory
 
     xgboost = import_xgboost()
     booster = xgboost.Booster()
     try:
         booster.load_model(bytearray(content))  # recognises both forms
-    except (xgboost.core.XGBoostError, UnicodeDecodeError):  # its error can quote what it read
+    except (xgboost.core.XGBoostError, UnicodeDecodeError) as error:  # its error can quote what it read
+        require_memory(error)
         raise _damaged(path, kind) from None
     return booster
 
@@ -244,7 +328,7 @@ def _skops(path: Path) -> object:
                 f"classifier"
             )
         loaded: object = skops.io.load(path, trusted=list(SKOPS_TYPES))
-    except (ForetailError, Warning):
+    except (ForetailError, Warning, MemoryError):
         raise
     except Exception:  # skops raises whatever its members raise
         raise _damaged(path, Format.SKOPS) from None
@@ -257,7 +341,7 @@ def _unpickled(path: Path) -> object:
     try:
         # The single place where Foretail unpickles: the user has said so with allow_pickle.
         loaded: object = joblib.load(path)  # noqa: TID251
-    except Warning:
+    except (Warning, MemoryError):
         raise
     except Exception as error:  # a pickle raises whatever its code raises
         raise ForetailError(
@@ -272,6 +356,13 @@ def _from_estimator(estimator: object, features: Sequence[FeatureInput], origin:
     if type(estimator).__module__.split(".")[0] == "xgboost":
         return from_xgboost(estimator, features, origin)
     return from_sklearn(estimator, features, origin)
+
+
+def _too_large(path: Path, kind: Format, limits: Limits) -> ForetailError:
+    return ForetailError(
+        f"reading {path} ({kind}) takes more than model_limits.memory_bytes={limits.memory_bytes:,}: raise that limit "
+        f"for a model of many trees, or save the model again if the file is damaged"
+    )
 
 
 def _damaged(path: Path, kind: Format) -> ForetailError:

@@ -25,8 +25,11 @@ from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.model_files import Limits
 from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store, code_digest
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
@@ -89,11 +92,21 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
         raise ForetailError("c.tune=true needs rows to measure on: set dataset=FOLDER")
     if config.c.tune and config.target != "c":
         raise ForetailError(f"c.tune=true is for target=c, not {config.target}: leave it out")
-    model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle)
+    limits = Limits(**vars(config.model_limits))
+    model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
     target = TARGETS[config.target](config, model)
-    done = export(model, target, out, config.name or NAME, any_tau=config.any_tau, max_cells=config.max_cells)
+    with StageProgress() as progress:
+        done = export(
+            model,
+            target,
+            out,
+            config.name or NAME,
+            any_tau=config.any_tau,
+            max_cells=config.max_cells,
+            effort=Effort(config.budget_seconds, progress.update),
+        )
     predictor = _described(out, done.prefix, False, time.monotonic() - started)
     return ExportResult(predictor, done.report or None)
 

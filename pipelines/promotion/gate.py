@@ -164,6 +164,7 @@ def check_export(
                 name=NAME,
                 out=str(out),
                 max_cells=config.max_cells,
+                budget_seconds=config.budget_seconds,
                 p4=P4Target(profile=config.p4_profile),
                 tracking=Tracking(enabled=False),
                 store_dir=config.store_dir,

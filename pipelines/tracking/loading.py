@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.model_files import load_model_file
+from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.data.inputs import refuse_window
@@ -28,14 +28,15 @@ def load_model(
     store: Store,
     inputs: Sequence[FeatureInput] | None = None,
     allow_pickle: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Ensemble:
     """The ensemble of a file, of a folder that holds ``ensemble.json``, or of an address in MLflow.
 
-    `inputs` describes the columns of a model that another framework trained, see
+    `inputs` describes the columns of a model that another framework trained, and `limits` what reading it may take, see
     :func:`foretail.models.ensemble.model_files.load_model_file`.
     """
     if model.startswith(("models:/", "runs:/")):
-        ensemble = load_ensemble(model, tracking_uri(tracking.uri, store.folder.parent), inputs, allow_pickle)
+        ensemble = load_ensemble(model, tracking_uri(tracking.uri, store.folder.parent), inputs, allow_pickle, limits)
         refuse_window(ensemble.features, model)
         return ensemble
     path = Path(model)
@@ -47,7 +48,7 @@ def load_model(
         raise ForetailError(
             f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
         )
-    ensemble = load_model_file(path, inputs, allow_pickle)
+    ensemble = load_model_file(path, inputs, allow_pickle, limits)
     refuse_window(ensemble.features, str(path))
     return ensemble
 

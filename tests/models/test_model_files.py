@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
-from foretail.models.ensemble.model_files import Format, format_of, load_model_file, read_foreign
+from foretail.models.ensemble.model_files import Format, Limits, format_of, load_model_file, read_foreign
 from tests.forests import CLASSIFIERS, untrained
 
 pytestmark = pytest.mark.slow
@@ -114,7 +118,7 @@ RUNS_CODE = {
     "that crashes": (b"\x80\x04cos\nkill\n(cos\ngetpid\n)RK\x0btR.", "ends its reader.*SIGSEGV"),
     "that fills the memory": (
         b"\x80\x04cbuiltins\nbytearray\n\x8a\x05" + (1 << 36).to_bytes(5, "little") + b"\x85R.",
-        "cannot be unpickled .MemoryError",
+        r"takes more than model_limits\.memory_bytes=8,589,934,592",
     ),
     "that is nested too deeply": (b'{"learner":' * 100_000, "ends its reader.*SIGSEGV"),
 }
@@ -135,11 +139,67 @@ def test_a_file_that_takes_its_reader_down_leaves_us_alive(fault: str, tmp_path:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_read_forever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "READ_SECONDS", 3)
-    (tmp_path / "model").write_bytes(b"\x80\x04ctime\nsleep\nM\x58\x02\x85R.")
-    with pytest.raises(ForetailError, match="took more than 3 s"):
-        load_model_file(tmp_path / "model", TWO, allow_pickle=True)
+NEVER_ENDS = {
+    "that waits": (
+        b"\x80\x04ctime\nsleep\nM\x58\x02\x85R.",
+        Limits(wall_seconds=10),
+        "has not ended in .*wall_seconds=10",
+    ),
+    "that computes": (
+        b"\x80\x04cbuiltins\nsum\n(cbuiltins\nrange\n(I0\nI1000000000000\ntRtR.",
+        Limits(cpu_seconds=1),
+        r"computed for more than model_limits\.cpu_seconds=1:",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", NEVER_ENDS)
+def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> None:
+    content, limits, says = NEVER_ENDS[fault]
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(ForetailError, match=says) as caught:
+        load_model_file(tmp_path / "model", TWO, True, limits)
+    assert "damaged" not in str(caught.value) or "if the file is damaged" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "ubj", "json", "skops"])
+def test_a_sound_file_that_takes_too_much_memory_is_not_called_damaged(name: str, tmp_path: Path) -> None:
+    """The limit is the smallest that the settings allow; the file of a few trees is read within it."""
+    import skops.io
+    import treelite
+
+    random = np.random.default_rng(1)
+    x, y = random.integers(0, 1 << 10, (4000, 2)), random.integers(0, 2, 4000)
+    kind = "random_forest" if name in ("checkpoint", "skops") else "xgboost"
+    model = untrained(kind, trees=400, depth=12).fit(x, y)
+    if kind == "xgboost":
+        content = bytes(model.get_booster().save_raw(name))
+    else:
+        content = skops.io.dumps(model) if name == "skops" else treelite.sklearn.import_model(model).serialize_bytes()
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(ForetailError, match=r"takes more than model_limits\.memory_bytes=16,777,216: raise that limit"):
+        load_model_file(tmp_path / "model", TWO, limits=Limits(memory_bytes=1 << 24))
+
+
+def test_a_reader_that_the_machine_holds_up_is_waited_for(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(files["checkpoint"])
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(load_model_file, path, TWO, limits=Limits(cpu_seconds=2))
+        children: list[str] = []
+        while not children:
+            children = [
+                child
+                for task in Path("/proc/self/task").iterdir()
+                for child in (task / "children").read_text().split()
+                if b"model_files" in Path(f"/proc/{child}/cmdline").read_bytes()
+            ]
+        (child,) = map(int, children)
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(3)  # more than it may compute
+        os.kill(child, signal.SIGCONT)
+        assert len(reading.result().trees) == 3
 
 
 # Reads every file of a folder in a fork of its own and prints how that ended: 0 read, 1 refused, 2 a bug, or a signal.

@@ -1,0 +1,59 @@
+"""How long work on all inputs of a model may take: progress is reported, and what would take too long is refused."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from foretail.features.errors import ForetailError
+
+Item = TypeVar("Item")
+
+
+class Effort:
+    """Watches the loops of one export against a budget of computing time, which a busy machine does not change.
+
+    Parameters
+    ----------
+    budget_seconds : float
+        Of computing time in this process, from now on.
+    report : callable
+        Called with what is being done and the part of it that is, 0 to 1.
+    clock : callable
+        Seconds of computing time.
+    """
+
+    def __init__(
+        self,
+        budget_seconds: float = math.inf,
+        report: Callable[[str, float], None] = lambda what, part: None,
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._budget_seconds = budget_seconds
+        self._report = report
+        self._clock = clock
+        self._started = clock()
+
+    def watch(self, what: str, items: Iterable[Item], count: int) -> Iterator[Item]:
+        """Yield the `count` items, whose work takes about as long for each.
+
+        Raises
+        ------
+        ForetailError
+            As soon as it is clear that all of them would take longer than the budget.
+        """
+        begun = self._clock()
+        for done, item in enumerate(items, start=1):
+            yield item
+            spent = self._clock() - begun
+            needed = begun - self._started + spent * count / done
+            # A hundredth of the budget is enough to tell, and more than what the first item alone may take to set up.
+            if needed > self._budget_seconds and spent > self._budget_seconds / 100:
+                raise ForetailError(
+                    f"the export would compute for at least {needed:,.0f} s ({what}), more than "
+                    f"budget_seconds={self._budget_seconds:,.0f}: raise it, set max_cells below the model's cells, so "
+                    f"that the proof goes by boxes, or train fewer trees"
+                )
+            self._report(what, done / count)
