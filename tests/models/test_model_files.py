@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -298,6 +299,33 @@ def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
     skops.io.dump(RandomForestRegressor(2).fit([[0, 0], [1, 1]], [0.0, 1.0]), path)
     with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is no classifier"):
         load_model_file(path, TWO)
+
+
+@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "-1", "[1E400]", "[]", "[5E-1,5E-1]"])
+def test_a_base_score_that_is_no_probability_is_the_fault_of_the_file(
+    base_score: str, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    text = re.sub(rb'"base_score":"[^"]*"', f'"base_score":"{base_score}"'.encode(), files["json"])
+    (tmp_path / "model").write_bytes(text)
+    with pytest.raises(ForetailError, match=r"model: XGBoost itself refuses .*base_score.* above 0 and below 1$") as no:
+        load_model_file(tmp_path / "model", TWO)
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("one_hot_up_to", [1, 100])
+def test_categories_are_not_supported_rather_than_damaged(one_hot_up_to: int, tmp_path: Path) -> None:
+    """XGBoost saves the names of categories beside the splits on them, which treelite refuses before it sees any."""
+    import pandas as pd
+    import xgboost
+
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"queue": random.integers(0, 8, 500), "occupancy": random.integers(0, 1 << 10, 500)})
+    label, frame["queue"] = frame["queue"].isin([1, 3]), frame["queue"].astype("category")
+    model = xgboost.XGBClassifier(n_estimators=2, enable_categorical=True, max_cat_to_onehot=one_hot_up_to)
+    model.fit(frame, label).save_model(tmp_path / "model.ubj")
+    with pytest.raises(ForetailError, match=r"categorical splits, which are not supported: train it on integer"):
+        load_model_file(tmp_path / "model.ubj", TWO)
 
 
 @pytest.mark.usefixtures("here")
