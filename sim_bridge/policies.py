@@ -38,15 +38,17 @@ FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"a
 RTT_SLOTS = Parameter(
     "arrivals: congested queues are counted once in so many slots", 25, {"at_least": 1, "at_most": 2**40}
 )
-LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, {"at_least": 1})
+LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, {"at_least": 1, "at_most": 2**40})
 LOW_PASS_SLOTS = Parameter(
     "arrivals: the average moves to the queue's length by 1 / this per slot", 1024, {"at_least": 1, "at_most": 2**40}
 )
 VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
-FLUID_SLACK_BYTES = Parameter("fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0})
+FLUID_SLACK_BYTES = Parameter(
+    "fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0, "at_most": 2**30}
+)
 PREDICTOR = Parameter("always accept, or ask a compiled predictor", "accept", {"one_of": ("accept", "library")})
 LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported model", None, {})
-TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {})
+TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {"at_least": -(2**63), "at_most": 2**63 - 1})
 FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
 
 _THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import Experiment, part, setting
+from foretail.configs.schema.fields import LARGEST_TRUST, Experiment, part, setting
 from foretail.configs.schema.scenario import FlowSizes
 
 
@@ -35,7 +35,10 @@ class NoiseExperiment(ThroughputExperiment):
     deviations: list[float] = setting(MISSING, "standard deviations of the noise; largest entry 10", at_least=0)
     samples: int = setting(MISSING, "predictions per point, of seeds 1 to this", at_least=1, at_most=10_000)
     uniform_from: list[int] = setting(
-        [], "k is drawn uniformly from this to each gamma; empty: gamma itself, for each", at_least=1
+        [],
+        "k is drawn uniformly from this to each gamma; empty: gamma itself, for each",
+        at_least=1,
+        at_most=LARGEST_TRUST,
     )
 
 
@@ -53,7 +56,7 @@ class DesignExperiment(ThroughputExperiment):
         MISSING,
         "names from foretail.sim_bridge.circuits.throughput, or skew-A: a share A of a permutation, else uniform",
     )
-    trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2)
+    trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2, at_most=LARGEST_TRUST)
     designs: list[str] = setting(
         MISSING,
         "what is compared; optimum: the best single-hop schedules of Vermilion's period; oblivious: up to 64 nodes",
@@ -72,7 +75,9 @@ class CellDesign:
     routing: str = setting(
         MISSING, "as in foretail.sim_bridge.circuits.cells.cell_fabric", one_of=("direct", "two_hop", "valiant")
     )
-    k: int = setting(3, "vermilion: k, with l = 1; k times racks is a multiple of the degree", at_least=2)
+    k: int = setting(
+        3, "vermilion: k, with l = 1; k times racks is a multiple of the degree", at_least=2, at_most=LARGEST_TRUST
+    )
     hold_slots: int = setting(
         1, "slots that every matching stays; two_hop: a rack takes cells to relay up to this", at_least=1, at_most=2**20
     )

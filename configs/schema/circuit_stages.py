@@ -15,7 +15,17 @@ from foretail.configs.schema.circuit_experiments import (
     NoiseExperiment,
     TradeoffExperiment,
 )
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_distinct, setting
+from foretail.configs.schema.fields import (
+    FASTEST_BPS,
+    LARGEST_DEGREE,
+    LARGEST_TRUST,
+    LONGEST_NS,
+    SIZES,
+    experiment_of_size,
+    part,
+    require_distinct,
+    setting,
+)
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
 from foretail.configs.schema.tracking import Launcher, Tracking
@@ -31,9 +41,19 @@ class ScheduleConfig(Stage):
     """
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1)
-    k: int = setting(MISSING, "circuits per node and period, in n: the larger, the closer to the demand", at_least=1)
-    l: int = setting(1, "of these, circuits between every pair whatever the demand; k / l is the trust", at_least=1)  # noqa: E741
+    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
+    k: int = setting(
+        MISSING,
+        "circuits per node and period, in n: the larger, the closer to the demand",
+        at_least=1,
+        at_most=LARGEST_TRUST,
+    )
+    l: int = setting(  # noqa: E741
+        1,
+        "of these, circuits between every pair whatever the demand; k / l is the trust",
+        at_least=1,
+        at_most=LARGEST_TRUST,
+    )
     seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
     diagonal: str = setting(
         "idle", "circuits of a node to itself: idle, as the theorems count, or left over", one_of=("idle", "reuse")
@@ -106,7 +126,7 @@ class DemandConfig(Stage):
     datasets: list[str] = setting(
         [], "instead of collectives: ns-3 runs or imported packet logs of Etalon, split by their seeds"
     )
-    interval_ns: int | None = setting(None, "datasets, logs: time of a step", at_least=1)
+    interval_ns: int | None = setting(None, "datasets, logs: time of a step", at_least=1, at_most=LONGEST_NS)
     demand: str = setting(
         "offered",
         "datasets: what flows want to send, or data packets that reached the uplinks",
@@ -115,13 +135,20 @@ class DemandConfig(Stage):
     logs: list[str] = setting(
         [], "instead: NPY, CSV, Parquet or TXT files of demand matrices, whose runs are numbered from 1 for the split"
     )
-    uplink_bps: int | None = setting(None, "logs in bytes, and Etalon: rate of an uplink", at_least=1)
+    uplink_bps: int | None = setting(
+        None, "logs in bytes, and Etalon: rate of an uplink", at_least=1, at_most=FASTEST_BPS
+    )
     steps: int | None = setting(
         None, "matrices of a run; null: 24 generated ones, else all that there are", at_least=3, at_most=10**6
     )
-    warm_up: int = setting(6, "first step that is predicted and scored", at_least=1)
-    degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1)
-    trusts: list[int] = setting([2, 3, 5], "values of k, with l = 1, to choose from on the validation runs", at_least=1)
+    warm_up: int = setting(6, "first step that is predicted and scored", at_least=1, at_most=10**6)
+    degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
+    trusts: list[int] = setting(
+        [2, 3, 5],
+        "values of k, with l = 1, to choose from on the validation runs",
+        at_least=1,
+        at_most=LARGEST_TRUST,
+    )
     routing: str = setting(
         "single_hop", "of the throughput that counts; multi_hop is slower", one_of=("single_hop", "multi_hop")
     )

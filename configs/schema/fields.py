@@ -8,6 +8,13 @@ from typing import Any, TypeVar
 
 from foretail.features.errors import ForetailError
 
+LONGEST_NS = 2**60
+"""36 years: a few such times add up to what 64 bits hold."""
+
+FASTEST_BPS = 10**15
+LARGEST_FLOW_BYTES = 2**40
+LARGEST_TRUST = LARGEST_DEGREE = 2**16
+
 
 def setting(
     default: Any,

@@ -108,7 +108,7 @@ class EvaluateConfig(Stage):
     datasets: list[str] = setting([], "open loop: recorded datasets whose arrivals are replayed, instead of ns-3")
     policies: list[str] = setting([], "open loop: names of policies; empty = all", one_of=BUFFER_POLICIES)
     ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
-    buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1)
+    buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1, at_most=2**40)
     rules: Rules = part(Rules, "arrivals: rules of LQD")
     rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
     parameters: PolicyParameters = part(PolicyParameters, "open loop: parameters of the policies")

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, part, setting
 from foretail.features.errors import ForetailError
 
 MOST_SERVERS = 65_535
+
+LARGEST_BUFFER_BYTES = 2**30
+"""Of one switch; a replay takes no larger one."""
 
 
 @dataclass
@@ -21,14 +24,19 @@ class Topology:
     leaves: int = setting(MISSING, "number of leaf switches", at_least=2, at_most=1024)
     spines: int = setting(MISSING, "number of spine switches", at_least=1, at_most=1024)
     servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
-    server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000)
-    spine_link_bps: int = setting(10_000_000_000, "rate of every leaf-spine link", at_least=1_000_000)
+    server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000, at_most=FASTEST_BPS)
+    spine_link_bps: int = setting(
+        10_000_000_000, "rate of every leaf-spine link", at_least=1_000_000, at_most=FASTEST_BPS
+    )
     link_delay_ns: int = setting(3_000, "one-way propagation delay of every link", at_least=0, at_most=1_000_000_000)
     buffer_bytes_per_port_per_gbps: int = setting(
-        5120, "shared buffer of a switch, summed over its own ports and their rates", at_least=1
+        5120,
+        "shared buffer of a switch, summed over its own ports and their rates",
+        at_least=1,
+        at_most=LARGEST_BUFFER_BYTES,
     )
     wire_overhead_bytes: int = setting(
-        2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=1000
+        2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=256
     )
 
 
@@ -36,7 +44,9 @@ class Topology:
 class FlowSizes:
     """A distribution of flow sizes, linear between its points."""
 
-    size_bytes: list[int] = setting(MISSING, "flow sizes of the distribution's points, increasing", at_least=0)
+    size_bytes: list[int] = setting(
+        MISSING, "flow sizes of the distribution's points, increasing", at_least=0, at_most=LARGEST_FLOW_BYTES
+    )
     cumulative: list[float] = setting(
         MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
     )
@@ -75,18 +85,26 @@ class Background(FlowSizes):
 class Incast:
     """Queries: several servers answer one server at the same instant."""
 
-    queries_per_second_per_server: float = setting(MISSING, "Poisson rate of queries per server; 0 = none", at_least=0)
+    queries_per_second_per_server: float = setting(
+        MISSING, "Poisson rate of queries per server; 0 = none", at_least=0, at_most=1e9
+    )
     burst_fraction: float = setting(
         MISSING, "bytes of one query as a fraction of the leaf's buffer", above=0, at_most=100
     )
-    fan_in: int = setting(MISSING, "servers that answer one query", at_least=1)
+    fan_in: int = setting(MISSING, "servers that answer one query", at_least=1, at_most=MOST_SERVERS)
     responders: str = setting(
         "next_leaf", "who answers: servers of the next leaf or of all others", one_of=("next_leaf", "other_leaves")
     )
     connect_ahead_ns: int = setting(
-        1_500_000, "connections are set up this long before the query; 0 = the handshake is inside the FCT", at_least=0
+        1_500_000,
+        "connections are set up this long before the query; 0 = the handshake is inside the FCT",
+        at_least=0,
+        at_most=LONGEST_NS,
     )
 
+
+LONGEST_RTO_NS = 60 * 10**9
+"""The simulator's own largest retransmission timeout."""
 
 LOSS_BASED = ("cubic", "newreno")
 
@@ -108,9 +126,13 @@ class PowerTcp:
 class Timely:
     """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
 
-    low_rtt_ns: int = setting(50_000, "T_low: below it the rate only grows", at_least=0)
-    high_rtt_ns: int = setting(500_000, "T_high: above it the rate falls whatever the gradient", at_least=1)
-    increase_bps: float = setting(10e6, "delta: what a base round trip adds; also the smallest rate", at_least=1_000)
+    low_rtt_ns: int = setting(50_000, "T_low: below it the rate only grows", at_least=0, at_most=LONGEST_NS)
+    high_rtt_ns: int = setting(
+        500_000, "T_high: above it the rate falls whatever the gradient", at_least=1, at_most=LONGEST_NS
+    )
+    increase_bps: float = setting(
+        10e6, "delta: what a base round trip adds; also the smallest rate", at_least=1_000, at_most=FASTEST_BPS
+    )
     decrease: float = setting(0.8, "beta: factor of multiplicative decrease", above=0, at_most=1)
     gradient_weight: float = setting(
         0.875,
@@ -132,10 +154,13 @@ class Transport:
     segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=1460)
     initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
     slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")
-    min_rto_ns: int = setting(10_000_000, "smallest retransmission timeout", at_least=1_000)
+    min_rto_ns: int = setting(10_000_000, "smallest retransmission timeout", at_least=1_000, at_most=LONGEST_RTO_NS)
     delayed_ack_segments: int = setting(1, "segments per acknowledgement", at_least=1, at_most=100)
     mark_bytes: int = setting(
-        14_400, "ECN mark when the queue holds this much or more on arrival; 0 = no ECN", at_least=0
+        14_400,
+        "ECN mark when the queue holds this much or more on arrival; 0 = no ECN",
+        at_least=0,
+        at_most=LARGEST_BUFFER_BYTES,
     )
     powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
     timely: Timely = part(Timely, "parameters of timely")
@@ -194,9 +219,13 @@ class Scenario:
     transport: Transport = part(Transport, "TCP")
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
-    traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1)
-    drain_ns: int = setting(100_000_000, "simulated time after the last start, for flows to finish", at_least=0)
-    occupancy_interval_ns: int = setting(30_000, "time between two samples of buffer occupancy", at_least=1_000)
+    traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1, at_most=LONGEST_NS)
+    drain_ns: int = setting(
+        100_000_000, "simulated time after the last start, for flows to finish", at_least=0, at_most=LONGEST_NS
+    )
+    occupancy_interval_ns: int = setting(
+        30_000, "time between two samples of buffer occupancy", at_least=1_000, at_most=LONGEST_NS
+    )
 
     @property
     def base_rtt_ns(self) -> int:
@@ -206,6 +235,12 @@ class Scenario:
         packets = (self.transport.segment_bytes + wire_bytes, wire_bytes)
         links = (topology.server_link_bps, topology.spine_link_bps)
         return 8 * topology.link_delay_ns + sum(2 * -(-8 * 10**9 * size // bps) for size in packets for bps in links)
+
+    @property
+    def spine_buffer_bytes(self) -> int:
+        """Shared buffer of a spine, which has a port to every leaf."""
+        topology = self.topology
+        return topology.buffer_bytes_per_port_per_gbps * topology.leaves * topology.spine_link_bps // 1_000_000_000
 
     @property
     def leaf_buffer_bytes(self) -> int:
@@ -249,6 +284,12 @@ class Scenario:
             raise ForetailError(
                 f"the buffer of a leaf holds {self.leaf_buffer_bytes} bytes, less than two segments: raise "
                 f"{where}.topology.buffer_bytes_per_port_per_gbps"
+            )
+        largest = max(self.leaf_buffer_bytes, self.spine_buffer_bytes)
+        if largest > LARGEST_BUFFER_BYTES:
+            raise ForetailError(
+                f"the buffer of a switch holds {largest} bytes, more than the {LARGEST_BUFFER_BYTES} of the largest: "
+                f"lower {where}.topology.buffer_bytes_per_port_per_gbps"
             )
         if incast.burst_fraction * self.leaf_buffer_bytes < incast.fan_in:
             raise ForetailError(

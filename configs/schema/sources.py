@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.features.errors import ForetailError
 
@@ -21,19 +21,29 @@ class EtalonImport:
         None,
         "rate of every port; null: its share of the packet uplink and the mean of its circuit",
         at_least=1000,
-        at_most=10**15,
+        at_most=FASTEST_BPS,
     )
-    packet_link_bps: int = setting(10_000_000_000, "packet uplink of a rack, in virtual time", at_least=1_000_000)
-    circuit_link_bps: int = setting(80_000_000_000, "circuit, in virtual time", at_least=1_000_000)
+    packet_link_bps: int = setting(
+        10_000_000_000, "packet uplink of a rack, in virtual time", at_least=1_000_000, at_most=FASTEST_BPS
+    )
+    circuit_link_bps: int = setting(80_000_000_000, "circuit, in virtual time", at_least=1_000_000, at_most=FASTEST_BPS)
     time_dilation: int = setting(20, "wall time over virtual time", at_least=1, at_most=100_000)
     position: str = setting("after", "where in the switch the log was taken", one_of=("after", "before"))
     latency_dilated: bool = setting(False, "latencies in the log are dilated, which those of the emulator are not")
     record_bytes: int | None = setting(None, "size of a record, 112 or 116; null finds out")
     racks: int | None = setting(None, "racks of the network; null: the highest in the log", at_least=3, at_most=255)
-    packet_delay_ns: int = setting(10_000, "propagation delay of the packet path: no latency is less", at_least=0)
-    circuit_delay_ns: int = setting(30_000, "propagation delay of the circuit: no latency is less", at_least=0)
-    day_ns: int | None = setting(180_000, "median time that a circuit is up; null does not check it", at_least=1)
-    voq_packets: int | None = setting(None, "largest capacity of a VOQ; null does not check it", at_least=1)
+    packet_delay_ns: int = setting(
+        10_000, "propagation delay of the packet path: no latency is less", at_least=0, at_most=LONGEST_NS
+    )
+    circuit_delay_ns: int = setting(
+        30_000, "propagation delay of the circuit: no latency is less", at_least=0, at_most=LONGEST_NS
+    )
+    day_ns: int | None = setting(
+        180_000, "median time that a circuit is up; null does not check it", at_least=1, at_most=LONGEST_NS
+    )
+    voq_packets: int | None = setting(
+        None, "largest capacity of a VOQ; null does not check it", at_least=1, at_most=2**31 - 1
+    )
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
 
@@ -49,7 +59,9 @@ class ArtifactImport:
 
     ports: int = setting(20, "ports: N of the scores", at_least=1, at_most=32_767)
     buffer_bytes: int = setting(1_052_672, "shared buffer: no length exceeds it", at_least=1, at_most=2**24 - 1)
-    port_rate_bps: int = setting(10_000_000_000, "rate of every port, for the manifest", at_least=1)
+    port_rate_bps: int = setting(
+        10_000_000_000, "rate of every port, for the manifest", at_least=1, at_most=FASTEST_BPS
+    )
 
 
 @dataclass

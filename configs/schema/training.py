@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import require_seeds, setting
+from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.features.errors import ForetailError
 
 
@@ -59,7 +59,7 @@ class Split:
         0.2, "by_time: share of a run's time that tests; drawn: of the runs", above=0, at_most=1
     )
     seed: int = setting(1, "drawn: of the draw", at_least=0, at_most=2**32 - 1)
-    gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1)
+    gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1, at_most=LONGEST_NS)
 
     @property
     def roles(self) -> dict[str, list[int]]:
@@ -125,7 +125,10 @@ class Objective:
     )
     rounds: int = setting(4, "recovered_loss: trainings, the best on validation runs is kept", at_least=2, at_most=100)
     window_ns: int = setting(
-        200_000, "recovered_loss: the loss in so much time is shared by the mistakes made in it", at_least=1
+        200_000,
+        "recovered_loss: the loss in so much time is shared by the mistakes made in it",
+        at_least=1,
+        at_most=LONGEST_NS,
     )
 
 

@@ -28,9 +28,9 @@ fabric::Node square(const Matrix<std::int64_t>& matrix) {
     return static_cast<fabric::Node>(n);
 }
 
-nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, int fraction_bits) {
+nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, Integer fraction_bits) {
     const fabric::Node size = square(entries);
-    between("number of fraction bits", fraction_bits, 0, 60);
+    const int bits = checked<int>("number of fraction bits", fraction_bits, 0, 60);
     const std::size_t n = entries.shape(0);
     for (std::size_t i = 0; i < n; ++i) {
         std::int64_t row = 0, column = 0;
@@ -44,7 +44,7 @@ nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, 
     std::vector<std::int64_t> rounded;
     {
         nb::gil_scoped_release release;
-        rounded = fabric::MatrixRounding({entries.data(), entries.data() + n * n}, size, fraction_bits).run();
+        rounded = fabric::MatrixRounding({entries.data(), entries.data() + n * n}, size, bits).run();
     }
     return owned(std::move(rounded), {n, n});
 }
@@ -91,7 +91,7 @@ public:
 
     CellFabric(Matchings matchings, Column<std::int64_t> start, Column<std::int32_t> source,
                Column<std::int32_t> destination, Column<std::int64_t> size, const std::string& routing,
-               std::int64_t relay_cells, std::uint32_t seed) {
+               Integer relay_cells, Integer seed) {
         const std::size_t n = start.shape(0);
         between("number of racks", static_cast<std::int64_t>(matchings.shape(2)), 2, 1 << 12);
         between("number of matchings", static_cast<std::int64_t>(matchings.shape(0) * matchings.shape(1)), 1, 1 << 24);
@@ -101,7 +101,6 @@ public:
         }
         const auto racks = static_cast<std::int32_t>(matchings.shape(2));
         for (std::size_t i = 0; i < matchings.size(); ++i) between("node", matchings.data()[i], -1, racks - 1);
-        between("number of cells that a rack relays", relay_cells, 0, latest);
         std::vector<fabric::CellFlow> flows(n);
         for (std::size_t i = 0; i < n; ++i) {
             flows[i] = {start(i), size(i), source(i), destination(i)};
@@ -116,12 +115,13 @@ public:
             racks, matchings.shape(1), std::vector<std::int32_t>(matchings.data(), matchings.data() + matchings.size()),
             std::move(flows),
             static_cast<Routing>(position(routing, fabric::routing_names, "unknown routing '" + routing + "'")),
-            relay_cells, seed);
+            checked("number of cells that a rack relays", relay_cells, 0, latest),
+            checked<std::uint32_t>("seed", seed, 0, 0xffffffff));
     }
-    void advance(std::int64_t until) {
-        between("slot", until, run_->now(), latest);
+    void advance(Integer until) {
+        const auto slot = checked("slot", until, run_->now(), latest);
         nb::gil_scoped_release release;
-        run_->advance(until);
+        run_->advance(slot);
     }
     nb::ndarray<nb::numpy, std::int64_t> completion() const {
         return owned(run_->completion(), {run_->completion().size()});
@@ -147,7 +147,7 @@ void add_circuits(nb::module_& m) {
           "n].");
     nb::class_<CellFabric>(m, "CellFabric", "Flows of cells over a schedule of circuits.")
         .def(nb::init<CellFabric::Matchings, Column<std::int64_t>, Column<std::int32_t>, Column<std::int32_t>,
-                      Column<std::int64_t>, const std::string&, std::int64_t, std::uint32_t>(),
+                      Column<std::int64_t>, const std::string&, Integer, Integer>(),
              "matchings"_a.noconvert(), "start"_a.noconvert(), "source"_a.noconvert(), "destination"_a.noconvert(),
              "size"_a.noconvert(), nb::kw_only(), "routing"_a, "relay_cells"_a, "seed"_a)
         .def("advance", &CellFabric::advance, "until"_a)

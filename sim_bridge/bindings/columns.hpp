@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/whole.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::bindings {
@@ -30,6 +31,8 @@ using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 inline constexpr Tick latest = Tick{1} << 62;
 /// Records hold ports and switches in 16 bits.
 inline constexpr std::int64_t max_ports = 1 << 15;
+/// Intervals, in slots or nanoseconds: `latest` and one of these do not overflow either.
+inline constexpr Tick longest = Tick{1} << 40;
 /// Of a switch in slots, in packets.
 inline constexpr Bytes max_packets = Bytes{1} << 40;
 
@@ -38,13 +41,6 @@ nb::ndarray<nb::numpy, T> owned(std::vector<T> values, std::vector<std::size_t> 
     auto* held = new std::vector<T>(std::move(values));
     nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
     return {held->data(), shape.size(), shape.data(), owner};
-}
-
-inline void between(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) {
-        throw std::invalid_argument(std::string(what) + " is " + std::to_string(value) + ", outside " +
-                                    std::to_string(low) + " to " + std::to_string(high));
-    }
 }
 
 template <class T>

@@ -18,8 +18,8 @@ namespace {
 /// The push-outs of LQD on the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class PushOuts {
 public:
-    PushOuts(const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting, const std::string& tie,
-             const std::string& victim, std::uint64_t seed) {
+    PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::string& counting, const std::string& tie,
+             const std::string& victim, Seed seed) {
         const auto rules = push_out_rules(counting, tie, victim, seed);
         for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie, 1)) {
             ports_.push_back(shape.ports());
@@ -95,8 +95,7 @@ void add_push_outs(nb::module_& m) {
     m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
           "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
     nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
-        .def(nb::init<const Switches&, Bytes, const std::string&, const std::string&, const std::string&,
-                      std::uint64_t>(),
+        .def(nb::init<const Switches&, Integer, const std::string&, const std::string&, const std::string&, Seed>(),
              "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0)
         .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert())

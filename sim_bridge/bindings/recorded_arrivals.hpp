@@ -11,20 +11,20 @@
 namespace foretail::bindings {
 
 /// One entry per switch of a network: its buffer in bytes and its ports' rates in bits per second.
-using Switches = std::vector<std::pair<Bytes, std::vector<std::int64_t>>>;
+using Switches = std::vector<std::pair<Integer, std::vector<Integer>>>;
 
 /// Within these bounds no time can overflow.
-inline std::vector<Shape> shapes_of(const Switches& switches, Bytes wire_overhead_bytes, Tie tie, int priorities) {
-    between("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
+inline std::vector<Shape> shapes_of(const Switches& switches, Integer wire_overhead_bytes, Tie tie, int priorities) {
+    const Bytes overhead = checked("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
     between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
     std::vector<Shape> shapes;
     for (const auto& [buffer, rates] : switches) {
-        between("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
         between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
-        shapes.push_back({buffer, {}, tie, false, priorities});
-        for (const auto bps : rates) {
-            between("port rate in bits per second", bps, 1000, 1'000'000'000'000'000);
-            shapes.back().rates.push_back(LineRate::from_bps(bps, wire_overhead_bytes));
+        const Bytes capacity = checked("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
+        shapes.push_back({capacity, {}, tie, false, priorities});
+        for (const auto rate : rates) {
+            const auto bps = checked("port rate in bits per second", rate, 1000, 1'000'000'000'000'000);
+            shapes.back().rates.push_back(LineRate::from_bps(bps, overhead));
         }
     }
     return shapes;

@@ -19,25 +19,25 @@ namespace {
 /// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class Replay {
 public:
-    Replay(const std::string& policy, const Switches& switches, Bytes wire_overhead_bytes, const std::string& counting,
-           const std::string& tie, const std::string& victim, std::uint64_t seed, Bytes cell_bytes, int average_shift,
-           const std::vector<double>& alpha, double first_rtt_alpha, std::optional<Tick> rtt_ns, Tick low_pass_ns,
-           Bytes artifact_cut_bytes)
-        : observed_(cell_bytes > 0), priorities_(static_cast<int>(alpha.size())) {
+    Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes,
+           const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
+           Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
+           std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes)
+        : observed_(cell_bytes.value > 0), priorities_(static_cast<int>(alpha.size())) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
         settings.labels = observed_;
         if (observed_) settings.features = FeatureSet::all();
-        if (cell_bytes < 0 || (observed_ && !std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))) {
+        const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 0, 65'536));
+        if (observed_ && !std::has_single_bit(cell)) {
             throw std::invalid_argument("cell_bytes must be a power of two");
         }
-        between("average_shift", average_shift, 0, 24);
-        settings.scale = {observed_ ? std::countr_zero(static_cast<std::uint64_t>(cell_bytes)) : 0, average_shift, 10};
-        if (rtt_ns && *rtt_ns < 1) throw std::invalid_argument("rtt_ns must be at least 1");
-        if (low_pass_ns < 1) throw std::invalid_argument("low_pass_ns must be at least 1");
-        if (artifact_cut_bytes < 1) throw std::invalid_argument("artifact_cut_bytes must be at least 1");
-        const auto chosen = policy_settings(alpha, first_rtt_alpha, rtt_ns.value_or(Tick{1} << average_shift),
-                                            low_pass_ns, artifact_cut_bytes);
+        const int shift = checked<int>("average_shift", average_shift, 0, 24);
+        settings.scale = {observed_ ? std::countr_zero(cell) : 0, shift, 10};
+        const auto chosen = policy_settings(alpha, first_rtt_alpha,
+                                            checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
+                                            checked("low_pass_ns", low_pass_ns, 1, longest),
+                                            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets));
         for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
@@ -123,9 +123,9 @@ void add_replay(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Switches&, Bytes, const std::string&, const std::string&,
-                      const std::string&, std::uint64_t, Bytes, int, const std::vector<double>&, double,
-                      std::optional<Tick>, Tick, Bytes>(),
+        .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
+                      const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
+                      std::optional<Integer>, Integer, Integer>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),

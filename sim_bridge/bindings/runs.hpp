@@ -29,9 +29,9 @@ Enum rule(const std::string& what, const std::string& name, std::span<const std:
 }
 
 inline PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
-                                   std::uint64_t seed) {
+                                   Seed seed) {
     return {rule<Counting>("counting", counting, counting_names), rule<Tie>("tie", tie, tie_names),
-            rule<Victim>("victim", victim, victim_names), seed};
+            rule<Victim>("victim", victim, victim_names), checked(seed)};
 }
 
 inline PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval,

@@ -19,10 +19,8 @@ namespace {
 
 nb::ndarray<nb::numpy, Row> rows_array(const std::vector<Row>& rows) { return owned(rows, {rows.size()}); }
 
-void check_switch(Port ports, Bytes buffer) {
-    between("number of ports", ports, 1, max_ports);
-    between("buffer in packets", buffer, 1, max_packets);
-}
+Port ports_of(Integer ports) { return checked<Port>("number of ports", ports, 1, max_ports); }
+Bytes buffer_of(Integer buffer) { return checked("buffer in packets", buffer, 1, max_packets); }
 
 void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>& port, Port ports, Tick last) {
     if (port.shape(0) != slot.shape(0)) throw std::invalid_argument("slot and port differ in length");
@@ -36,22 +34,26 @@ void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>
 /// One policy over unit packets in slots, fed in order, batch by batch.
 class SlottedRun {
 public:
-    SlottedRun(const std::string& policy, Port ports, Bytes buffer, const std::string& counting, const std::string& tie,
-               const std::string& victim, std::uint64_t seed, const std::vector<double>& alpha, double first_rtt_alpha,
-               Tick rtt_slots, Tick low_pass_slots, int average_shift, bool labels, bool features)
-        : ports_(ports), priorities_(static_cast<int>(alpha.size())), labels_(labels || features), features_(features) {
-        check_switch(ports, buffer);
-        if (rtt_slots < 1) throw std::invalid_argument("rtt_slots must be at least 1");
-        if (low_pass_slots < 1) throw std::invalid_argument("low_pass_slots must be at least 1");
-        between("average_shift", average_shift, 0, 24);
+    SlottedRun(const std::string& policy, Integer ports, Integer buffer, const std::string& counting,
+               const std::string& tie, const std::string& victim, Seed seed, const std::vector<double>& alpha,
+               double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, Integer average_shift, bool labels,
+               bool features)
+        : ports_(ports_of(ports)),
+          priorities_(static_cast<int>(alpha.size())),
+          labels_(labels || features),
+          features_(features) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
-        settings.shape = {buffer, std::vector<LineRate>(static_cast<std::size_t>(ports), LineRate::one_per_slot()),
+        settings.shape = {buffer_of(buffer),
+                          std::vector<LineRate>(static_cast<std::size_t>(ports_), LineRate::one_per_slot()),
                           settings.rules.tie, true, priorities_};
-        settings.scale = {0, average_shift, 0};
+        settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
-        run_ = recorded_run(policy, policy_settings(alpha, first_rtt_alpha, rtt_slots, low_pass_slots, 1), settings);
+        run_ = recorded_run(policy,
+                            policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
+                                            checked("low_pass_slots", low_pass_slots, 1, longest), 1),
+                            settings);
     }
 
     SlottedRun(const SlottedRun&) = delete;
@@ -127,19 +129,20 @@ private:
 };
 
 /// All of it at once.
-nb::dict slotted(const std::string& policy, Port ports, Bytes buffer, Column<std::int64_t> slot,
+nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
-                 const std::string& counting, const std::string& tie, const std::string& victim, std::uint64_t seed,
-                 const std::vector<double>& alpha, double first_rtt_alpha, Tick rtt_slots, Tick low_pass_slots,
-                 int average_shift, bool labels, bool features) {
+                 const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
+                 const std::vector<double>& alpha, double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots,
+                 Integer average_shift, bool labels, bool features) {
     SlottedRun run(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha, rtt_slots,
                    low_pass_slots, average_shift, labels, features);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
-nb::dict late_qd(Port ports, Bytes buffer, Column<std::int64_t> slot, Column<std::int32_t> port) {
-    check_switch(ports, buffer);
+nb::dict late_qd(Integer ports_given, Integer buffer_given, Column<std::int64_t> slot, Column<std::int32_t> port) {
+    const Port ports = ports_of(ports_given);
+    const Bytes buffer = buffer_of(buffer_given);
     check_arrivals(slot, port, ports, 0);
     const std::size_t n = slot.shape(0);
     std::vector<std::uint8_t> drop(n);
@@ -169,8 +172,8 @@ void add_slotted(nb::module_& m) {
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
-        .def(nb::init<const std::string&, Port, Bytes, const std::string&, const std::string&, const std::string&,
-                      std::uint64_t, const std::vector<double>&, double, Tick, Tick, int, bool, bool>(),
+        .def(nb::init<const std::string&, Integer, Integer, const std::string&, const std::string&, const std::string&,
+                      Seed, const std::vector<double>&, double, Integer, Integer, Integer, bool, bool>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
              "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,

@@ -38,7 +38,15 @@ public:
     template <class T>
     [[nodiscard]] T get(const std::string& key) const {
         try {
-            return value(key).get<T>();
+            const json& found = value(key);
+            // A number of another kind would be rounded or wrapped, and integers beyond 64 bits come as fractions.
+            if constexpr (std::is_same_v<T, std::uint64_t>) {
+                if (!found.is_number_unsigned()) refuse(key, "must be a whole number from 0 to 2^64 - 1");
+            } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+                if (!found.is_number_integer() || (found.is_number_unsigned() && found.get<std::uint64_t>() > most))
+                    refuse(key, "must be a whole number that 64 bits hold");
+            }
+            return found.get<T>();
         } catch (const json::exception&) {
             ns3_driver::refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
         }
@@ -65,6 +73,8 @@ public:
     }
 
 private:
+    static constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+
     [[nodiscard]] std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
     [[nodiscard]] const json& value(const std::string& key) const {
         const auto found = node_.find(key);
@@ -85,12 +95,15 @@ constexpr std::span loss_based = of_ns3.last<2>();
 }  // namespace
 
 std::int64_t Topology::leaf_buffer_bytes() const {
-    const std::int64_t bps = servers_per_leaf * server_link_bps + spines * spine_link_bps;
-    return buffer_bytes_per_port_per_gbps * bps / 1'000'000'000;
+    return buffer_bytes(servers_per_leaf * server_link_bps + spines * spine_link_bps);
 }
 
-std::int64_t Topology::spine_buffer_bytes() const {
-    return buffer_bytes_per_port_per_gbps * leaves * spine_link_bps / 1'000'000'000;
+std::int64_t Topology::spine_buffer_bytes() const { return buffer_bytes(leaves * spine_link_bps); }
+
+std::int64_t Topology::buffer_bytes(std::int64_t bps) const {
+    __extension__ using Wide = __int128;
+    const auto bytes = Wide{buffer_bytes_per_port_per_gbps} * bps / 1'000'000'000;
+    return static_cast<std::int64_t>(std::min<Wide>(bytes, std::numeric_limits<std::int64_t>::max()));
 }
 
 std::int64_t Settings::base_rtt_ns() const {
@@ -133,16 +146,18 @@ Settings read_settings(const std::string& path) {
     Settings s;
     s.seed = root.get<std::uint64_t>("seed");
 
-    constexpr std::int64_t second = 1'000'000'000;
+    constexpr std::int64_t second = 1'000'000'000, fastest = 1'000'000'000'000'000, longest = std::int64_t{1} << 60;
+    constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
     const Group topology = root.group("topology");
     s.topology = {.leaves = topology.between("leaves", 2, 1024),
                   .spines = topology.between("spines", 1, 1024),
                   .servers_per_leaf = topology.between("servers_per_leaf", 1, 1024),
-                  .server_link_bps = topology.between<std::int64_t>("server_link_bps", 1'000'000),
-                  .spine_link_bps = topology.between<std::int64_t>("spine_link_bps", 1'000'000),
+                  .server_link_bps = topology.between<std::int64_t>("server_link_bps", 1'000'000, fastest),
+                  .spine_link_bps = topology.between<std::int64_t>("spine_link_bps", 1'000'000, fastest),
                   .link_delay_ns = topology.between<std::int64_t>("link_delay_ns", 0, second),
-                  .buffer_bytes_per_port_per_gbps = topology.between<std::int64_t>("buffer_bytes_per_port_per_gbps", 1),
-                  .wire_overhead_bytes = topology.between<std::int64_t>("wire_overhead_bytes", 0, 1000)};
+                  .buffer_bytes_per_port_per_gbps =
+                      topology.between<std::int64_t>("buffer_bytes_per_port_per_gbps", 1, largest_buffer),
+                  .wire_overhead_bytes = topology.between<std::int64_t>("wire_overhead_bytes", 0, 256)};
     if (s.topology.servers() > 65535) refuse("setting 'topology' has more than 65535 servers");
 
     const Group background = root.group("background");
@@ -157,16 +172,17 @@ Settings read_settings(const std::string& path) {
             "settings 'background.size_bytes' and 'background.cumulative' must be equally long, from share 0 to share "
             "1");
     }
+    if (sizes.back() > std::ldexp(1.0, 40)) refuse("setting 'background.size_bytes' must end at 2^40 or less");
     if (sizes.front() < 0 || std::ranges::adjacent_find(sizes, std::greater_equal{}) != sizes.end())
         refuse("setting 'background.size_bytes' must increase from 0 or more");
     if (!std::ranges::is_sorted(shares)) refuse("setting 'background.cumulative' must not decrease");
 
     const Group incast = root.group("incast");
-    s.incast = {.queries_per_second_per_server = incast.between("queries_per_second_per_server", 0.0),
+    s.incast = {.queries_per_second_per_server = incast.between("queries_per_second_per_server", 0.0, 1e9),
                 .burst_fraction = incast.positive("burst_fraction", 100),
-                .fan_in = incast.between("fan_in", 1),
+                .fan_in = incast.between("fan_in", 1, 65535),
                 .responders = incast.choice<Peers>("responders", peer_names),
-                .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0)};
+                .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0, longest)};
     if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0)
         refuse("settings 'background.load' and 'incast.queries_per_second_per_server' are both 0");
     const int responders =
@@ -187,13 +203,13 @@ Settings read_settings(const std::string& path) {
         .segment_bytes = transport.between("segment_bytes", 64, 1460),
         .initial_window_segments = transport.between("initial_window_segments", 1, 10'000),
         .slow_start = transport.get<bool>("slow_start"),
-        .min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000),
+        .min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second),
         .delayed_ack_segments = transport.between("delayed_ack_segments", 1, 100),
-        .mark_bytes = transport.between<std::int64_t>("mark_bytes", 0),
+        .mark_bytes = transport.between<std::int64_t>("mark_bytes", 0, largest_buffer),
         .powertcp = {.gamma = powertcp.positive("gamma", 1), .expected_flows = powertcp.between("expected_flows", 1.0)},
-        .timely = {.low_rtt_ns = timely.between<std::int64_t>("low_rtt_ns", 0),
-                   .high_rtt_ns = timely.between<std::int64_t>("high_rtt_ns", 1),
-                   .increase_bps = timely.between("increase_bps", 1000.0),
+        .timely = {.low_rtt_ns = timely.between<std::int64_t>("low_rtt_ns", 0, longest),
+                   .high_rtt_ns = timely.between<std::int64_t>("high_rtt_ns", 1, longest),
+                   .increase_bps = timely.between("increase_bps", 1000.0, static_cast<double>(fastest)),
                    .decrease = timely.positive("decrease", 1),
                    .gradient_weight = timely.positive("gradient_weight", 1)}};
     if (s.transport.timely.high_rtt_ns <= s.transport.timely.low_rtt_ns)
@@ -209,20 +225,22 @@ Settings read_settings(const std::string& path) {
         refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
     if (s.topology.leaf_buffer_bytes() < 2 * s.transport.segment_bytes)
         refuse("setting 'topology.buffer_bytes_per_port_per_gbps' leaves a leaf less than two segments of buffer");
+    if (std::max(s.topology.leaf_buffer_bytes(), s.topology.spine_buffer_bytes()) > largest_buffer)
+        refuse("setting 'topology.buffer_bytes_per_port_per_gbps' gives a switch more than 2^30 bytes of buffer");
     if (s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes()) < s.incast.fan_in)
         refuse("setting 'incast.burst_fraction' is less than a byte per responder");
 
-    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1);
-    s.drain_ns = root.between<std::int64_t>("drain_ns", 0);
+    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, longest);
+    s.drain_ns = root.between<std::int64_t>("drain_ns", 0, longest);
 
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
     s.policy.settings = {.alpha = {policy.positive("alpha")},
                          .first_rtt_alpha = policy.positive("first_rtt_alpha"),
                          .interval = s.base_rtt_ns(),
-                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1)};
+                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40)};
     if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.positive("incast_alpha"));
-    const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0);
+    const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0, largest_buffer);
     if (policy.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
         s.policy.fluid_slack_bytes = slack;
     const bool given = policy.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1;
@@ -255,7 +273,7 @@ Settings read_settings(const std::string& path) {
                " ns is longer than averages can be: set 'features.average_shift'");
 
     s.trace = root.get<bool>("trace");
-    s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000);
+    s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000, longest);
     return s;
 }
 

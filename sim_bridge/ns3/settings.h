@@ -25,6 +25,10 @@ struct Topology {
     /// The shared buffer of a leaf or a spine, from the rates of its own ports.
     [[nodiscard]] std::int64_t leaf_buffer_bytes() const;
     [[nodiscard]] std::int64_t spine_buffer_bytes() const;
+
+private:
+    /// Of ports with these rates together; the largest integer where it is larger.
+    [[nodiscard]] std::int64_t buffer_bytes(std::int64_t bps) const;
 };
 
 /// Where the other end of a flow is, seen from a server.

@@ -243,7 +243,7 @@ def labelled(
 
     Raises
     ------
-    ValueError
+    ForetailError
         Naming the row, when a port or slot is out of range or slots decrease.
     """
     run = SlottedRun(
@@ -309,7 +309,7 @@ def compare(
 
     Raises
     ------
-    ValueError
+    ForetailError
         On an unknown policy or rule, a parameter out of range, or wrong arrivals, naming the row.
     """
     switch = _Switch(ports, buffer, rules, parameters, seed)

@@ -100,6 +100,17 @@ def around(value: Any, limits: Any) -> list[Any]:
     return [end + step for end in ends for step in (-1, 0, 1)]
 
 
+def extremes(value: Any, limits: Any) -> list[Any]:
+    """Numbers beyond what the driver's integers and fractions hold, and the largest that they hold."""
+    if limits["one_of"] is not None or isinstance(value, bool | str | None):
+        return []
+    if isinstance(value, float):
+        return [float("inf"), float("-inf"), float("nan"), 1e308, 5e-324, 2.0**63]
+    return [
+        sign * size + step for size in (2**31, 2**40, 2**63, 2**64, 10**99) for sign in (1, -1) for step in (-1, 0, 1)
+    ]
+
+
 def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
     config = copy.deepcopy(base)
     (policy,) = config.policy.values()
@@ -117,6 +128,7 @@ def base() -> CollectConfig:
     config = typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
     (policy,) = config.policy.values()
     policy.incast_alpha = 1.0  # numbers, so that their ranges are tried too
+    policy.tau = 0
     config.scenario.features.average_shift = 15
     validate(config)
     return config
@@ -128,7 +140,7 @@ def test_the_driver_and_the_stages_refuse_the_same_settings(base: CollectConfig,
     for root, node in {"scenario": base.scenario, "policy": policy}.items():
         for path, value, limits in settings_of(node, root):
             if not isinstance(value, list):
-                singles += [((path, other),) for other in around(value, limits)]
+                singles += [((path, other),) for other in around(value, limits) + extremes(value, limits)]
     random = np.random.default_rng(1)
     pairs = [singles[i] + singles[j] for i, j in random.integers(len(singles), size=(200, 2))]
     without = (("policy.incast_alpha", None), ("scenario.features.average_shift", None))
@@ -157,3 +169,19 @@ def test_the_driver_and_the_stages_refuse_the_same_settings(base: CollectConfig,
     ]
     assert not other, "\n".join(other)
     assert 100 < sum(map(bool, refused)) < len(cases) - 100
+
+
+@pytest.mark.parametrize(
+    ("seed", "taken"), [(0, True), (2**64 - 1, True), (2**64, False), (-1, False), (1.0, False), (True, False)]
+)
+def test_the_driver_takes_seeds_of_64_bits_and_wraps_no_other(
+    seed: Any, taken: bool, base: CollectConfig, tmp_path: Path
+) -> None:
+    (policy,) = base.policy.values()
+    document = driver_config(base.scenario, policy, seed=seed, trace=True)
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    said = subprocess.run(
+        [build_driver(), "--check", tmp_path / "run.json"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert bool(said) != taken
+    assert taken or said.startswith("setting 'seed' must be a whole number from 0 to 2^64 - 1, not ")

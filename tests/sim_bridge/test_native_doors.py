@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from foretail.features.catalog import FEATURES
+from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
-from foretail.sim_bridge._native import Replay, SlottedRun, feature_names, policies, record_layout, slotted, tree_leaves
+from foretail.sim_bridge._native import (
+    Replay,
+    SlottedRun,
+    feature_names,
+    late_qd,
+    policies,
+    record_layout,
+    slotted,
+    tree_leaves,
+)
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 
 SLOTTED: dict[str, Any] = {
@@ -55,6 +65,10 @@ UNKNOWN = [
 ]
 
 
+BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
+"""What no signed integer of 64 bits holds."""
+
+
 def changed(array: Any, row: int, value: int) -> Any:
     out = array.copy()
     out[row] = value
@@ -69,8 +83,8 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"ports": 10**6}, "number of ports is 1000000, outside 1 to 32768"),
         ({"buffer": 0}, "buffer in packets is 0, outside 1 to"),
         ({"buffer": 2**62}, "buffer in packets is 4611686018427387904, outside 1 to"),
-        ({"rtt_slots": 0}, "rtt_slots must be at least 1"),
-        ({"low_pass_slots": 0}, "low_pass_slots must be at least 1"),
+        ({"rtt_slots": 0}, "rtt_slots is 0, outside 1 to 1099511627776"),
+        ({"low_pass_slots": 0}, "low_pass_slots is 0, outside 1 to 1099511627776"),
         ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but there are 1"),
         ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
         ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
@@ -85,9 +99,49 @@ def changed(array: Any, row: int, value: int) -> Any:
 )
 def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> None:
     slotted(**SLOTTED)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message) as refused:
         slotted(**SLOTTED | bad)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "average_shift"])
+def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
+    door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
+    with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be [01] to \d+$"):
+        slotted(**SLOTTED | {name: number})
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize(
+    ("name", "door"),
+    [
+        *((name, name) for name in ("wire_overhead_bytes", "cell_bytes", "average_shift", "rtt_ns", "low_pass_ns")),
+        ("artifact_cut_bytes", "artifact_cut_bytes"),
+        ("buffer", "buffer of a switch, in bytes,"),
+        ("rate", "port rate in bits per second"),
+    ],
+)
+def test_replays_refuse_numbers_of_any_size_by_name(name: str, door: str, number: int) -> None:
+    given = {"buffer": {"switches": [(number, [10**9])]}, "rate": {"switches": [(4000, [number])]}}
+    with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be \d+ to \d+$"):
+        Replay(**REPLAY | given.get(name, {name: number}))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 10**100])
+def test_seeds_have_64_bits_and_wrap_nowhere(seed: int) -> None:
+    for make, settings in ((SlottedRun, RUN_SETTINGS), (Replay, REPLAY)):
+        make(**settings | {"seed": 2**64 - 1})
+        with pytest.raises(ForetailError, match=r"^seed is outside 0 to 2\^64 - 1$"):
+            make(**settings | {"seed": seed})
+
+
+def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
+    arrivals = SLOTTED["slot"], SLOTTED["port"]
+    with pytest.raises(ForetailError, match="buffer in packets is no number of 64 bits"):
+        late_qd(2, 2**63, *arrivals)
+    with pytest.raises(ForetailError, match="number of ports is 4294967296, outside 1 to 32768"):
+        late_qd(2**32, 4, *arrivals)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +155,15 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
         ({"switches": [(4000, [10**9, 0])]}, "port rate in bits per second is 0, outside 1000 to 1000000000000000"),
         ({"wire_overhead_bytes": -1}, "wire_overhead_bytes is -1, outside 0 to 256"),
         ({"cell_bytes": 100}, "cell_bytes must be a power of two"),
-        ({"cell_bytes": -256}, "cell_bytes must be a power of two"),
-        ({"rtt_ns": 0}, "rtt_ns must be at least 1"),
-        ({"low_pass_ns": 0}, "low_pass_ns must be at least 1"),
-        ({"artifact_cut_bytes": 0}, "artifact_cut_bytes must be at least 1"),
+        ({"cell_bytes": -256}, "cell_bytes is -256, outside 0 to 65536"),
+        ({"rtt_ns": 0}, "rtt_ns is 0, outside 1 to 1099511627776"),
+        ({"low_pass_ns": 0}, "low_pass_ns is 0, outside 1 to 1099511627776"),
+        ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
     ],
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
     Replay(**REPLAY)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message) as refused:
         Replay(**REPLAY | bad)
     assert "\n" not in str(refused.value)
 
@@ -134,7 +188,7 @@ def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], messag
 )
 def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], message: str) -> None:
     replay, untouched = Replay(**REPLAY), Replay(**REPLAY)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message) as refused:
         replay.feed(**ARRIVALS | bad)
     assert "\n" not in str(refused.value)
     after, expected = replay.feed(**ARRIVALS), untouched.feed(**ARRIVALS)
@@ -147,7 +201,7 @@ def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], messag
 def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
     replay = Replay(**REPLAY)
     replay.feed(**ARRIVALS)
-    with pytest.raises(ValueError, match="row 0 has time 5: times start at 0, never decrease"):
+    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
         replay.feed(**ARRIVALS)
 
 
@@ -167,7 +221,7 @@ BATCH = {name: SLOTTED[name] for name in ("slot", "port")}
 )
 def test_a_refused_batch_leaves_the_slotted_run_as_it_was(bad: dict[str, Any], message: str) -> None:
     run, untouched = SlottedRun(**RUN_SETTINGS), SlottedRun(**RUN_SETTINGS)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message) as refused:
         run.feed(**BATCH | bad)
     assert "\n" not in str(refused.value)
     np.testing.assert_equal(run.feed(**BATCH), untouched.feed(**BATCH))
@@ -177,11 +231,11 @@ def test_a_refused_batch_leaves_the_slotted_run_as_it_was(bad: dict[str, Any], m
 def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> None:
     run = SlottedRun(**RUN_SETTINGS)
     run.feed(**BATCH)
-    with pytest.raises(ValueError, match="row 0 has slot 0: slots start at 0, never decrease"):
+    with pytest.raises(ForetailError, match="row 0 has slot 0: slots start at 0, never decrease"):
         run.feed(**BATCH)
     totals = run.finish()
     assert (totals["arrivals"], totals["transmitted"], totals["dropped"]) == (3, 3, 0)
-    with pytest.raises(ValueError, match="a finished run takes no more arrivals: begin another"):
+    with pytest.raises(ForetailError, match="a finished run takes no more arrivals: begin another"):
         run.feed(**BATCH)
     np.testing.assert_equal(run.finish(), totals)
 
@@ -191,7 +245,7 @@ def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
     replay.feed(**ARRIVALS)
     totals = replay.finish()
     assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
-    with pytest.raises(ValueError, match="a finished replay takes no more arrivals: begin another"):
+    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
         replay.feed(**ARRIVALS)
     assert replay.finish() == totals
 
@@ -271,5 +325,5 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
     ],
 )
 def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
-    with pytest.raises(ValueError, match="no tree over the columns"):
+    with pytest.raises(ForetailError, match="no tree over the columns"):
         tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
