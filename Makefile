@@ -22,7 +22,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test quick lint format fingerprints ui docs conformance sanitize bench clean
+.PHONY: help setup demo test quick lint format fingerprints ui docs conformance sanitize fuzz bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,10 @@ conformance: .venv/.dev .venv/.driver ## random ensembles of every framework thr
 
 sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSan, in build/sanitize: three minutes, needs g++
 	@$(BIN)/python -m tests.sanitize
+
+fuzz: .venv/.dev ## every reader of files under a fuzzer, 30 s each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')
+	@$(PIP) atheris
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -90,7 +90,12 @@ def load_profile(profile: str) -> Profile:
         if not isinstance(found, dict) or set(found) != {field.name for field in fields(Profile)}:
             raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))
         merged = OmegaConf.merge(OmegaConf.structured(Profile), found)
-    except (OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
+    except (
+        OmegaConfBaseException,
+        ValueError,
+        AssertionError,
+        yaml.YAMLError,
+    ) as error:  # a number alone: an assertion
         reason = " ".join(str(error).split("\n")[0].split())
         raise ForetailError(f"the P4 profile {profile!r} is not valid ({reason}): start from v1model.yaml") from None
     values = OmegaConf.to_container(merged)

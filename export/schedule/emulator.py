@@ -62,6 +62,8 @@ def read_emulator_schedule(text: str, emulator: Emulator) -> Schedule:
         raise ForetailError("an Etalon schedule has other phases than days and nights: let foretail schedule write it")
     if np.any(sources[1::2] != IDLE):
         raise ForetailError("an Etalon schedule has circuits at night: let foretail schedule write it")
+    if np.any((sources < IDLE) | (sources >= sources.shape[1])):
+        raise ForetailError("an Etalon schedule names racks that it does not have: let foretail schedule write it")
     matchings = np.full((len(phases) // 2, 1, sources.shape[1]), IDLE)
     slot, destination = np.nonzero(sources[::2] != IDLE)
     matchings[slot, 0, sources[::2][slot, destination]] = destination

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import tokenize
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,8 +88,8 @@ def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:
     """Return the array of an NPY file, which is not in memory yet; ForetailError when it has no real numbers."""
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:  # another format, Python objects, fewer bytes than the header says
-        reason = str(error).splitlines()[0].rstrip(".")
+    except (ValueError, OverflowError, SyntaxError, tokenize.TokenError) as error:  # as its header's parser likes
+        reason = (str(error).splitlines() or ["its header"])[0].rstrip(".")
         raise ForetailError(f"{path} is no NPY file of numbers ({reason}): write it with numpy.save") from None
     if not isinstance(stored, np.memmap):
         stored.close()

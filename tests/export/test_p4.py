@@ -293,6 +293,9 @@ def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
         assert old in text
         own.write_text(text.replace(old, new))
         refused(tmp_path, match, profile=str(own))
+    for nothing in ("3", "true", "", "- a"):
+        own.write_text(nothing)
+        refused(tmp_path, "is not valid", profile=str(own))
     own.write_text(text)
     assert load_profile(str(own)) == load_profile("rmt")
 
@@ -306,6 +309,30 @@ def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: 
     found = plan(lowered, load_profile(str(own)))
     assert found.chosen.faults
     assert found.reason.startswith("nothing fits")
+
+
+def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None:
+    trained = paper_forest(trees=1, depth=2).ensemble
+    coarsest = tuple(replace(f, params="cell_bytes=65536") for f in trained.features)
+    narrow = tmp_path / "narrow.yaml"
+    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    narrow.write_text(
+        text.replace("stages: 32", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
+    )
+    said = {}
+    for any_tau in (True, False):
+        for features in (trained.features, coarsest):
+            with pytest.raises(ForetailError, match=r"train less depth$") as no:
+                export(
+                    replace(trained, features=features),
+                    P4(profile=str(narrow)),
+                    tmp_path / "out",
+                    any_tau=any_tau,
+                    max_cells=1,
+                )
+            said[any_tau, features] = str(no.value)
+    assert {key: "any_tau=false" in text for key, text in said.items()} == {key: key[0] for key in said}
+    assert {key: "larger cell_bytes" in text for key, text in said.items()} == {key: key[1] != coarsest for key in said}
 
 
 def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:

@@ -212,6 +212,8 @@ def test_the_emulator_gets_sources_by_destination_in_dilated_time() -> None:
         ("2 3600 1/0 400 -1", "grammar"),
         ("2 3600 a/b 400 -1/-1", "grammar"),
         ("2 3600 1/1 400 -1/-1", "from a node to itself"),
+        ("2 3600 -6/0 400 -1/-1", "names racks that it does not have"),
+        ("2 3600 1/2 400 -1/-1", "names racks that it does not have"),
     ],
 )
 def test_another_string_is_refused(text: str, complaint: str) -> None:

@@ -103,7 +103,9 @@ def test_an_npy_of_something_else_is_refused(tmp_path: Path) -> None:
     assert "has shape (3,)" in complaint_about(path)
     np.save(path, MATRIX)
     whole = path.read_bytes()
-    for damaged in (b"", whole[:20], whole[:-1], b"0,1\n1,0\n"):
+    beyond = whole.replace(b"(%d, " % len(MATRIX), b"(%d" % 10**30 + b", ")[: len(whole)]
+    open_bracket = whole.replace(b"}", b"(", 1)
+    for damaged in (b"", whole[:20], whole[:-1], b"0,1\n1,0\n", beyond, open_bracket):
         path.write_bytes(damaged)
         complaint_about(path)
     np.savez(tmp_path / "demand.npz", MATRIX)
