@@ -29,12 +29,15 @@ class Lowered:
     ensemble : Ensemble
         With integer votes: what targets emit.
     passes : tuple of PassReport
+    any_tau : bool
+        The votes were made for any tau, so that those for one may be narrower.
     """
 
     model: Ensemble
     simple: Ensemble
     ensemble: Ensemble
     passes: tuple[PassReport, ...] = ()
+    any_tau: bool = False
 
     @classmethod
     def of(cls, voted: Lowered | Ensemble) -> Lowered:

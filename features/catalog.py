@@ -29,6 +29,9 @@ VALUE_BITS = 24
 TICK_NS = 1024
 """Time unit of time-valued features, in ns."""
 
+LARGEST_CELL_BYTES = 1 << 16
+"""Largest unit of lengths."""
+
 SHADOW_PREFIX = "shadow_"
 """Columns with this prefix hold a real feature as a shadow Credence, driven by the true labels, would see it."""
 

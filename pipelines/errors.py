@@ -37,13 +37,21 @@ _OF_THE_MACHINE = frozenset(
 )
 
 
+_OF_A_SETTING = re.compile(r"full_key: (\S+)")  # where OmegaConf converts an integer that no float64 can be
+_NOT_DECIMAL = re.compile(r"Value '[-+]?0[xXoObB]\w+'")
+
+
 def is_bad_input(error: BaseException | None) -> bool:
     """Whether a user or the machine caused `error`: a full disk, no permission and the like, but no missing file.
 
     Files that settings name are opened where a ForetailError tells what is wrong with them. So any other file that is
     not there, or is something else, is one that Foretail should have made.
     """
-    return isinstance(error, BAD_INPUT) or (isinstance(error, OSError) and error.errno in _OF_THE_MACHINE)
+    if isinstance(error, BAD_INPUT):  # some of Hydra's are an OSError too
+        return True
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_MACHINE
+    return isinstance(error, OverflowError) and _OF_A_SETTING.search(str(error)) is not None
 
 
 def sentence(error: BaseException, settings: Iterable[str] = ()) -> str:
@@ -72,6 +80,8 @@ def _message(error: BaseException, settings: tuple[str, ...]) -> str:
         return f"{where}{_first_line(error)}"
     if isinstance(error, OSError):
         return _os_error(error)
+    if isinstance(error, OverflowError) and (setting := _OF_A_SETTING.search(str(error))) is not None:
+        return f"{setting[1]} is a number beyond any fraction: lower it"
     return str(error)
 
 
@@ -98,7 +108,8 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -
     match = re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", str(error))
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
-        return f"{f'cannot set {merged[1]}' if merged else _first_line(error)}: {_first_line(cause)}"
+        reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else _first_line(cause)
+        return f"{f'cannot set {merged[1]}' if merged else _first_line(error)}: {reason}"
     composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
     if composing is not None:  # a file of settings
         return f"in {composing[1]}.yaml: {composing[2].strip()}"
@@ -108,6 +119,8 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -
     first, _, rest = name.partition(".")
     if first in RENAMED:
         return f"the setting {name} has another name now: {RENAMED[first]}{'.' + rest if rest else ''}"
+    if name in settings:
+        return f"{name} is a setting of another stage: --help lists those of this one"
     last = name.rpartition(".")[2]
     close = difflib.get_close_matches(name, settings, n=1, cutoff=0.7)
     close = close or [setting for setting in settings if setting.endswith(f".{last}")]

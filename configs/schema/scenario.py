@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, part, setting
+from foretail.features.catalog import LARGEST_CELL_BYTES
 from foretail.features.errors import ForetailError
 
 MOST_SERVERS = 65_535
@@ -201,7 +202,11 @@ class FeatureArithmetic:
     """Integer arithmetic of the features, the same in training, C and switch."""
 
     cell_bytes: int = setting(
-        256, "bytes of a buffer cell, the unit of lengths", at_least=1, at_most=65_536, power_of_two=True
+        256,
+        "bytes of a buffer cell, the unit of lengths",
+        at_least=1,
+        at_most=LARGEST_CELL_BYTES,
+        power_of_two=True,
     )
     average_shift: int | None = setting(
         None, "averages run over 2^this ns; null: the base RTT rounded to a power of two", at_least=0, at_most=24

@@ -241,9 +241,9 @@ def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int
             words = tuple((w, min(word_bits, count - w * word_bits)) for w in range(-(-count // word_bits)))
             labels, code = [], 0
             changes: dict[int, int] = defaultdict(int)  # where the code changes, and the bits that do
-            for (low, high), place in columns.items():
-                changes[low] ^= 1 << place
-                changes[high + 1] ^= 1 << place
+            for (low, high), bit in columns.items():
+                changes[low] ^= 1 << bit
+                changes[high + 1] ^= 1 << bit
             for point in (0, *(cut + 1 for cut in cuts)):
                 code ^= changes[point]
                 labels.append(tuple(code >> (w * word_bits) & ((1 << width) - 1) for w, width in words))

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
 from foretail.export.folder import in_json
+from foretail.export.lowered import Lowered
 from foretail.export.p4.cost import Candidate, Plan
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.features.catalog import LARGEST_CELL_BYTES
+from foretail.models.ensemble.ensemble import FeatureInput
 
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
 
 
-def report_json(ensemble: Ensemble, plan: Plan) -> str:
+def report_json(lowered: Lowered, plan: Plan) -> str:
     """Return the text of ``report.json``: every figure."""
     document = {
-        "ir_sha256": ensemble.sha256,
+        "ir_sha256": lowered.ensemble.sha256,
         "profile": asdict(plan.profile),
         "reason": plan.reason,
         "score_bits": plan.score_bits,
         "chosen": _summary(plan.chosen),
         "tables": [asdict(table) for table in plan.chosen.tables],
         "considered": [_summary(candidate) for candidate in plan.considered],
-        "shrink": shrink(ensemble, plan) if plan.chosen.faults else [],
+        "shrink": shrink(lowered, plan) if plan.chosen.faults else [],
     }
     return in_json("foretail.p4_report", 1, document)
 
 
-def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:
-    """Return what to change so that the plan fits, most promising first, one phrase each."""
-    chosen, profile = plan.chosen, plan.profile
+def shrink(lowered: Lowered, plan: Plan) -> list[str]:
+    """Return what to change so that the plan fits, most promising first, one phrase each, and nothing that is done."""
+    ensemble, chosen, profile = lowered.ensemble, plan.chosen, plan.profile
     advice = []
     if profile.stages is not None and chosen.stages > profile.stages:
         advice.append(f"stages must fall to {profile.stages / chosen.stages:.0%}")
@@ -41,14 +44,21 @@ def shrink(ensemble: Ensemble, plan: Plan) -> list[str]:
         feature = names[dearest.name]
         advice.append(
             f"feature {feature.name} takes {(dearest.tcam_bits + dearest.sram_bits) / bits:.0%} of all bits"
-            + (f" at {feature.params}: collect with a larger cell_bytes" if "cell_bytes=" in feature.params else "")
+            + (f" at {feature.params}: collect with a larger cell_bytes" if _can_be_coarser(feature) else "")
         )
     widest = max(chosen.tables, key=lambda table: table.key_bits)
     if widest.key_bits > profile.largest_key_bits:
         advice.append(f"{widest.name} has a key of {widest.key_bits} bits: train trees of fewer leaves")
     if plan.score_bits > profile.largest_integer_bits:
-        advice.append("the votes are too fine: train leaves of more rows, or export for one tau (any_tau=False)")
-    return [*advice, f"train fewer than {len(ensemble.trees)} trees or less depth"]
+        one_tau = ", or export for one tau (any_tau=false)" if lowered.any_tau else ""
+        advice.append(f"the votes are too fine: train leaves of more rows{one_tau}")
+    fewer = f"fewer than {len(ensemble.trees)} trees or " if len(ensemble.trees) > 1 else ""
+    return [*advice, f"train {fewer}less depth"]
+
+
+def _can_be_coarser(feature: FeatureInput) -> bool:
+    cell_bytes = re.search(r"\bcell_bytes=(\d+)", feature.params)
+    return cell_bytes is not None and int(cell_bytes[1]) < LARGEST_CELL_BYTES
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

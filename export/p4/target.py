@@ -78,11 +78,11 @@ class P4:
         if chosen.chosen.faults:
             raise ForetailError(
                 f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "
-                f"{'; '.join(shrink(ensemble, chosen))}"
+                f"{'; '.join(shrink(lowered, chosen))}"
             )
         texts = render_p4(ensemble, chosen, prefix, self.entries)
         around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix)
-        return Rendered(encoded(texts), encoded({**around, REPORT: report_json(ensemble, chosen)}), REPORT)
+        return Rendered(encoded(texts), encoded({**around, REPORT: report_json(lowered, chosen)}), REPORT)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
         """Read the control and its entries back, and interpret them."""

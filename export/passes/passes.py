@@ -146,7 +146,7 @@ def lower(
         return Lowered.of(model)
     simple, before = simplify(model)
     ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells, effort)))
-    return Lowered(model, simple, ensemble, before + after)
+    return Lowered(model, simple, ensemble, before + after, any_tau)
 
 
 def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) -> Ensemble:

@@ -184,7 +184,7 @@ class Dataset:
     def _reading(self, table: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
 
@@ -203,7 +203,7 @@ def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
             metadata, schema = file.metadata, file.schema_arrow
     except FileNotFoundError:
         raise ForetailError(f"{path} is missing though the manifest lists it: {AGAIN}") from None
-    except (OSError, pa.ArrowException):
+    except (OSError, UnicodeDecodeError, pa.ArrowException):
         raise ForetailError(f"{path} is truncated or no Parquet file: {AGAIN}") from None
     version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
     if version != str(SCHEMA_VERSION):
@@ -212,7 +212,9 @@ def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
         )
     wanted = SCHEMAS[kind].get(part.path.split("/")[0])
     if wanted is None or not schema.equals(wanted):
-        raise ForetailError(f"{path} has other columns than schema version {SCHEMA_VERSION} says: {AGAIN}")
+        lacking = [name for name in (() if wanted is None else wanted.names) if name not in schema.names]
+        what = f"no column {', '.join(lacking)} of" if lacking else "other columns than"
+        raise ForetailError(f"{path} has {what} schema version {SCHEMA_VERSION}: {AGAIN}")
     if metadata.num_rows != part.rows:
         raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {AGAIN}")
 

@@ -49,6 +49,8 @@ def write_artifact_rows(path: Path, run: Run, log: Path, report: Callable[[int],
         for values in _chunks(log):
             features, label = values[:, :4], values[:, 4]
             _demand((features >= 0) & (features <= buffer_bytes), values, log, row, f"bytes of 0 to {buffer_bytes}")
+            fits = features[:, 0] <= features[:, 2]
+            _demand(fits, values, log, row, "a queueLength of at most the sharedOccupancy, which holds the queue,")
             _demand((label == 0) | (label == 1), values, log, row, "drop 0 or 1")
             writer.write(features, label != 0)
             row += len(values)

@@ -94,6 +94,13 @@ def test_damage_that_was_not_verified_is_an_error_of_the_reader(path: Path) -> N
         list(dataset.arrivals())
 
 
+def test_names_that_are_no_text_are_refused(path: Path) -> None:
+    content = (path / PART).read_bytes()
+    (path / PART).write_bytes(content.replace(b"lqd_drop", b"\xff\xff\xff\xffdrop"))
+    write_digest(path)
+    _refused(path, rf"{PART} is truncated or no Parquet file")
+
+
 def _replace_part(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Rewrite the first part, hash and manifest included: only its inside is wrong."""
     pq.write_table(change(pq.read_table(path / PART)), path / PART)
@@ -117,7 +124,14 @@ def test_a_rewritten_part_with_the_right_inside_opens(path: Path) -> None:
             rf"{PART} has schema version 1 but this Foretail reads version 2",
         ),
         (lambda table: table.replace_schema_metadata(None), rf"{PART} has schema version none but"),
-        (lambda table: table.drop_columns(["lqd_drop"]), rf"{PART} has other columns than schema version 2"),
+        (
+            lambda table: table.drop_columns(["lqd_drop"]),
+            rf"{PART} has no column lqd_drop of schema version 2",
+        ),
+        (
+            lambda table: table.drop_columns(["port", "switch"]),
+            rf"{PART} has no column switch, port of schema version 2",
+        ),
         (
             lambda table: table.set_column(
                 1, pa.field("time_ns", pa.float64(), False), table["time_ns"].cast(pa.float64())

@@ -28,7 +28,7 @@ def test_work_within_its_budget_reports_every_part() -> None:
 
 def test_work_beyond_its_budget_is_refused_after_its_first_part() -> None:
     effort = Effort(100, clock=every_look_takes(10).__next__)
-    seen = []
+    seen: list[int] = []
     with pytest.raises(ForetailError, match=r"at least 1,010 s \(sums\), more than budget_seconds=100: raise it") as no:
         seen.extend(effort.watch("sums", range(100), 100))
     assert seen == [0]

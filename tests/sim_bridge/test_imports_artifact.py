@@ -45,7 +45,13 @@ def text_of(rows: list[tuple[int, ...]]) -> str:
 
 
 @given(
-    rows=st.lists(st.tuples(*[st.integers(0, BUFFER)] * 4, st.integers(0, 1)), min_size=1, max_size=60),
+    rows=st.lists(
+        st.tuples(*[st.integers(0, BUFFER)] * 4, st.integers(0, 1)).map(
+            lambda row: (min(row[0], row[2]), row[1], max(row[0], row[2]), *row[3:])
+        ),
+        min_size=1,
+        max_size=60,
+    ),
     block_bytes=st.sampled_from((200, 1000, 1 << 22)),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=draws(30))
@@ -78,6 +84,7 @@ def test_rows_come_back_in_their_order(
         (HEADER + "\n1 2 3 4 0\n1 2 3 4 2\n", "line 3 of the log"),
         (HEADER + "\n1 2 -3 4 0\n", "line 2 of the log"),
         (HEADER + f"\n1 2 {BUFFER + 1} 4 0\n", "correct credence_artifact.buffer_bytes"),
+        (HEADER + "\n3 9 3 4 0\n4 2 3 4 1\n", "line 3 of the log .* is 4 2 3 4 1, where a queueLength of at most the"),
     ],
 )
 def test_a_log_that_is_none_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
