@@ -258,6 +258,12 @@ def alias_holder(name: str, alias: str, uri: str) -> str | None:
         return str(version)
 
 
+def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
+    """Return the tags of a version of a registered model."""
+    with _asked(uri) as mlflow:
+        return dict(mlflow.MlflowClient(uri).get_model_version(name, version).tags)
+
+
 def move_alias(
     name: str,
     alias: str,

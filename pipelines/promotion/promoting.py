@@ -15,7 +15,15 @@ from foretail.features.rows.splits import Selection
 from foretail.features.staging import staged_files
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import Lineage, alias_holder, lineage, load_ensemble, move_alias, run_document
+from foretail.models.mlflow.registry import (
+    Lineage,
+    alias_holder,
+    lineage,
+    load_ensemble,
+    move_alias,
+    run_document,
+    version_tags,
+)
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
@@ -42,6 +50,7 @@ from foretail.pipelines.training.outcome import OUTCOME_FILE
 
 HELD_OUT = "held-out"
 GATE_FILE = "gate.json"
+GATE_RUN_TAG = "gate_run_id"
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,8 @@ class PromoteResult:
 def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     """Judge ``config.model`` and, when it passes, move the alias; card, gate and exports go to the run folder.
 
-    The registry changes when all else is tracked: whatever stops this before, the alias stays where it was.
+    The registry changes when all else is tracked: whatever stops this before, the alias stays where it was. What stops
+    it after that costs its files alone: the same promotion again judges against the former holder, and writes them.
     """
     store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
     uri = tracking_uri(config.tracking.uri, store.folder.parent)
@@ -114,8 +124,11 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     documents = {file: run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json")}
     version = alias_holder(name, alias, uri)
     holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
-    if holder is not None and holder.sha256 == candidate.sha256:
-        raise ForetailError(f"models:/{name}@{alias} is this very model already, version {version}: nothing to promote")
+    held = None
+    if version is not None and holder is not None and holder.sha256 == candidate.sha256:
+        held = RegisteredModel(name, version, alias)
+        version = _former_holder(held, config, uri)
+        holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
     collected, datasets = _held_out(config, store)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
@@ -138,14 +151,25 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
         tags = _tags(candidate, checks)
         with tracked(config.tracking, store, asdict(config), f"promote to {alias}", tags) as run:
             _log(run, gate, checks, folder)
-            promoted = None
-            if all(check.passed for check in checks):
-                tags = {"gate_run_id": run.run_id, "model_card": f"runs:/{run.run_id}/{CARD_FILE}"}
+            promoted = held
+            if held is None and all(check.passed for check in checks):
+                tags = {GATE_RUN_TAG: run.run_id, "model_card": f"runs:/{run.run_id}/{CARD_FILE}"}
                 promoted = move_alias(name, alias, candidate, origin.runs, version, tags, uri)
         if promoted is None:  # of what is refused the card is kept, and no export
             for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
                 shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
     return PromoteResult(gate, checks, promoted, collected, address(run))
+
+
+def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> str | None:
+    """Return the version that this very promotion took an alias from; ForetailError when another one gave it."""
+    gate_run = version_tags(held.name, held.version, uri).get(GATE_RUN_TAG)
+    if gate_run is None or run_document(gate_run, "config.json", uri) != plain(asdict(config)):
+        raise ForetailError(
+            f"models:/{held.name}@{held.alias} is this very model already, version {held.version}: nothing to promote"
+        )
+    former: str | None = run_document(gate_run, GATE_FILE, uri)["gate"]["holder_version"]
+    return former
 
 
 def _held_out(config: PromoteConfig, store: Store) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:

@@ -15,6 +15,7 @@ from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.digest import DIGEST_FILE
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_files, write_file
 from foretail.pipelines import stage
@@ -156,10 +157,10 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
 
 
 def _write(run_dir: Path, texts: Mapping[str, str]) -> None:
-    """Write all files or none; ForetailError when files of racks are there that could be mixed up with these."""
+    """Write all files or none; ForetailError when a folder of somebody else is where files of racks go."""
     racks = run_dir / "p4"
-    if racks.exists() and any(name.startswith("p4/") for name in texts):
-        raise ForetailError(f"{racks} exists already: remove it or choose another run folder")
+    if racks.exists() and not (racks / DIGEST_FILE).exists() and any(name.startswith("p4/") for name in texts):
+        raise ForetailError(f"{racks} is not ours: remove it or choose another run folder")
     with staged_files(run_dir) as staging:
         for name, text in texts.items():
             write_file(staging / name, text)

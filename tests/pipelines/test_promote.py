@@ -19,6 +19,7 @@ from foretail.configs.schema.stages import STAGES
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
 from foretail.models.mlflow.tracking import track
 from foretail.pipelines import cli
@@ -240,6 +241,23 @@ def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
     assert load_ensemble("models:/better@previous_challenger", uri(folder)) == trained["weak"].ensemble
     with pytest.raises(ForetailError, match="is this very model already, version 2"):
         promoted(folder, "better", STRONG, "to=challenger")
+
+
+def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "halfway", "champion", trained["weak"])
+    first = promoted(folder, "halfway", STRONG)
+    after = holders(folder, "halfway")
+    shutil.rmtree(folder / "promoted" / "halfway")
+    again = promoted(folder, "halfway", STRONG)
+    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion")
+    assert again.gate["held_out"] == first.gate["held_out"]
+    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
+    assert holders(folder, "halfway") == after
+    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
+    with pytest.raises(ForetailError, match="is this very model already"):
+        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
 
 
 def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:

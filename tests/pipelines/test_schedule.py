@@ -121,7 +121,10 @@ def test_outputs_are_files_of_the_run(tmp_path: Path) -> None:
     assert all((tmp_path / "run" / name).is_file() for name in result.files)
     assert "CIRCUIT_FIRST_PORT 4\n" in (tmp_path / "run" / "p4" / "tor_1.p4").read_text()
     assert (tmp_path / "run" / "schedule.etalon").read_text().startswith("12 200 ")
-    with pytest.raises(ForetailError, match="p4 exists already"):
+    scheduled(tmp_path, ring(2, 1), "degree=1", "k=2", "outputs=[p4]")  # replaced as a whole
+    assert {path.name for path in (tmp_path / "run" / "p4").iterdir()} == {"digest.json", "tor_0.p4", "tor_1.p4"}
+    (tmp_path / "run" / "p4" / "digest.json").unlink()
+    with pytest.raises(ForetailError, match="p4 is not ours"):
         scheduled(tmp_path, ring(3, 1), "degree=1", "k=2", "outputs=[p4]")
     scheduled(tmp_path, ring(3, 1), "degree=1", "k=3", "outputs=[c]")  # replaced
 
