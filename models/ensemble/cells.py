@@ -85,9 +85,13 @@ class Cells:
         for start in range(0, self.count, rows):
             yield self.points(np.arange(start, min(start + rows, self.count)))
 
-    def watched(self, what: str, effort: Effort) -> Iterator[IntArray]:
-        """Yield the batches under the eyes of `effort`; `what` is done on them."""
-        return effort.watch(f"{what} on {self.count:,} cells", self.batches(), -(-self.count // BATCH_ROWS))
+    def watched(self, what: str, effort: Effort, later: int = 0) -> Iterator[IntArray]:
+        """Yield the batches under the eyes of `effort`; `what` is done on them, see :meth:`Effort.watch`."""
+        return effort.watch(f"{what} on {self.count:,} cells", self.batches(), -(-self.count // BATCH_ROWS), later)
+
+
+_LATER = 4
+"""Loops over all cells that follow in an export: votes, proof, votes of what was emitted, rounding."""
 
 
 def distinct_sums(ensemble: Ensemble, cells: Cells, effort: Effort | None = None) -> tuple[IntArray, IntArray]:
@@ -101,7 +105,7 @@ def distinct_sums(ensemble: Ensemble, cells: Cells, effort: Effort | None = None
         The first cell with this sum.
     """
     all_keys, all_index, start = [], [], 0
-    for points in cells.watched("sums", effort or Effort()):
+    for points in cells.watched("sums", effort or Effort(), _LATER):
         keys = ensemble.exact_key(points)
         first, _ = distinct_rows(keys)
         all_keys.append(keys[first])

@@ -36,8 +36,17 @@ class Effort:
         self._clock = clock
         self._started = clock()
 
-    def watch(self, what: str, items: Iterable[Item], count: int) -> Iterator[Item]:
+    def watch(self, what: str, items: Iterable[Item], count: int, later: int = 0) -> Iterator[Item]:
         """Yield the `count` items, whose work takes about as long for each.
+
+        Parameters
+        ----------
+        what : str
+            What is done, in reports and errors.
+        items : iterable
+        count : int
+        later : int
+            So many loops as long as this one, or longer, will follow.
 
         Raises
         ------
@@ -48,7 +57,7 @@ class Effort:
         for done, item in enumerate(items, start=1):
             yield item
             spent = self._clock() - begun
-            needed = begun - self._started + spent * count / done
+            needed = begun - self._started + (1 + later) * spent * count / done
             # A hundredth of the budget is enough to tell, and more than what the first item alone may take to set up.
             if needed > self._budget_seconds and spent > self._budget_seconds / 100:
                 raise ForetailError(

@@ -63,6 +63,8 @@ RULES = [
     Rule(
         r"README.md: schedule experiment=", "run", ("designs.small.nodes=[8]", "designs.small.matrices=[permutation]")
     ),
+    # docs/ensemble.md
+    Rule(r"ensemble.md: export model=forest.skops", "compose"),
     # docs/predictors.md
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),

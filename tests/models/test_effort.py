@@ -40,6 +40,12 @@ def test_a_slow_start_of_less_than_a_hundredth_of_the_budget_is_no_estimate() ->
     assert len(list(Effort(1000, clock=lambda: next(times)).watch("sums", range(100), 120))) == 100
 
 
+def test_loops_that_will_follow_count_from_the_first_one_on() -> None:
+    assert len(list(Effort(100, clock=every_look_takes(10).__next__).watch("sums", range(5), 5))) == 5
+    with pytest.raises(ForetailError, match=r"at least 160 s \(sums\)"):
+        list(Effort(100, clock=every_look_takes(10).__next__).watch("sums", range(5), 5, later=2))
+
+
 def test_budgets_count_from_the_start_of_the_export() -> None:
     effort = Effort(100, clock=every_look_takes(10).__next__)
     assert len(list(effort.watch("sums", range(4), 4))) == 4
