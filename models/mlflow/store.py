@@ -32,6 +32,7 @@ def imported() -> ModuleType:
     """Import MLflow, which takes a second and would otherwise report its use to its makers and talk on stderr."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # MLflow's 7 are silent for four minutes per request
     import mlflow
 
     for name in ("mlflow", "alembic"):
@@ -175,10 +176,15 @@ def usable(address: str, otherwise: str = "") -> Iterator[None]:
     except ForetailError:
         raise
     except Exception as error:  # every store brings exception types of its own
-        raise ForetailError(
-            f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a store "
-            f"that works{otherwise}"
-        ) from error
+        raise unusable(address, error, otherwise) from error
+
+
+def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailError:
+    """Return the sentence about a store that raised `error`."""
+    return ForetailError(
+        f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a store that "
+        f"works{otherwise}"
+    )
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from foretail.models.mlflow.store import (
     locked,
     sqlite_file,
     store_exists,
+    unusable,
     usable,
 )
 from foretail.models.scoring.metrics import Score
@@ -269,11 +270,15 @@ def track(
         except KeyboardInterrupt:
             status = "KILLED"
             raise
+        except mlflow.exceptions.MlflowException as error:  # a server that has gone, a full disk
+            raise unusable(uri, error, ", or choose tracking=off") from error
         except Exception as error:
-            mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
+            with usable(uri, ", or choose tracking=off"):
+                mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
             raise
         finally:
-            mlflow.end_run(status)
+            with usable(uri, ", or choose tracking=off"):
+                mlflow.end_run(status)
 
 
 def run_exists(run_id: str, uri: str) -> bool:

@@ -17,6 +17,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, run_document
 from foretail.models.mlflow.store import SQLITE, create_store, store_exists
 from foretail.models.mlflow.tracking import run_exists, track
+from tests.torture.faults import free_port, mlflow_server
 
 FIRST_RUN = (
     "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
@@ -105,3 +106,24 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
         with pytest.raises(ForetailError, match=r"not there|no tracking store"):
             read()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outputs").mkdir()
+    create_store(f"{SQLITE}{tmp_path}/outputs/mlflow.db")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+
+    def run_meanwhile() -> None:
+        with track("drops", {}, uri=address) as run:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+            run.log_metrics({"a": 1.0})
+
+    sentence = rf"MLflow cannot use {address} .*or choose tracking=off"
+    with mlflow_server(tmp_path, port) as server, pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()
+    with pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()

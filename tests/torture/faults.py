@@ -1,0 +1,281 @@
+"""The faults: how a command is started under one, when it strikes, and which exit codes are promised then."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from urllib.request import urlopen
+
+from tests.torture.checks import MARK
+from tests.torture.commands import clean
+
+STOPS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+LIMITS = ("full disk", "largest file", "read-only", "open files", "memory", "clock set back")
+
+PROMISED = {
+    "SIGKILL": (-9,),
+    "SIGTERM": (143, -15),  # by the signal itself while Python starts or ends
+    "SIGINT": (130, -2),
+    "server killed": (2, 4),
+    "full disk": (2, 4),
+    "largest file": (2, 4),
+    "read-only": (2,),
+    "open files": (2, 4),
+    "memory": (2, 4),
+    "clock set back": (),
+}
+"""Exit codes beside 0: 2 is one sentence about the machine, 4 a sweep of which points failed."""
+
+_POLL_SECONDS = 0.004
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Attributes
+    ----------
+    code : exit code; None when it hung and was killed
+    seconds : wall time
+    said : its last line on stderr
+    struck : whether the fault struck before it ended
+    traceback : whether it printed one
+    """
+
+    code: int | None
+    seconds: float
+    said: str
+    struck: bool
+    traceback: bool
+
+
+def run(
+    arguments: Sequence[str],
+    folder: Path,
+    case: str,
+    *,
+    most_seconds: float,
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
+    before: Sequence[str] = (),
+    strike: Callable[[subprocess.Popen[bytes], float], bool] | None = None,
+) -> Ended:
+    """Run the interpreter with arguments in a session of its own and wait for its end.
+
+    Parameters
+    ----------
+    arguments : of the interpreter
+    folder : where it runs; its ``tmp`` is the place of temporary files
+    case : mark of its processes, which no other case has
+    most_seconds : then it hangs, and is killed
+    environment : more variables
+    prepare : called in the child before the interpreter starts
+    before : a program that starts the interpreter
+    strike : called again and again with the process and the seconds so far; returns whether the fault struck
+    """
+    said = folder.with_name(f"{folder.name}.stderr")
+    variables = clean() | {MARK: case, "TMPDIR": str(folder / "tmp")} | dict(environment or {})
+    started = time.monotonic()
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*before, sys.executable, *arguments],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            preexec_fn=prepare,
+            start_new_session=True,
+        )
+        struck = strike is None
+        hung = False
+        while process.poll() is None:
+            if not struck and strike is not None:
+                struck = strike(process, time.monotonic() - started)
+            if time.monotonic() - started > most_seconds:
+                hung = True
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            time.sleep(_POLL_SECONDS if not struck else 5 * _POLL_SECONDS)
+    lines = said.read_text(errors="replace").strip().splitlines()
+    return Ended(
+        None if hung else process.returncode,
+        time.monotonic() - started,
+        lines[-1][:300] if lines else "",
+        struck,
+        any(line.startswith("Traceback") for line in lines),
+    )
+
+
+def at_second(name: str, second: float) -> Callable[[subprocess.Popen[bytes], float], bool]:
+    """Return a strike with a signal after so many seconds."""
+
+    def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
+        if so_far < second:
+            return False
+        _send(process, name)
+        return True
+
+    return strike
+
+
+def at_change(name: str, folder: Path, number: int) -> Callable[[subprocess.Popen[bytes], float], bool]:
+    """Return a strike with a signal when the files of a folder have changed so many times."""
+    seen = Changes(folder)
+
+    def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
+        if seen.count() < number:
+            return False
+        _send(process, name)
+        return True
+
+    return strike
+
+
+def at_partial(name: str, file: Path, after: float) -> Callable[[subprocess.Popen[bytes], float], bool]:
+    """Return a strike with a signal so many seconds after a file came into being."""
+    since: list[float] = []
+
+    def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
+        if not since and file.exists():
+            since.append(so_far)
+        if not since or so_far - since[0] < after:
+            return False
+        _send(process, name)
+        return True
+
+    return strike
+
+
+class Changes:
+    """Counts how often the names and sizes of the files below a folder were found changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._last = self._look()
+        self._count = 0
+
+    def count(self) -> int:
+        """Look, and return the count so far."""
+        found = self._look()
+        self._count += found != self._last
+        self._last = found
+        return self._count
+
+    def _look(self) -> frozenset[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        waiting = [str(self._folder)]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        folder = entry.is_dir(follow_symlinks=False)
+                        if folder:
+                            waiting.append(entry.path)
+                        found.append((entry.path, 0 if folder else entry.stat(follow_symlinks=False).st_size))
+            except OSError:
+                continue
+        return frozenset(found)
+
+
+def _send(process: subprocess.Popen[bytes], name: str) -> None:
+    if name == "SIGINT":
+        os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal
+    else:
+        process.send_signal(STOPS[name])
+
+
+def limit(kind: int, value: int) -> Callable[[], None]:
+    """Return what sets a resource limit in a child."""
+    return partial(resource.setrlimit, kind, (value, value))
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this machine lets us mount a file system in a namespace of our own."""
+    try:
+        done = subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def on_full_disk(folder: Path, kilobytes: int) -> list[str]:
+    """Return what runs a command with its folder on a disk of so many free kilobytes, and keeps what it left there."""
+    place, disk, below = shlex.quote(str(folder)), folder.with_name(f"{folder.name}.disk"), f"{folder}.below"
+    script = f"""
+mkdir -p {disk} {below}
+mount --bind {place} {below}
+used=$(du -sk {place} | cut -f1)
+mount -t tmpfs -o size=$((used + {kilobytes}))k none {disk}
+cp -a {below}/. {disk}/
+mount --bind {disk} {place}
+cd {place}
+"$@"
+code=$?
+rm -rf {below}/* {below}/.[!.]*
+cp -a {disk}/. {below}/
+exit $code
+"""
+    return ["unshare", "-Urm", "bash", "-c", script, "bash"]
+
+
+def on_read_only(folder: Path) -> list[str]:
+    """Return what runs a command whose ``outputs`` is read-only; for root too."""
+    outputs = shlex.quote(str(folder / "outputs"))
+    script = f'mount --bind {outputs} {outputs} && mount -o remount,ro,bind {outputs} && cd {outputs}/.. && exec "$@"'
+    return ["unshare", "-Urm", "bash", "-c", script, "bash"]
+
+
+def set_clock_back(folder: Path, seconds: float) -> None:
+    """Let every file be of the future, as it is when the clock was set back after it was written."""
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            status = path.stat()
+            os.utime(path, (status.st_atime + seconds, status.st_mtime + seconds))
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MLflow's server on the database of a folder; it is killed at the end."""
+    outputs = folder / "outputs"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", f"sqlite:///{outputs / 'mlflow.db'}", "--default-artifact-root"),
+        (outputs / "mlartifacts").as_uri(),
+    ]
+    with folder.with_name(f"{folder.name}.server").open("ab") as log:
+        server = subprocess.Popen(command, env=clean(), stdout=log, stderr=log, start_new_session=True)
+    try:
+        since = time.monotonic()
+        while True:
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                    break
+            except OSError:
+                if server.poll() is not None or time.monotonic() - since > 120:
+                    raise RuntimeError("MLflow's server does not start") from None
+                time.sleep(0.1)
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
