@@ -55,8 +55,7 @@ class Examined:
 
 def digest_text(folder: Path, files: Iterable[Path]) -> str:
     """Return the text of a digest over `files`, all below `folder`."""
-    hashes = {path.relative_to(folder).as_posix(): _hash_of(path) for path in sorted(files)}
-    return json.dumps({"format": _FORMAT, "files": hashes, "of_files": _hash_of_lines(hashes)}, indent=1) + "\n"
+    return _text_of({path.relative_to(folder).as_posix(): _hash_of(path) for path in sorted(files)})
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -164,7 +163,7 @@ def _read_digest(folder: Path, again: str) -> Mapping[str, str] | None:
     try:
         document = parse_json(text)
         hashes = document["files"]
-        sound = document["format"] == _FORMAT and document["of_files"] == _hash_of_lines(hashes)
+        sound = text == _text_of(hashes).encode()
         outside = [name for name in hashes if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts]
     except (ValueError, KeyError, TypeError, AttributeError):
         sound, outside = False, []
@@ -200,6 +199,10 @@ def _hash_of(path: Path) -> str:
                 found.update(block[:count])
         _READ[key] = found.hexdigest()
     return _READ[key]
+
+
+def _text_of(hashes: Mapping[str, str]) -> str:
+    return json.dumps({"format": _FORMAT, "files": hashes, "of_files": _hash_of_lines(hashes)}, indent=1) + "\n"
 
 
 def _hash_of_lines(hashes: Mapping[str, str]) -> str:

@@ -62,6 +62,10 @@ def test_no_flipped_bit_is_silent(tmp_path_factory: pytest.TempPathFactory, at: 
         (lambda folder: (folder / "a").write_text("First"), "a is not as it was written"),
         (lambda folder: shutil.rmtree(folder / "in"), r"in/b, which digest\.json names"),
         (lambda folder: (folder / DIGEST_FILE).write_text("{}"), r"digest\.json was altered or damaged"),
+        (
+            lambda folder: (folder / DIGEST_FILE).write_bytes((folder / DIGEST_FILE).read_bytes() + b"\n"),
+            r"digest\.json was altered or damaged",
+        ),
         (lambda folder: (folder / DIGEST_FILE).write_text("[" * 100_000), r"digest\.json was altered or damaged"),
         (lambda folder: (folder / DIGEST_FILE).unlink(), r"has no digest\.json.*allow_no_digest=true"),
         (lambda folder: names_outside(folder), r"digest\.json was altered or damaged"),
