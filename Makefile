@@ -73,6 +73,9 @@ fuzz: .venv/.dev ## every reader of files under a fuzzer, 30 s each, findings in
 	@$(PIP) atheris
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
+torture: .venv/.dev .venv/.driver ## kill, starve and damage every command, and run it again (ARGS='--minutes 30 --seed 2')
+	@$(BIN)/python -m tests.torture $(ARGS)
+
 bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
