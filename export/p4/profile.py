@@ -86,6 +86,8 @@ def load_profile(profile: str) -> Profile:
             f"there is no P4 profile {profile!r}: choose {' or '.join(known)}, or pass the path of a YAML file"
         ) from None
     try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("aliases, of which a few lines can stand for any length")
         found = OmegaConf.to_container(OmegaConf.create(text))
         if not isinstance(found, dict) or set(found) != {field.name for field in fields(Profile)}:
             raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))

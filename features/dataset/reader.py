@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
-from foretail.features.dataset.schema import ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
+from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
 from foretail.features.digest import DIGEST_FILE, check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
@@ -215,6 +215,8 @@ def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
         lacking = [name for name in (() if wanted is None else wanted.names) if name not in schema.names]
         what = f"no column {', '.join(lacking)} of" if lacking else "other columns than"
         raise ForetailError(f"{path} has {what} schema version {SCHEMA_VERSION}: {AGAIN}")
+    if any(metadata.row_group(group).num_rows > ROW_GROUP_ROWS for group in range(metadata.num_row_groups)):
+        raise ForetailError(f"{path} has row groups of more than {ROW_GROUP_ROWS:,} rows, as nothing of ours: {AGAIN}")
     if metadata.num_rows != part.rows:
         raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {AGAIN}")
 

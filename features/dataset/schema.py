@@ -15,6 +15,9 @@ import pyarrow as pa
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, REAL_FEATURES, SHADOW_PREFIX, STUDY_FEATURES, feature
 from foretail.features.records import FlowClass
 
+ROW_GROUP_ROWS = 1 << 17
+"""Most rows of a row group, which a reader has in memory at once."""
+
 SCHEMA_VERSION = 2
 """Raised by every change that an older reader would misread."""
 

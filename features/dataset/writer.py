@@ -23,6 +23,7 @@ from foretail.features.dataset.schema import (
     CONTROL_SCHEMA,
     DATA_CLASSES,
     FATE_ORDER_SCHEMA,
+    ROW_GROUP_ROWS,
     ROWS_SCHEMA,
     SCHEMAS,
     Kind,
@@ -31,7 +32,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.features.staging import staged_folder, writing
 
-ROW_GROUP_ROWS = 1 << 17
 PART_ROWS = 1 << 22
 
 # Values that repeat go through a dictionary; the rest are near their predecessor: half the size, ten times the speed.

@@ -168,12 +168,17 @@ def read_foreign(
 
 
 def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    from foretail.models.ensemble.frontends import from_treelite, from_xgboost, require_memory
+    from foretail.models.ensemble.frontends import from_treelite, from_xgboost, import_xgboost, require_memory
 
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
-        return from_xgboost(_booster(path, content, kind), features, origin)
+        booster = _booster(path, content, kind)
+        try:
+            return from_xgboost(booster, features, origin)
+        except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
+            require_memory(error)
+            raise _damaged(path, kind) from None
     if kind is Format.TREELITE:
         import treelite
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
+import pyarrow.parquet as pq
 
 from foretail.features.catalog import feature
 from foretail.features.digest import check_file
@@ -139,12 +140,16 @@ def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]
     """The columns and rows of a CSV or Parquet file of shift tests; ForetailError when it is none, or too long."""
     check_file(path, "run the study again")
     try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        if path.suffix == ".parquet":
+            rows = pq.read_metadata(path).num_rows  # a few kilobytes of Parquet can claim and unpack to any number
+            frame = pd.read_parquet(path) if rows <= MOST_SHIFT_ROWS else pd.DataFrame(index=range(rows))
+        else:
+            frame = pd.read_csv(path, compression=None, nrows=MOST_SHIFT_ROWS + 1)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ForetailError(f"shift={path} is no table ({reason}): give a CSV or Parquet file") from None
     if not 0 < len(frame) <= MOST_SHIFT_ROWS:
-        raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
+        raise ForetailError(f"shift={path} has {'no' if frame.empty else 'too many'} rows: give 1 to {MOST_SHIFT_ROWS}")
     plain = frame.astype(object).where(frame.notna(), None)
     return tuple(map(str, frame.columns)), list(plain.itertuples(index=False, name=None))
 

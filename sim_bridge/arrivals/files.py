@@ -302,7 +302,8 @@ def _remedy(name: str) -> str:
 
 
 def _listed(names: Sequence[Any]) -> str:
-    return ", ".join(map(str, names)) if names else "none"
+    """Names from a file on one line: those of a damaged header can hold line breaks, and be of any length."""
+    return " ".join(", ".join(str(name) for name in names).split())[:200] or "none"
 
 
 def _first_line(error: Exception) -> str:

@@ -120,6 +120,7 @@ def test_a_wrong_value_is_named_by_its_row(
         ("slot,port\n0,1\n0,1\n0,1,1\n", "row 3 .* has 3 fields and the header 2"),
         ("slot,port\n0,1\n0,1\n0\n", "row 3 .* has 1 fields and the header 2"),
         ("slot,prt\n0,1\n", "has no column port, only slot, prt"),
+        ('slot,"p\nrt"\n0,1\n', "has no column port, only slot, p rt"),
         ("port,slot,port\n0,1,0\n", "has 2 columns port"),
         ("", "is empty"),
         ("\n\n", "is empty"),
