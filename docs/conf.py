@@ -27,7 +27,7 @@ release = metadata.version("foretail")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.rst"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/api/*.rst"]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
 
 myst_heading_anchors = 3  # links such as schedule.md#cells
@@ -91,6 +91,7 @@ docs/ensemble
 docs/p4
 docs/speed
 CONTRIBUTING
+SECURITY
 ```
 
 ```{toctree}

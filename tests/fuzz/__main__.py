@@ -80,7 +80,16 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
     include = Path(next(iter(nlohmann_json.__path__))) / "include"
     sources = [ROOT / "sim_bridge" / "ns3" / "settings.cc", Path(__file__).with_name("settings.cc")]
     build: list[str | Path] = [compiler, "-std=c++20", "-O1", "-g1", *SANITIZERS, "-I", ROOT / "sim_bridge"]
-    subprocess.run([*build, "-isystem", include, *sources, "-o", folder / "fuzzer"], check=True)
+    built = subprocess.run(
+        [*build, "-isystem", include, *sources, "-o", folder / "fuzzer"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if "libclang_rt.fuzzer" in built.stderr:
+        return nothing | {"why": "not fuzzed, because clang++ lacks libFuzzer: install libclang-rt-*-dev"}
+    if built.returncode:
+        raise SystemExit(built.stderr)
     options = [f"-max_total_time={seconds}", f"-seed={seed}", "-max_len=16384", "-print_final_stats=1"]
     done = subprocess.run(
         [folder / "fuzzer", *options, f"-artifact_prefix={folder}/finding-", folder / "corpus"],
