@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import export_c, export_p4, ns3_speed, open_loop, policies, schedule, training_rows
+from benchmarks import digest, export_c, export_p4, ns3_speed, open_loop, policies, schedule, training_rows
 
 BENCHMARKS: dict[str, Callable[[str], None]] = {
+    "digest": digest.main,
     "export_c": export_c.main,
     "export_p4": export_p4.main,
     "ns3_speed": ns3_speed.main,

@@ -138,6 +138,11 @@ def examine(folder: Path) -> Examined:
     )
 
 
+def forget_hashes() -> None:
+    """Read every file again: those that this process knows are not."""
+    _READ.clear()
+
+
 @contextmanager
 def no_digest_allowed(allowed: bool) -> Iterator[None]:
     """Read folders of earlier versions, which have no digest, in this process and in those that it starts."""

@@ -22,6 +22,7 @@ RATIO = r"\d+\.\d+"
 
 # Beginnings of lines of the tables, their cells parted by |, and how many of each there are.
 ROWS: dict[str, dict[str, int]] = {
+    "digest": {rf"all (rows as a frame|arrivals for a replay) \| {RATIO} \| {RATIO}": 2},
     "export_c": {
         **{rf"{form} \|": 2 for form in FORMS},
         **{rf"{form} / branches, rows( \| {RATIO}){{4}}": 2 for form in FORMS},
@@ -97,7 +98,7 @@ def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
 
 def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
-    assert "no benchmark 'nothing': choose from export_c" in capsys.readouterr().err
+    assert "no benchmark 'nothing': choose from digest, export_c" in capsys.readouterr().err
 
 
 def _lines(text: str) -> list[str]:
