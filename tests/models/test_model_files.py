@@ -251,6 +251,17 @@ def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], 
     assert [name for name, end in ends.items() if ".cut." in name and end == "0"] == []
 
 
+def test_xgboost_trees_without_nodes_are_damaged(files: dict[str, bytes], tmp_path: Path, here: None) -> None:
+    document = json.loads(files["json"])
+    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
+        tree["tree_param"]["num_nodes"] = "0"
+        tree.update({key: [] for key, value in tree.items() if isinstance(value, list)})
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ForetailError, match="no valid XGBoost JSON model"):
+        load_model_file(path, TWO)
+
+
 BROKEN = {
     "nothing": (b"", "no model file"),
     "noise": (b"\x9f" * 200, "no model file"),
