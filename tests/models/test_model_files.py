@@ -251,15 +251,18 @@ def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], 
     assert [name for name, end in ends.items() if ".cut." in name and end == "0"] == []
 
 
-def test_xgboost_trees_without_nodes_are_damaged(files: dict[str, bytes], tmp_path: Path, here: None) -> None:
-    document = json.loads(files["json"])
-    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
-        tree["tree_param"]["num_nodes"] = "0"
-        tree.update({key: [] for key, value in tree.items() if isinstance(value, list)})
-    path = tmp_path / "model.json"
-    path.write_text(json.dumps(document))
+def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
+    files: dict[str, bytes], tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import xgboost
+
+    def save_raw(*_: object, **__: object) -> bytes:
+        raise xgboost.core.XGBoostError("Check failed: size != 0 (0 vs. 0)\nStack trace:")
+
+    monkeypatch.setattr(xgboost.Booster, "save_raw", save_raw)
+    (tmp_path / "model.json").write_bytes(files["json"])
     with pytest.raises(ForetailError, match="no valid XGBoost JSON model"):
-        load_model_file(path, TWO)
+        load_model_file(tmp_path / "model.json", TWO)
 
 
 BROKEN = {
