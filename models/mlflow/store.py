@@ -37,6 +37,7 @@ def imported() -> ModuleType:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints the traceback of what it raises
     return mlflow
 
 
@@ -203,5 +204,6 @@ def locked(address: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, else its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error's text that tells what is wrong, else its type."""
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("(raised as a result of Query-")]
+    return (lines or [type(error).__name__])[0]

@@ -71,6 +71,23 @@ def test_a_store_in_which_mlflow_itself_was_killed_is_set_aside(tmp_path: Path, 
     assert store_exists(f"{SQLITE}{file}")
 
 
+@pytest.mark.slow
+def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
+    create_store(f"{SQLITE}{tmp_path}/mlflow.db")
+    limited = f"""
+import resource, sys
+from foretail.features.errors import ForetailError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    exec({FIRST_RUN!r})
+except ForetailError as error:
+    print(error, file=sys.stderr)
+"""
+    said = first_run(tmp_path, limited).communicate(timeout=60)[1].splitlines()
+    assert len(said) == 1, said
+    assert "disk I/O error" in said[0]
+
+
 def table_count(file: Path) -> int:
     try:
         with contextlib.closing(sqlite3.connect(file)) as database:

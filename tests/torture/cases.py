@@ -140,7 +140,7 @@ def limit_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
         outcome.moment = f"every file is {seconds:.0f} s in the future"
     else:
         kind, value = {
-            "largest file": (resource.RLIMIT_FSIZE, int(2 ** random.uniform(9, 20))),
+            "largest file": (resource.RLIMIT_FSIZE, int(2 ** random.uniform(13, 20))),
             "open files": (resource.RLIMIT_NOFILE, int(random.integers(6, 80))),
             "memory": (resource.RLIMIT_AS, int(2 ** random.uniform(27, 32))),
         }[fault]
