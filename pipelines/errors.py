@@ -42,12 +42,12 @@ _NOT_DECIMAL = re.compile(r"Value '[-+]?0[xXoObB]\w+'")
 
 
 def is_bad_input(error: BaseException | None) -> bool:
-    """Whether a user or the machine caused `error`: a full disk, no permission and the like, but no missing file.
+    """Whether a user or the machine caused `error`: a full disk, too little memory and the like, but no missing file.
 
     Files that settings name are opened where a ForetailError tells what is wrong with them. So any other file that is
     not there, or is something else, is one that Foretail should have made.
     """
-    if isinstance(error, BAD_INPUT):  # some of Hydra's are an OSError too
+    if isinstance(error, BAD_INPUT) or _is_out_of_memory(error):  # some of Hydra's are an OSError too
         return True
     if isinstance(error, OSError):
         return error.errno in _OF_THE_MACHINE
@@ -78,11 +78,18 @@ def _message(error: BaseException, settings: tuple[str, ...]) -> str:
     if isinstance(error, OmegaConfBaseException):
         where = f"the setting {error.full_key}: " if error.full_key else ""
         return f"{where}{_first_line(error)}"
+    if _is_out_of_memory(error):
+        return f"there is too little memory ({_first_line(error)}): free some, or raise the limit (ulimit -v)"
     if isinstance(error, OSError):
         return _os_error(error)
     if isinstance(error, OverflowError) and (setting := _OF_A_SETTING.search(str(error))) is not None:
         return f"{setting[1]} is a number beyond any fraction: lower it"
     return str(error)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether there was too little memory, also to load a library."""
+    return isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error))
 
 
 def _missing_config(error: MissingConfigException) -> str:

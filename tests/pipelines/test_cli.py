@@ -99,10 +99,16 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
             "Permission denied (x)",
         ),
         (OSError(errno.EMFILE, "Too many open files"), cli.EXIT_BAD_INPUT, "Too many open files"),
+        (MemoryError(), cli.EXIT_BAD_INPUT, "there is too little memory (MemoryError): free some"),
+        (
+            ImportError("libarrow.so: failed to map segment from shared object"),
+            cli.EXIT_BAD_INPUT,
+            "there is too little memory (libarrow.so: failed to map segment from shared object): free",
+        ),
     ],
 )
 def test_a_file_that_we_forgot_is_a_defect_and_a_full_disk_is_not(
-    error: OSError,
+    error: Exception,
     code: int,
     says: str,
     tmp_path: Path,
