@@ -30,8 +30,8 @@ def test_stability_is_zero_for_the_same_and_positive_else(expected: list[int], a
 
 
 def test_stability_by_hand() -> None:
-    """Two bins, up to 1 and above: 5 and 5 against 2 and 8, each plus a half."""
-    expected, actual = np.repeat([1, 2], 5).astype(np.int32), np.repeat([0, 9], [2, 8]).astype(np.int32)
+    """Two bins, up to 5 and above: 5 and 5 against 2 and 8, each plus a half."""
+    expected, actual = np.arange(1, 11, dtype=np.int32), np.repeat([0, 9], [2, 8]).astype(np.int32)
     e, a = (5.5 / 11, 5.5 / 11), (2.5 / 11, 8.5 / 11)
     by_hand = sum((y - x) * math.log(y / x) for x, y in zip(e, a, strict=True))
     assert population_stability_index(expected, actual, bins=2) == pytest.approx(by_hand)

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import re
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import foretail.sim_bridge
 from foretail.features.errors import ForetailError
 from foretail.features.records import (
     ARRIVAL_DTYPE,
     FLOW_DTYPE,
     OCCUPANCY_DTYPE,
     REPLAY_DTYPE,
+    Asked,
+    FlowClass,
+    Outcome,
     count_records,
     iterate_records,
     read_records,
@@ -29,6 +35,15 @@ def test_layout_has_natural_alignment_and_no_hidden_padding(dtype: np.dtype[np.v
         assert kind.base.byteorder in "<|" or np.little_endian
         end += kind.itemsize
     assert end == dtype.itemsize
+
+
+@pytest.mark.parametrize("codes", [FlowClass, Asked, Outcome])
+def test_codes_are_those_that_the_headers_write(codes: type[IntEnum]) -> None:
+    assert foretail.sim_bridge.__file__
+    headers = sorted(Path(foretail.sim_bridge.__file__).parent.glob("buffer/*.hpp"))
+    text = "".join(header.read_text() for header in headers)
+    (names,) = re.findall(rf"enum class {codes.__name__} : std::uint8_t {{ (.*?) }}", text)
+    assert [(code.name.lower(), code.value) for code in codes] == list(zip(names.split(", "), range(9), strict=False))
 
 
 def test_records_come_back_in_chunks(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_keys_order_as_exact_sums(trained: Trained) -> None:
         assert keys_exceed(keys, trained.ensemble.key_of(bound)).tolist() == expected
 
 
+def test_a_carry_runs_through_every_limb() -> None:
+    """1 - 2^-150 + 2^-150: the last of four limbs is full, and so are those before it."""
+    ensemble = stumps([0.0, 1.0], [0.0, -(2.0**-150)], [0.0, 2.0**-150])
+    assert ensemble.exact_key(np.array([[0] * 3, [200] * 3])).tolist() == [[0, 0, 0, 0], [1 << (150 - 3 * 48), 0, 0, 0]]
+
+
 @settings(max_examples=draws(40))
 @given(forests())
 def test_an_ensemble_survives_its_file(trained: Trained) -> None:
