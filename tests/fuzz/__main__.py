@@ -18,14 +18,14 @@ from tests.fuzz.readers import READERS
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "fuzz"
-SETTINGS = "settings of the driver"
+SETTINGS, SETTINGS_INPUTS = "settings of the driver", 400_000
 SANITIZERS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
 
 
 def main() -> int:
     """Fuzz; 0 = nothing found, 1 = something was, 2 = a reader could not be fuzzed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz everything that Foretail reads.")
-    parser.add_argument("--seconds", type=float, default=30, help="for each reader")
+    parser.add_argument("--seconds", type=float, default=0, help="for each reader (a number of inputs)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="readers at the same time")
     parser.add_argument("--only", nargs="*", choices=[*READERS, SETTINGS], default=[*READERS, SETTINGS])
@@ -53,11 +53,11 @@ def main() -> int:
 def fuzz(name: str, seconds: float, seed: int) -> dict[str, Any]:
     """What one reader came to."""
     folder = BUILD / re.sub(r"\W+", "_", name)
-    shutil.rmtree(folder / "read", ignore_errors=True)
+    shutil.rmtree(folder if seconds == 0 else folder / "read", ignore_errors=True)  # a longer run goes on
     if name == SETTINGS:
         return fuzz_settings(folder, int(seconds), seed)
     command = [sys.executable, "-m", "tests.fuzz.one", name, str(folder), str(seconds), str(seed)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace")
     if done.returncode not in (0, 1):
         print(f"{name}: {done.stderr[-2000:]}", file=sys.stderr)
@@ -90,7 +90,8 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
         return nothing | {"why": "not fuzzed, because clang++ lacks libFuzzer: install libclang-rt-*-dev"}
     if built.returncode:
         raise SystemExit(built.stderr)
-    options = [f"-max_total_time={seconds}", f"-seed={seed}", "-max_len=16384", "-print_final_stats=1"]
+    most = f"-max_total_time={seconds}" if seconds else f"-runs={SETTINGS_INPUTS}"
+    options = [most, f"-seed={seed}", "-max_len=16384", "-print_final_stats=1"]
     done = subprocess.run(
         [folder / "fuzzer", *options, f"-artifact_prefix={folder}/finding-", folder / "corpus"],
         capture_output=True,

@@ -1,5 +1,7 @@
 """One reader under one engine, in a process of its own: ``python -m tests.fuzz.one NAME FOLDER SECONDS SEED``.
 
+SECONDS 0 stands for a number of inputs, about half a minute of them; the same seed then tries the same inputs.
+
 Prints one line of JSON at the end. An input that a reader answers with anything but a result or a ForetailError of one
 line is kept as ``finding-*`` in FOLDER, with the traceback behind it in a file of the same name and ``.txt``.
 """
@@ -25,6 +27,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
+
+GUIDED_INPUTS, FORKED_INPUTS = 20_000, 300
+"""Without a time: about half a minute."""
 
 FORK_SECONDS, FORK_BYTES = 5, 8 << 30
 """CPU time and address space of a forked reader; beyond them the door's sandbox says so."""
@@ -72,9 +77,13 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
     from tests.fuzz import readers
 
     # atheris' own import hook does not see modules of an editable install
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType) and (function.__module__ or "").startswith("foretail."):
-            atheris.instrument_func(function)
+    functions = [
+        function
+        for function in gc.get_objects()
+        if isinstance(function, FunctionType) and (function.__module__ or "").startswith("foretail.")
+    ]
+    for function in sorted(functions, key=lambda each: (each.__module__, each.__qualname__)):
+        atheris.instrument_func(function)
     reader = readers.READERS[name]
     place = folder / "read"
     place.mkdir(exist_ok=True)
@@ -84,7 +93,8 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         (place / reader.file).write_bytes(data)
         judge(readers.READERS[name].read, place / reader.file, data, folder)
 
-    limits = [f"-max_total_time={int(seconds)}", "-max_len=65536", "-timeout=60"]
+    most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={GUIDED_INPUTS}"
+    limits = [most, "-max_len=65536", "-timeout=60"]
 
     def mutate(data: bytes, most: int, drawn: int) -> bytes:
         random_ = random.Random(drawn)  # libFuzzer's own changes rarely leave JSON or a table readable
@@ -117,7 +127,7 @@ def forked(name: str, folder: Path, seconds: float, seed: int) -> int:
     drawn = random.Random(seed)
     counts = {"read": 0, "refused": 0, "ended by a signal": 0, "findings": 0}
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end if seconds else sum(counts.values()) < FORKED_INPUTS:
         data = mutated(drawn.choice(seeds), drawn)
         (place / reader.file).write_bytes(data)
         child = os.fork()
