@@ -39,6 +39,8 @@ def test_a_certificate_states_what_was_proven(voted: Ensemble, tmp_path: Path) -
     (tmp_path / "c.json").write_text(certificate.to_json())
     assert Certificate.load(tmp_path / "c.json") == certificate
     certificate.check_tau(12345)
+    with pytest.raises(ForetailError, match=r"p4\.json is not a certificate of version 2"):
+        Certificate.load(tmp_path / "p4.json")
 
 
 def test_a_wrong_tau_in_the_model_is_caught(voted: Ensemble, tmp_path: Path) -> None:

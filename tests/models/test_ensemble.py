@@ -131,6 +131,7 @@ BREAKS = {
     "another schema": lambda d: d.update(schema="other"),
     "another version": lambda d: d.update(version=2),
     "a missing key": lambda d: d.pop("base"),
+    "no schema": lambda d: d.pop("schema"),
     "an unknown key": lambda d: d.update(extra=1),
     "no trees": lambda d: d.update(trees=[]),
     "no features": lambda d: d.update(features=[]),

@@ -38,6 +38,19 @@ def test_what_the_framework_rounds_away_is_within_the_bound(dtype: str, tiny: fl
         assert tiny <= rounding_bound(ensemble) < 2.0**20 * tiny
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_logits_whose_probability_rounds_to_a_half_are_within_the_bound(dtype: str) -> None:
+    one = np.dtype(dtype).type(1)
+    halves = [logit for logit in one * 2.0 ** -np.arange(1, 60) if one / (one + np.exp(-logit)) == 0.5]
+    assert 0 < halves[0] <= rounding_bound(_three((0.0, 0.0, 0.0), dtype))
+    assert rounding_bound(replace(_three((0.0, 0.0, 0.0), dtype), output="mean_probability")) == 0
+
+
+def test_a_forest_compares_its_mean() -> None:
+    forest = Ensemble((FeatureInput("a", "", 8),), (stump([0.25, 0.75]), stump([0.25, 0.5])), Fraction(1))
+    assert framework_drops(forest, X).tolist() == [False, True]
+
+
 def test_files_that_name_no_arithmetic_add_as_they_always_did() -> None:
     boosted = replace(_three((1.0, 2.0, 3.0), ""), origin={})
     assert arithmetic(boosted) == np.float32
