@@ -38,8 +38,8 @@ def test_every_format_gives_the_matrix_exactly(kind: str, tmp_path: Path) -> Non
     assert np.array_equal(read_demand(path).demand, MATRIX)
 
 
-def test_integers_spaces_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf0, 2\r\n3 ,0\r\n\r\n")
+def test_integers_spaces_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf0, 2\r\n\r\n3 ,0\r\n\r\n")
     np.save(tmp_path / "a.npy", np.array([[0, 2], [3, 0]], np.uint8))
     for path in tmp_path.iterdir():
         assert np.array_equal(read_demand(path).demand, [[0, 2], [3, 0]])
