@@ -41,6 +41,10 @@ def test_a_certificate_states_what_was_proven(voted: Ensemble, tmp_path: Path) -
     certificate.check_tau(12345)
     with pytest.raises(ForetailError, match=r"p4\.json is not a certificate of version 2"):
         Certificate.load(tmp_path / "p4.json")
+    for version in (1, 3):
+        (tmp_path / "c.json").write_text(certificate.to_json().replace('"version": 2', f'"version": {version}'))
+        with pytest.raises(ForetailError, match="is not a certificate of version 2"):
+            Certificate.load(tmp_path / "c.json")
 
 
 def test_a_wrong_tau_in_the_model_is_caught(voted: Ensemble, tmp_path: Path) -> None:
