@@ -69,7 +69,7 @@ conformance: .venv/.dev .venv/.driver ## random ensembles of every framework thr
 sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSan, in build/sanitize: three minutes, needs g++
 	@$(BIN)/python -m tests.sanitize
 
-fuzz: .venv/.dev ## every reader of files under a fuzzer, half a minute each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')
+fuzz: .venv/.dev ## every reader of files under a fuzzer, some seconds each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')
 	@$(PIP) atheris
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from foretail.export.p4.syntax import Entry, Program, refuse
+from foretail.export.p4.syntax import Entry, Program, refuse, whole_number
 
 
 def read_commands(text: str, program: Program) -> dict[str, list[Entry]]:
@@ -22,13 +22,13 @@ def read_commands(text: str, program: Program) -> dict[str, list[Entry]]:
         separator = {"lpm": "/", "ternary": "&&&", "range": "->", "exact": None}[table.kind]
         if found[4] != separator or (found[7] is not None) != (table.kind in ("ternary", "range")):
             refuse(f"the command {line[:60]!r}")
-        second = (1 << width) - 1 if found[5] is None else int(found[5], 0)
+        second = (1 << width) - 1 if found[5] is None else whole_number(found[5])
         if table.kind == "lpm":
             second = _prefix_mask(second, width)
         rows = entries.setdefault(found[1], [])
         if found[7] is not None and int(found[7]) != len(rows) + 1:
             refuse("the priorities of commands do not count from 1")
-        rows.append(Entry(int(found[3], 0), second, tuple(int(value, 0) for value in found[6].split())))
+        rows.append(Entry(whole_number(found[3]), second, tuple(whole_number(value) for value in found[6].split())))
     return entries
 
 

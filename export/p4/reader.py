@@ -30,6 +30,7 @@ from foretail.export.p4.syntax import (
     Type,
     names_in,
     refuse,
+    whole_number,
 )
 
 _TOKEN = re.compile(
@@ -186,17 +187,14 @@ class _Parser:
         return token
 
     def integer(self) -> int:
-        token = self.take()
-        if not re.fullmatch(r"0x[0-9a-fA-F]+|\d+", token):
-            refuse(f"{token!r} where an integer is due")
-        return int(token, 0)
+        return whole_number(self.take())
 
     def number(self, width: int | None = None) -> Number:
         token = self.take()
         found = re.fullmatch(r"(\d+)w(0x[0-9a-fA-F]+|\d+)", token)
         if not found:
             refuse(f"{token!r} where a number with its width is due")
-        number = Number(int(found[1]), int(found[2], 0))
+        number = Number(whole_number(found[1]), whole_number(found[2]))
         if number.value >> number.width or (width is not None and number.width != width):
             refuse(f"{token} is not a number of {width or number.width} bits")
         return number

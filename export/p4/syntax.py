@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
@@ -156,6 +157,13 @@ def names_in(statement: Statement | Expression) -> set[str]:
     if isinstance(statement, Choose):
         return {statement.left} | names_in(statement.right) | names_in(statement.yes) | names_in(statement.no)
     return set()
+
+
+def whole_number(text: str) -> int:
+    """Return a hexadecimal or decimal number; refuse leading zeros, which P4 and C read differently."""
+    if not re.fullmatch(r"0x[0-9a-fA-F]{1,1024}|0|[1-9][0-9]{0,1023}", text):
+        refuse(f"{text[:40]!r} where an integer is due")
+    return int(text, 0)
 
 
 def refuse(reason: str) -> NoReturn:

@@ -114,6 +114,8 @@ def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
     ("old", "new"),
     [
         ("in bit<24> f_queue", "inout bit<24> f_queue"),
+        ("in bit<24> f_queue", "in bit<04> f_queue"),
+        ("in bit<24> f_queue", f"in bit<{'9' * 5000}> f_queue"),
         ("score = v_0", "score = 8w0 ++ v_0"),
         ("apply {\n", "apply {\n        exit;\n"),
         ("const default_action = code_queue", "// const default_action = code_queue"),

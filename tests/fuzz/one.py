@@ -1,6 +1,6 @@
 """One reader under one engine, in a process of its own: ``python -m tests.fuzz.one NAME FOLDER SECONDS SEED``.
 
-SECONDS 0 stands for a number of inputs, about half a minute of them; the same seed then tries the same inputs.
+SECONDS 0 stands for the reader's number of inputs; the same seed then tries the same inputs.
 
 Prints one line of JSON at the end. An input that a reader answers with anything but a result or a ForetailError of one
 line is kept as ``finding-*`` in FOLDER, with the traceback behind it in a file of the same name and ``.txt``.
@@ -27,9 +27,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
-
-GUIDED_INPUTS, FORKED_INPUTS = 20_000, 300
-"""Without a time: about half a minute."""
 
 FORK_SECONDS, FORK_BYTES = 5, 8 << 30
 """CPU time and address space of a forked reader; beyond them the door's sandbox says so."""
@@ -93,7 +90,7 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         (place / reader.file).write_bytes(data)
         judge(readers.READERS[name].read, place / reader.file, data, folder)
 
-    most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={GUIDED_INPUTS}"
+    most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={reader.inputs}"
     limits = [most, "-max_len=65536", "-timeout=60"]
 
     def mutate(data: bytes, most: int, drawn: int) -> bytes:
@@ -127,7 +124,7 @@ def forked(name: str, folder: Path, seconds: float, seed: int) -> int:
     drawn = random.Random(seed)
     counts = {"read": 0, "refused": 0, "ended by a signal": 0, "findings": 0}
     end = time.monotonic() + seconds
-    while time.monotonic() < end if seconds else sum(counts.values()) < FORKED_INPUTS:
+    while time.monotonic() < end if seconds else sum(counts.values()) < reader.inputs:
         data = mutated(drawn.choice(seeds), drawn)
         (place / reader.file).write_bytes(data)
         child = os.fork()

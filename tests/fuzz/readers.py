@@ -67,6 +67,7 @@ class Reader:
     file : what the file is called, which may decide how it is read
     seeds : called with an empty folder, makes the contents to begin from
     read : reads the file at a path, in a folder of its own
+    inputs : how many are tried when no time is given, some seconds' worth
     native : modules of other people's native code below it, for which each input gets a fork of its own
     """
 
@@ -74,6 +75,7 @@ class Reader:
     seeds: Callable[[Path], Sequence[bytes]]
     read: Callable[[Path], Any]
     native: tuple[str, ...] = ()
+    inputs: int = 10_000
 
 
 def _ensemble(folder: Path) -> list[bytes]:
@@ -232,15 +234,15 @@ READERS: dict[str, Reader] = {
     "demand log": Reader("log.csv", _listed(ROWS), lambda path: read_demand_logs([path], STEPS)),
     "shift table": Reader("shift.csv", _listed(b"tested on,F1\nhigher *load*,0.5\ncubic,\n"), read_shift_table),
     "arrivals": Reader("arrivals.csv", _listed(ARRIVALS), _read_arrivals),
-    "etalon log": Reader("log.txt", _etalon, _read_etalon),
-    "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact),
+    "etalon log": Reader("log.txt", _etalon, _read_etalon, inputs=5_000),
+    "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact, inputs=1_500),
     "P4 profile": Reader(
         "mine.yaml",
         lambda folder: [(resources.files("foretail.export.p4.profiles") / "rmt.yaml").read_bytes()],
         lambda path: load_profile(str(path)),
     ),
-    "P4": Reader("p.p4", _p4, _read_p4),
-    "C": Reader("drop_predictor.h", _c_seeds, _read_c),
+    "P4": Reader("p.p4", _p4, _read_p4, inputs=5_000),
+    "C": Reader("drop_predictor.h", _c_seeds, _read_c, inputs=500),
     "schedule": Reader("schedule.json", lambda folder: [schedule_json(_schedule()).encode()], _text(read_json)),
     "emulator schedule": Reader(
         "schedule.txt",
@@ -253,10 +255,10 @@ READERS: dict[str, Reader] = {
         _text(lambda text: read_tor_entries([text])),
     ),
     **{
-        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL)
+        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL, 200)
         for kind in ("json", "ubj", "treelite", "skops")
     },
-    "network": Reader("model.onnx", _network, Network.load, ("onnx", "onnxruntime")),
-    "dataset": Reader("part.parquet", _part, _read_part, ("pyarrow.parquet",)),
+    "network": Reader("model.onnx", _network, Network.load, ("onnx", "onnxruntime"), 200),
+    "dataset": Reader("part.parquet", _part, _read_part, ("pyarrow.parquet",), 200),
 }
 """By name; ``settings`` of the driver, in C++, come besides."""
