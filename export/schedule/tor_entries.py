@@ -15,6 +15,9 @@ from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 _LAST_PORT = 510
 """Port 511 of v1model drops."""
 
+MOST_CIRCUITS = 1 << 24
+"""Slots times uplinks of a rack that are read back."""
+
 _CONSTANT = re.compile(r"#define CIRCUIT_(\w+) (\d+)")
 _CONSTANTS = {"slots", "lanes", "uplinks", "first_port", "nodes", "rack"}
 _ENTRY = re.compile(r" {12}\((\d+), (\d+), (\d+)\) : send\((\d+)\);")
@@ -96,8 +99,14 @@ def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     lanes = values["lanes"]
     by_key = {(slot, destination, lane): port for slot, destination, lane, port in found}
     keys = {(slot, destination) for slot, destination, _ in by_key}
-    if len(by_key) != len(found) or set(by_key) != {(*key, lane) for key in keys for lane in range(lanes)}:
+    if (
+        len(by_key) != len(found)
+        or len(by_key) != len(keys) * lanes
+        or set(by_key) != {(*key, lane) for key in keys for lane in range(lanes)}
+    ):
         raise ForetailError(f"the P4 table of rack {tor} repeats an entry or lacks one: write it again")
+    if values["slots"] * values["uplinks"] > MOST_CIRCUITS:
+        raise ForetailError(f"the P4 table of rack {tor} has {values['slots']:,} slots, too many to read back")
     matchings = np.full((values["slots"], values["uplinks"]), IDLE, np.int32)
     for slot, destination, _, port in found:
         place = (slot, port - values["first_port"])

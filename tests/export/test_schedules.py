@@ -131,7 +131,9 @@ def test_p4_entries_lead_every_packet_to_its_circuit() -> None:
         ("up = 0;", "up = 1;", "is not as Foretail writes it"),
         ("#define CIRCUIT_LANES 1\n", "", "is not as Foretail writes it"),
         ("CIRCUIT_LANES 1\n", "CIRCUIT_LANES 2\n", "or lacks one"),
+        ("CIRCUIT_LANES 1\n", f"CIRCUIT_LANES {10**12}\n", "or lacks one"),
         ("CIRCUIT_SLOTS 2\n", "CIRCUIT_SLOTS 3\n", "different periods"),
+        ("CIRCUIT_SLOTS 2\n", f"CIRCUIT_SLOTS {10**12}\n", "too many to read back"),
     ],
 )
 def test_changed_p4_is_refused(before: str, after: str, complaint: str) -> None:

@@ -63,7 +63,9 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         (folder / "engine.log").write_text(done.stdout)
         runs = re.findall(r"^(?:#|stat::number_of_executed_units: |Done )(\d+)", done.stdout, re.MULTILINE)
         edges = re.findall(r"\bcov: (\d+)", done.stdout)
-        found = sorted(path.name for path in folder.glob("finding-*.txt"))
+        found = sorted(path.name for path in folder.glob("finding-*"))
+        if done.returncode and not found:
+            found = ["engine.log"]
         if not edges:
             print(done.stdout[-2000:], file=sys.stderr)
             return 2
@@ -91,7 +93,7 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         judge(readers.READERS[name].read, place / reader.file, data, folder)
 
     most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={reader.inputs}"
-    limits = [most, "-max_len=65536", "-timeout=60"]
+    limits = [most, "-max_len=65536", "-timeout=60", f"-artifact_prefix={folder}/finding-"]
 
     def mutate(data: bytes, most: int, drawn: int) -> bytes:
         random_ = random.Random(drawn)  # libFuzzer's own changes rarely leave JSON or a table readable
