@@ -93,7 +93,14 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         judge(readers.READERS[name].read, place / reader.file, data, folder)
 
     most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={reader.inputs}"
-    limits = [most, "-max_len=65536", "-timeout=60", f"-artifact_prefix={folder}/finding-"]
+    limits = [
+        most,
+        "-max_len=65536",
+        "-timeout=60",
+        "-report_slow_units=60",
+        "-rss_limit_mb=8192",
+        f"-artifact_prefix={folder}/finding-",
+    ]
 
     def mutate(data: bytes, most: int, drawn: int) -> bytes:
         random_ = random.Random(drawn)  # libFuzzer's own changes rarely leave JSON or a table readable

@@ -231,7 +231,7 @@ READERS: dict[str, Reader] = {
     "demand predictor": Reader("predictor.json", _demand_predictor, load_demand_predictor),
     "demand matrix": Reader("demand.csv", _listed(DEMAND), read_demand),
     "demand array": Reader("demand.npy", _npy, read_demand),
-    "demand log": Reader("log.csv", _listed(ROWS), lambda path: read_demand_logs([path], STEPS)),
+    "demand log": Reader("log.csv", _listed(ROWS), lambda path: read_demand_logs([path], STEPS), inputs=2_000),
     "shift table": Reader("shift.csv", _listed(b"tested on,F1\nhigher *load*,0.5\ncubic,\n"), read_shift_table),
     "arrivals": Reader("arrivals.csv", _listed(ARRIVALS), _read_arrivals),
     "etalon log": Reader("log.txt", _etalon, _read_etalon, inputs=5_000),
@@ -255,7 +255,7 @@ READERS: dict[str, Reader] = {
         _text(lambda text: read_tor_entries([text])),
     ),
     **{
-        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL, 200)
+        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL, 20 if kind == "treelite" else 120)
         for kind in ("json", "ubj", "treelite", "skops")
     },
     "network": Reader("model.onnx", _network, Network.load, ("onnx", "onnxruntime"), 200),
