@@ -10,7 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -277,7 +277,10 @@ def track(
                 mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
             raise
         finally:
-            with usable(uri, ", or choose tracking=off"):
+            interrupted = (
+                suppress(ForetailError) if status == "KILLED" else nullcontext()
+            )  # it may hold the lock itself
+            with interrupted, usable(uri, ", or choose tracking=off"):
                 mlflow.end_run(status)
 
 
