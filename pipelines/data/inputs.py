@@ -41,10 +41,11 @@ def _collected(result: Path) -> Iterator[Path]:
         document = parse_json(result.read_bytes())
         if document["stage"] != "collect":
             raise ValueError(f"of foretail {document['stage']}")
-        check_folder(result.parent, "collect the runs again")
-        yield from [Path(run["path"]) for run in document["runs"]]
+        paths = [Path(run["path"]) for run in document["runs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ForetailError(f"{result} is no result of foretail collect ({error}): name the folder of a run") from None
+    check_folder(result.parent, "collect the runs again")
+    yield from paths
 
 
 def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:

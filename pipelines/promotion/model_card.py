@@ -149,7 +149,7 @@ def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ForetailError(f"shift={path} is no table ({reason}): give a CSV or Parquet file") from None
     if not 0 < len(frame) <= MOST_SHIFT_ROWS:
-        raise ForetailError(f"shift={path} has {'no' if frame.empty else 'too many'} rows: give 1 to {MOST_SHIFT_ROWS}")
+        raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
     plain = frame.astype(object).where(frame.notna(), None)
     return tuple(map(str, frame.columns)), list(plain.itertuples(index=False, name=None))
 

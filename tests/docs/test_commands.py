@@ -183,7 +183,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         (here / f"{day}.csv").write_text("\n".join(["step,source,destination,bytes", *rows]) + "\n")
     for leaf in range(3):
-        values = [f"{a} {b} {c} {d} {drop}" for a, b, c, d, drop in rng.integers(0, 2, (50, 5))]
+        values = [f"{a} {b} {max(a, c)} {d} {drop}" for a, b, c, d, drop in rng.integers(0, 2, (50, 5))]
         (here / f"leaf{leaf}.csv").write_text("\n".join([" ".join(COLUMNS), *values]) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)

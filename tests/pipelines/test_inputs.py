@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from foretail.features.dataset.reader import Dataset
+from foretail.features.digest import write_digest
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.inputs import open_datasets
 from tests.traces import make_arrivals, write_trace
@@ -21,6 +22,7 @@ def write_collected(folder: Path, datasets: list[Dataset], stage: str = "collect
     folder.mkdir(parents=True)
     document = {"stage": stage, "runs": [{"path": str(dataset.path)} for dataset in datasets]}
     (folder / "result.json").write_text(json.dumps(document))
+    write_digest(folder)
     return folder
 
 

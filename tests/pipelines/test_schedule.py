@@ -154,7 +154,7 @@ BAD = {
     "degree below 1": ([[0, 1], [1, 0]], ["degree=0"], "degree = 0 is out of range"),
     "degree above n": ([[0, 1], [1, 0]], ["degree=3"], "degree is 3: give 1 to 2 uplinks"),
     "indivisible": (np.roll(np.eye(3), 1, 1).tolist(), [], "choose k = 4"),
-    "period too long": ([[0, 1], [1, 0]], ["k=9000000"], "choose k n below 2^22"),
+    "period too long": ([[0, 1], [1, 0]], ["k=9000000"], "it must be at most 65536"),
     "seed": ([[0, 1], [1, 0]], ["seed=-1"], "seed = -1 is out of range"),
     "multi_hop": ([[0, 1], [1, 0]], ["multi_hop=maybe"], "multi_hop = maybe is unknown: choose from auto, yes, no"),
     "diagonal's name": ([[0, 1], [1, 0]], ["diagonal=none"], "diagonal = none is unknown: choose from idle, reuse"),
