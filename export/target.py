@@ -28,14 +28,14 @@ class Rendered:
     ----------
     files : mapping of str to bytes
         What is proven, or stands in the certificate with what is.
-    beside : mapping of str to bytes
+    unproven : mapping of str to bytes
         Further files, which no proof covers: reports, and programs around the predictor.
     report : str or None
         Name of the file, JSON, that has the target's own figures.
     """
 
     files: Files
-    beside: Files = field(default_factory=dict)
+    unproven: Files = field(default_factory=dict)
     report: str | None = None
 
 
@@ -151,7 +151,7 @@ def export(
     rendered = target.render(lowered, prefix, max_cells)
     certificate, proven = prove_files(lowered, target, rendered.files, max_cells, effort)
     ensemble = lowered.ensemble
-    files = {**proven, **rendered.beside, ENSEMBLE: ensemble.to_json().encode("ascii")}
+    files = {**proven, **rendered.unproven, ENSEMBLE: ensemble.to_json().encode("ascii")}
     write_export(out_dir, files, certificate)
     report = {} if rendered.report is None else json.loads(files[rendered.report])
     return ExportResult(out_dir, prefix, certificate, ensemble, report)

@@ -53,11 +53,6 @@ class Examined:
         return not self.damaged and not self.missing
 
 
-def digest_text(folder: Path, files: Iterable[Path]) -> str:
-    """Return the text of a digest over `files`, all below `folder`."""
-    return _text_of({path.relative_to(folder).as_posix(): _hash_of(path) for path in sorted(files)})
-
-
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder that a digest may name; hidden ones and its own digest are none of them."""
     for path in sorted(folder.rglob("*")):
@@ -69,14 +64,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def write_digest(folder: Path, files: Iterable[Path] | None = None) -> None:
     """Write the digest of a folder over `files`, all below it by default; what it names has to be complete."""
-    text = digest_text(folder, files_below(folder) if files is None else files)
+    named = files_below(folder) if files is None else files
+    text = _text_of({path.relative_to(folder).as_posix(): _hash_of(path) for path in sorted(named)})
     partial = folder / f".{DIGEST_FILE}"
     partial.write_text(text, encoding="utf-8")
     partial.replace(folder / DIGEST_FILE)
 
 
-def check_folder(folder: Path, again: str) -> None:
-    """Compare a folder with its digest, and the folders in it that have one with theirs.
+def check_folder(folder: Path, again: str) -> bool:
+    """Compare a folder with its digest, and the folders in it that have one with theirs; False when it has none.
 
     Parameters
     ----------
@@ -93,7 +89,7 @@ def check_folder(folder: Path, again: str) -> None:
     hashes = _read_digest(folder, again)
     if hashes is None:
         if os.environ.get(ALLOW_NO_DIGEST):
-            return
+            return False
         raise ForetailError(
             f"{folder} has no {DIGEST_FILE}, as folders of earlier versions, so that nobody can tell whether it is "
             f"whole: {again}, or give allow_no_digest=true"
@@ -102,6 +98,7 @@ def check_folder(folder: Path, again: str) -> None:
         _check(folder / name, wanted, again)
         if name.endswith(f"/{DIGEST_FILE}"):
             check_folder((folder / name).parent, again)
+    return True
 
 
 def check_file(path: Path, again: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
-from foretail.features.digest import DIGEST_FILE, check_folder
+from foretail.features.digest import check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
 
@@ -67,10 +67,8 @@ class Dataset:
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:
             _check_part(path / part.path, part, manifest.kind)
-        if verify:
-            check_folder(path, AGAIN)
-            if not (path / DIGEST_FILE).exists():
-                _check_sha256(path, manifest)
+        if verify and not check_folder(path, AGAIN):
+            _check_sha256(path, manifest)
         return cls(path, manifest)
 
     @property

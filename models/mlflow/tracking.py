@@ -277,10 +277,11 @@ def track(
                 mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
             raise
         finally:
-            interrupted = (
-                suppress(ForetailError) if status == "KILLED" else nullcontext()
-            )  # it may hold the lock itself
-            with interrupted, usable(uri, ", or choose tracking=off"):
+            # An interrupt in the middle of a write leaves the store locked by this very process.
+            with (
+                suppress(ForetailError) if status == "KILLED" else nullcontext(),
+                usable(uri, ", or choose tracking=off"),
+            ):
                 mlflow.end_run(status)
 
 

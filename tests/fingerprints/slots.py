@@ -43,8 +43,8 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
         for ports, buffer in SWITCHES:
             arrivals = batches(workload, ports, buffer)
             parameters = parameters_text(workload=workload, N=ports, B=buffer, seed=1)
-            told = flipped(0.1, seed=4)
-            found = compare(arrivals, ports, buffer, POLICIES, told, optimum=True)
+            predictions = flipped(0.1, seed=4)
+            found = compare(arrivals, ports, buffer, POLICIES, predictions, optimum=True)
             yield Fingerprint("arrivals", parameters, fingerprint([vars(batch) for batch in arrivals]))
             yield Fingerprint("sent and predictions", parameters, fingerprint(found.transmitted, figures(found)))
 

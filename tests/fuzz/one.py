@@ -69,7 +69,7 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
         if not edges:
             print(done.stdout[-2000:], file=sys.stderr)
             return 2
-        print(json.dumps(told("atheris", max(map(int, runs)), int(edges[-1]), found)))
+        print(json.dumps(summary("atheris", max(map(int, runs)), int(edges[-1]), found)))
         return 1 if found else 0
     import atheris
 
@@ -145,7 +145,7 @@ def forked(name: str, folder: Path, seconds: float, seed: int) -> int:
         else:
             counts[("read", "refused", "findings")[os.WEXITSTATUS(status)]] += 1
     found = sorted(path.name for path in folder.glob("finding-*.txt"))
-    print(json.dumps(told("fork", sum(counts.values()), None, found) | {"counts": counts}))
+    print(json.dumps(summary("fork", sum(counts.values()), None, found) | {"counts": counts}))
     return 1 if found else 0
 
 
@@ -213,7 +213,7 @@ def mutated(content: bytes, drawn: random.Random) -> bytes:
     return bytes(data)
 
 
-def told(engine: str, runs: int, edges: int | None, findings: list[str]) -> dict[str, object]:
+def summary(engine: str, runs: int, edges: int | None, findings: list[str]) -> dict[str, object]:
     """What is printed of a reader."""
     return {"engine": engine, "runs": runs, "edges": edges, "findings": findings}
 
