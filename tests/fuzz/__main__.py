@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.pipelines.runs.result import Table, show
+from tests.fuzz.one import MOST_SECONDS
 from tests.fuzz.readers import READERS
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ SANITIZERS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"
 def main() -> int:
     """Fuzz; 0 = nothing found, 1 = something was, 2 = a reader could not be fuzzed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz everything that Foretail reads.")
-    parser.add_argument("--seconds", type=float, default=0, help="for each reader (a number of inputs)")
+    parser.add_argument("--seconds", type=float, default=0, help="for each reader (0: a fixed number of inputs)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="readers at the same time")
     parser.add_argument("--only", nargs="*", choices=[*READERS, SETTINGS], default=[*READERS, SETTINGS])
@@ -90,8 +91,8 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
         return nothing | {"why": "not fuzzed, because clang++ lacks libFuzzer: install libclang-rt-*-dev"}
     if built.returncode:
         raise SystemExit(built.stderr)
-    most = f"-max_total_time={seconds}" if seconds else f"-runs={SETTINGS_INPUTS}"
-    options = [most, f"-seed={seed}", "-max_len=16384", "-print_final_stats=1"]
+    most = [f"-max_total_time={seconds or MOST_SECONDS}", f"-runs={-1 if seconds else SETTINGS_INPUTS}"]
+    options = [*most, f"-seed={seed}", "-max_len=16384", "-print_final_stats=1"]
     done = subprocess.run(
         [folder / "fuzzer", *options, f"-artifact_prefix={folder}/finding-", folder / "corpus"],
         capture_output=True,

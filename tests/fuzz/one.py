@@ -1,6 +1,6 @@
 """One reader under one engine, in a process of its own: ``python -m tests.fuzz.one NAME FOLDER SECONDS SEED``.
 
-SECONDS 0 stands for the reader's number of inputs; the same seed then tries the same inputs.
+SECONDS 0 stands for the reader's number of inputs, but at most 30 seconds; the same seed tries the same inputs.
 
 Prints one line of JSON at the end. An input that a reader answers with anything but a result or a ForetailError of one
 line is kept as ``finding-*`` in FOLDER, with the traceback behind it in a file of the same name and ``.txt``.
@@ -28,6 +28,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
 
+MOST_SECONDS = 30
+"""Of a reader whose number of inputs is set."""
 FORK_SECONDS, FORK_BYTES = 5, 8 << 30
 """CPU time and address space of a forked reader; beyond them the door's sandbox says so."""
 
@@ -89,12 +91,12 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
     write_seeds(reader.seeds, folder)
 
     def one(data: bytes) -> None:
-        (place / reader.file).write_bytes(data)
+        write_new(place / reader.file, data)
         judge(readers.READERS[name].read, place / reader.file, data, folder)
 
-    most = f"-max_total_time={int(seconds)}" if seconds else f"-runs={reader.inputs}"
     limits = [
-        most,
+        f"-max_total_time={int(seconds) or MOST_SECONDS}",
+        f"-runs={-1 if seconds else reader.inputs}",
         "-max_len=65536",
         "-timeout=60",
         "-report_slow_units=60",
@@ -132,10 +134,10 @@ def forked(name: str, folder: Path, seconds: float, seed: int) -> int:
         importlib.import_module(module)
     drawn = random.Random(seed)
     counts = {"read": 0, "refused": 0, "ended by a signal": 0, "findings": 0}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end if seconds else sum(counts.values()) < reader.inputs:
+    end = time.monotonic() + (seconds or MOST_SECONDS)
+    while time.monotonic() < end and (seconds or sum(counts.values()) < reader.inputs):
         data = mutated(drawn.choice(seeds), drawn)
-        (place / reader.file).write_bytes(data)
+        write_new(place / reader.file, data)
         child = os.fork()
         if child == 0:
             os._exit(in_fork(reader.read, place / reader.file, data, folder))
@@ -180,6 +182,12 @@ def judge(read: Callable[[Path], object], path: Path, data: bytes, folder: Path)
     kept.write_bytes(data)
     kept.with_name(f"{kept.name}.txt").write_text(reason)
     return 2
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that was not there: ext4 waits for the disk when a file is cut and written again."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
 
 
 def mutated(content: bytes, drawn: random.Random) -> bytes:
