@@ -105,7 +105,7 @@ clean: ## remove build products and caches; .venv and outputs stay
 
 .venv/.tools: .venv/.created constraints.txt
 	@# A Python of a distribution brings a pip whose resolver tries for minutes.
-	@$(PIP) --upgrade 'pip>=25'
+	@$(PIP) --upgrade pip
 	@# setuptools and wheel: omegaconf's antlr4 runtime comes as source only
 	@$(PIP) scikit-build-core nanobind cmake ninja setuptools wheel
 	@touch $@
