@@ -13,6 +13,7 @@ from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
+from foretail.features.plugins import running
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 
@@ -148,7 +149,8 @@ def export(
     check_name(prefix)
     check_folder(out_dir)
     lowered = lower(model, any_tau, max_cells, effort)
-    rendered = target.render(lowered, prefix, max_cells)
+    with running(target, "render"):
+        rendered = target.render(lowered, prefix, max_cells)
     certificate, proven = prove_files(lowered, target, rendered.files, max_cells, effort)
     ensemble = lowered.ensemble
     files = {**proven, **rendered.unproven, ENSEMBLE: ensemble.to_json().encode("ascii")}
@@ -190,18 +192,20 @@ def prove_files(
         With the input at which the two differ, or what the files have that they should not have.
     """
     lowered = Lowered.of(lowered)
-    loaded = target.load(lowered.ensemble, files)
-    proven = {**files, **loaded.built}
-    certificate = prove(
-        lowered,
-        target=target.name,
-        outputs=proven,
-        read=loaded.read,
-        runs=loaded.runs,
-        tool=loaded.tool,
-        max_cells=max_cells,
-        effort=effort,
-    )
+    with running(target, "load"):
+        loaded = target.load(lowered.ensemble, files)
+        proven = {**files, **loaded.built}
+    with running(target, "what load returned"):
+        certificate = prove(
+            lowered,
+            target=target.name,
+            outputs=proven,
+            read=loaded.read,
+            runs=loaded.runs,
+            tool=loaded.tool,
+            max_cells=max_cells,
+            effort=effort,
+        )
     if not loaded.passes:  # after the proof, which names an input
         raise ProofError(f"the self-test of the exported {target.name.upper()} fails: nothing is exported, report this")
     return certificate, proven

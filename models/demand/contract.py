@@ -10,7 +10,7 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
-from foretail.models.drop.parameters_contract import check_parameters, refuses
+from foretail.models.drop.parameters_contract import check_parameters, holds, refuses
 
 _DEGREE = 2
 
@@ -41,7 +41,8 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     AssertionError
         With the clause that does not hold.
     """
-    fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    with holds("the constructor must work with its defaults"):
+        fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
     runs = synthetic_sequences(runs=4, steps=20, nodes=4, seed=7)
     unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
 
@@ -56,7 +57,8 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     assert not hasattr(fresh, "nodes_"), "a refused fit must leave the predictor untrained"
 
     trained = copy.deepcopy(fresh)
-    assert trained.fit(runs) is trained, "fit must return self"
+    with holds("fit must learn from whole runs"):
+        assert trained.fit(runs) is trained, "fit must return self"
     assert trained.parameters() == parameters, "fit must not change parameters"
     refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
     refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
@@ -89,7 +91,8 @@ def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False)
     """All predictions along a run, each checked: float64[steps, n, n]."""
     found = []
     for known in sorted(range(1, len(run) + 1), reverse=reverse):
-        matrix = trained.predict(run[:known], _DEGREE)
+        with holds("predict must answer for any history"):
+            matrix = trained.predict(run[:known], _DEGREE)
         assert isinstance(matrix, DemandMatrix), "predict must return a demand matrix"
         matrix.require_hose(_DEGREE)
         found.append(matrix.demand)

@@ -1,7 +1,7 @@
 """The demand predictor interface: what a model must do to be trained on runs and to forecast the next matrix.
 
 A new predictor subclasses :class:`DemandPredictor`, declares its parameters, and passes
-``foretail.models.demand.contract.check_demand_predictor``.
+``foretail.testing.check_demand_predictor``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import require_numbers, running
 from foretail.models.demand.hose import into_hose
 from foretail.models.drop.predictor import Parameterised
 
@@ -28,7 +29,8 @@ class DemandPredictor(Parameterised, ABC):
     Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. A prediction depends on the history it is given and on nothing else, earlier predictions included.
     Subclasses implement `_fit` and `_predict`, which receive checked input, and, if they learn, `learned` and
-    `restore`, through which ``predictor_file`` writes and reads them.
+    `restore`, through which ``predictor_file`` writes and reads them. What a subclass from another package returns is
+    checked too, and whatever it raises becomes one sentence that names it.
     """
 
     def fit(self, sequences: Sequence[DemandSequence]) -> Self:
@@ -53,7 +55,8 @@ class DemandPredictor(Parameterised, ABC):
             )
         if max(map(len, sequences)) < 2:
             raise ForetailError("no training sequence has a second step to predict: give longer runs")
-        self._fit([sequence.demand for sequence in sequences])
+        with running(self, "fit"):  # a sequence is read-only, so nothing can change it
+            self._fit([sequence.demand for sequence in sequences])
         self.nodes_ = sequences[0].nodes
         return self
 
@@ -92,7 +95,10 @@ class DemandPredictor(Parameterised, ABC):
         past = DemandSequence(history, 1, "history")
         if past.nodes != self.nodes_:
             raise ForetailError(f"the history has {past.nodes} nodes, the training had {self.nodes_}: give those")
-        return np.maximum(self._predict(past.demand), 0.0) * (1 - np.eye(self.nodes_))
+        with running(self, "predict"):
+            found = self._predict(past.demand)
+        require_numbers(self, "predict", found, (self.nodes_, self.nodes_))
+        return np.maximum(found, 0.0) * (1 - np.eye(self.nodes_))
 
     def require_fit(self) -> None:
         """Raise ForetailError before `fit`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop.parameters_contract import check_parameters, refuses
+from foretail.models.drop.parameters_contract import check_parameters, holds, refuses
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
@@ -54,7 +55,8 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     AssertionError
         With the clause that does not hold.
     """
-    fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    with holds("the constructor must work with its defaults"):
+        fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
     x, y = synthetic_arrivals(rows=4000, seed=7)
     unseen = np.concatenate([synthetic_arrivals(rows=2000, seed=8)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
@@ -78,31 +80,49 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
     assert not hasattr(fresh, "features_in_"), "a refused fit must leave the predictor untrained"
 
+    def fitted(*rows: Any) -> DropPredictor:
+        with holds("fit must learn from labelled rows"):
+            found: DropPredictor | None = (learner := copy.deepcopy(fresh)).fit(*rows)
+        assert found is learner, "fit must return self"
+        return learner
+
+    def probability_of(model: DropPredictor, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        before = rows.copy()
+        with holds("probability must answer for any rows"):
+            found = model.probability(rows)
+        assert np.array_equal(rows, before), "probability must not change the features"
+        assert found.shape == (len(rows),), "probability must give one number per row"
+        assert found.dtype == np.float64, "probability must be float64"
+        assert np.all((found >= 0) & (found <= 1)), "probability must be in [0, 1], and NaN is not"
+        return found
+
     x_before, y_before = x.copy(), y.copy()
-    trained = copy.deepcopy(fresh)
-    assert trained.fit(x, y) is trained, "fit must return self"
+    trained = fitted(x, y)
     assert np.array_equal(x, x_before), "fit must not change the features"
     assert np.array_equal(y, y_before), "fit must not change the labels"
     assert trained.parameters() == parameters, "fit must not change parameters"
     refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
 
-    probability = trained.probability(unseen)
-    assert probability.shape == (len(unseen),), "probability must give one number per row"
-    assert probability.dtype == np.float64, "probability must be float64"
-    assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1]"
-    again = copy.deepcopy(fresh).fit(x, y)
-    assert np.array_equal(again.probability(unseen), probability), "same seed and rows must give the same model"
+    probability = probability_of(trained, unseen)
+    again = fitted(x, y)
+    assert np.array_equal(probability_of(again, unseen), probability), "same seed and rows must give the same model"
+    likely = np.argsort(probability)[-8:]
+    alone = np.concatenate([probability_of(trained, unseen[row : row + 1]) for row in likely])
+    close = np.allclose(alone, probability[likely], rtol=1e-5, atol=1e-6)  # float32 may add in another order
+    assert close, "a row's probability must not depend on the rows beside it"
     parts = [slice(first, first + 900) for first in range(0, len(y), 900)]
     batches = [Rows(x[part], y[part], None, np.ones(len(y))[part]) for part in parts]
-    streamed = copy.deepcopy(fresh).fit_batches(lambda: batches, len(y))
-    assert np.array_equal(streamed.probability(unseen), probability), "rows in batches must give the same model"
-    alike = copy.deepcopy(fresh).fit(x, y, np.ones(len(y)))
-    assert np.array_equal(alike.probability(unseen), probability), "weights of 1 must change nothing"
-    heavy = copy.deepcopy(fresh).fit(x, y, np.where(y, 50.0, 1.0))
-    assert heavy.probability(x).mean() > trained.probability(x).mean(), "heavier drops must be predicted more"
+    with holds("fit_batches must learn from labelled rows"):
+        streamed = copy.deepcopy(fresh).fit_batches(lambda: batches, len(y))
+    assert np.array_equal(probability_of(streamed, unseen), probability), "rows in batches must give the same model"
+    alike = fitted(x, y, np.ones(len(y)))
+    assert np.array_equal(probability_of(alike, unseen), probability), "weights of 1 must change nothing"
+    heavy = fitted(x, y, np.where(y, 50.0, 1.0))
+    assert probability_of(heavy, x).mean() > probability_of(trained, x).mean(), "heavier drops must be predicted more"
     if isinstance(trained, TreePredictor):
         assert isinstance(again, TreePredictor)
-        ensemble = trained.to_ensemble(features)
+        with holds("to_ensemble must give the trees of the trained model"):
+            ensemble = trained.to_ensemble(features)
         assert ensemble == again.to_ensemble(features), "same seed and rows must give the same ensemble"
         _check_ensemble(trained, ensemble, features, unseen)
 

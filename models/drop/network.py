@@ -21,6 +21,7 @@ import numpy.typing as npt
 from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
+from foretail.features.plugins import require, running
 from foretail.features.staging import write_file
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -244,7 +245,10 @@ class NetworkPredictor(DropPredictor):
                 f"the predictor was trained on {self.features_in_} features, but {len(features)} are declared: "
                 f"declare the training columns in order"
             )
-        return self._network(features)
+        with running(self, "to_network"):
+            found = self._network(features)
+        require(self, isinstance(found, Network), "to_network must return a Network", f"a {type(found).__name__}")
+        return found
 
     @abstractmethod
     def _network(self, features: Sequence[FeatureInput]) -> Network: ...

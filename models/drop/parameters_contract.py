@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import PluginError
 from foretail.models.drop.predictor import Parameterised
 
 P = TypeVar("P", bound=Parameterised)
@@ -26,10 +28,24 @@ def check_parameters(fresh: P, fit: Callable[[P], object]) -> None:
     assert not learned, f"the constructor must only store parameters, not learn {learned}"
 
 
-def refuses(action: Callable[[], object], clause: str) -> None:
-    """Raise AssertionError, with a clause of the contract, unless an action ends in a ForetailError."""
+@contextmanager
+def holds(clause: str) -> Iterator[None]:
+    """Raise AssertionError, with a clause of the contract, when what is done raises anything else."""
     try:
-        action()
-    except ForetailError:
-        return
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{clause}: {error}") from error
+
+
+def refuses(action: Callable[[], object], clause: str) -> None:
+    """Raise AssertionError, with a clause of the contract, unless an action ends in a ForetailError of its own."""
+    with holds(clause):
+        try:
+            action()
+        except PluginError:
+            raise
+        except ForetailError:
+            return
     raise AssertionError(clause)

@@ -1,7 +1,7 @@
 """The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
 
 A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is no sum of trees, declares its
-parameters, and passes ``foretail.models.drop.contract.check_predictor``.
+parameters, and passes ``foretail.testing.check_predictor``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import require, require_numbers, running
 from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 from foretail.models.scoring.metrics import RAISE_CONGESTION
@@ -110,7 +111,8 @@ class DropPredictor(Parameterised, ABC):
     """Predicts, from the features of an arrival, whether LQD would drop the packet.
 
     Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
-    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input.
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input. What a subclass from
+    another package returns is checked too, and whatever it raises becomes one sentence that names it.
 
     Attributes
     ----------
@@ -148,7 +150,8 @@ class DropPredictor(Parameterised, ABC):
         self.check_parameters()
         features, labels, weights = checked_rows(x, y, weight)
         self._keep_counts(len(labels), int(labels.sum()), features.shape[1])
-        self._fit(features, labels, weights)
+        with running(self, "fit", features=features, labels=labels, weights=weights):
+            self._fit(features, labels, weights)
         return self
 
     def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
@@ -183,7 +186,10 @@ class DropPredictor(Parameterised, ABC):
                 f"the predictor was trained on {self.features_in_} features, but got {features.shape[1]}: "
                 f"pass the training columns in order"
             )
-        return self._probability(features)
+        with running(self, "probability", features=features):
+            found = self._probability(features)
+        require_numbers(self, "probability", found, (len(features),), low=0, high=1)
+        return found
 
     def _require_fit(self) -> None:
         if not hasattr(self, "features_in_"):
@@ -208,7 +214,11 @@ class TreePredictor(DropPredictor):
             The training columns in order.
         """
         self._require_fit()
-        return self._ensemble(features)
+        with running(self, "to_ensemble"):
+            found = self._ensemble(features)
+        require(self, isinstance(found, Ensemble), "to_ensemble must return an Ensemble", f"a {type(found).__name__}")
+        require(self, found.features == tuple(features), "to_ensemble must keep the features in order", "other ones")
+        return found
 
     def origin(self) -> dict[str, OriginValue]:
         """Return what the ensemble's ``origin`` says of the training."""

@@ -107,9 +107,53 @@ class _ReturnsPercent(RandomForest):
         return 100 * super()._probability(x)
 
 
+class _Raises(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        raise KeyError("queue")
+
+
+class _ReturnsNaN(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        return super()._probability(x) * np.nan
+
+
+class _ReturnsTwoColumns(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        return np.stack([super()._probability(x)] * 2, axis=1)
+
+
+class _ChangesWhatItPredicts(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        x += 1
+        return super()._probability(x)
+
+
+class _RaisesInFit(RandomForest):
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        raise RuntimeError("no licence")
+
+
+class _LooksAtTheWholeBatch(RandomForest):
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        found = super()._probability(x)
+        return found / max(1.0, len(x) / 100)
+
+
+class _IsNoEnsemble(RandomForest):
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        return None  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize(
     ("broken", "clause"),
     [
+        (_Raises, "probability must answer for any rows: .*_Raises fails in probability: KeyError: 'queue'"),
+        (_ReturnsNaN, "probability must be finite, not nan"),
+        (_ReturnsTwoColumns, r"probability must give one number per row, shape \(2001,\), not shape \(2001, 2\)"),
+        (_ChangesWhatItPredicts, "probability must not change the features"),
+        (_RaisesInFit, "fit must learn from labelled rows: .*RuntimeError: no licence"),
+        (_LooksAtTheWholeBatch, "must not depend on the rows beside it"),
+        (_IsNoEnsemble, "to_ensemble must return an Ensemble, not a NoneType"),
         (_LearnsInConstructor, "declared|only store"),
         (_ForgetsToDeclare, "must be declared"),
         (_ReturnsNothing, "return self"),

@@ -1,0 +1,161 @@
+"""Plug-ins: what other installed packages offer by entry points, and one sentence for whatever goes wrong in them.
+
+A package offers a predictor in its pyproject.toml by ``my_stump = "my_package:Stump"`` under
+``[project.entry-points."foretail.predictors"]``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from foretail.features.errors import ForetailError
+
+PREDICTORS, DEMAND_PREDICTORS, TARGETS = "foretail.predictors", "foretail.demand_predictors", "foretail.targets"
+"""Groups of entry points."""
+
+
+class PluginError(ForetailError):
+    """A plug-in failed, or broke a rule of its contract."""
+
+
+def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
+    """Return what installed packages offer in a group, by name.
+
+    Parameters
+    ----------
+    group : str
+        Of entry points.
+    ours : collection of str
+        Names that Foretail has itself.
+
+    Raises
+    ------
+    ForetailError
+        On a name that is no word, is one of ours, or comes from two packages.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+        package = package_of(point)
+        if re.fullmatch(r"[a-z][a-z0-9_]*", point.name) is None:
+            raise ForetailError(
+                f"the package {package} offers {point.name!r} in {group}, which is no name: use lower-case letters, "
+                f"digits and _, the first a letter"
+            )
+        if point.name in ours:
+            raise ForetailError(
+                f"the package {package} offers {point.name} in {group}, which Foretail has itself: rename its entry "
+                f"point or uninstall it"
+            )
+        if point.name in found and found[point.name].value != point.value:
+            raise ForetailError(
+                f"the packages {package_of(found[point.name])} and {package} both offer {point.name} in {group}: "
+                f"uninstall one of them"
+            )
+        found[point.name] = point
+    return found
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the package that offers an entry point."""
+    return point.dist.name if point.dist is not None else point.module
+
+
+def loaded(point: EntryPoint) -> Any:
+    """Return what an entry point names; ForetailError when it cannot be loaded."""
+    try:
+        return point.load()
+    except Exception as error:  # an import runs whatever the package does
+        raise PluginError(
+            f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: {_said(error)}; "
+            f"mend the package or uninstall it"
+        ) from error
+
+
+def is_foreign(kind: type) -> bool:
+    """Return whether a class is none of Foretail's own."""
+    return not kind.__module__.startswith("foretail.")
+
+
+@contextmanager
+def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[None]:
+    """Run code of `plugin`; when it is not Foretail's own, what it raises is one sentence that names it.
+
+    Parameters
+    ----------
+    plugin : object
+        An instance of its class.
+    what : str
+        The method, for the sentence.
+    **inputs : array
+        What it may read and must not change, by the words that errors have for it.
+
+    Raises
+    ------
+    PluginError
+        When it raises anything but a ForetailError, or changes an input.
+    """
+    if not is_foreign(type(plugin)):
+        yield
+        return
+    before = {name: _digest(array) for name, array in inputs.items()}
+    try:
+        yield
+    except (ForetailError, MemoryError):
+        raise
+    except Exception as error:
+        raise PluginError(f"{named(plugin)} fails in {what}: {_said(error)}; mend it, --debug shows where") from error
+    for name, array in inputs.items():
+        if _digest(array) != before[name]:
+            raise PluginError(f"{named(plugin)} breaks a rule: {what} must not change the {name}; let it copy them")
+
+
+def require(plugin: object, holds: bool, rule: str, met: str) -> None:
+    """Raise PluginError unless a rule `holds` for a plug-in that is not Foretail's own; `met` says what was met."""
+    if is_foreign(type(plugin)) and not holds:
+        raise PluginError(f"{named(plugin)} breaks a rule: {rule}, not {met}")
+
+
+def require_numbers(
+    plugin: object,
+    what: str,
+    found: object,
+    shape: tuple[int, ...],
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> None:
+    """Raise PluginError unless a foreign plug-in returned finite float64 numbers of a shape, in [`low`, `high`]."""
+    if not is_foreign(type(plugin)):
+        return
+    if not isinstance(found, np.ndarray) or found.shape != shape:
+        met = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
+        of_rows = "one number per row" if len(shape) == 1 else "a matrix"
+        raise PluginError(f"{named(plugin)} breaks a rule: {what} must give {of_rows}, shape {shape}, not {met}")
+    require(plugin, found.dtype == np.float64, f"{what} must be float64", str(found.dtype))
+    for words, wrong in (
+        ("finite", found[~np.isfinite(found)]),
+        (f"in [{low:g}, {high:g}]", found[(found < low) | (found > high)]),
+    ):
+        require(plugin, not len(wrong), f"{what} must be {words}", str(wrong.flat[0]) if len(wrong) else "")
+
+
+def named(plugin: object) -> str:
+    """Return what errors call a plug-in: its class with its module."""
+    return f"the plug-in {type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+def _said(error: BaseException) -> str:
+    """Type and first line of an error."""
+    line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _digest(array: npt.NDArray[Any]) -> bytes:
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array))

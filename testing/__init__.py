@@ -1,0 +1,17 @@
+"""Contracts for plug-ins, in the manner of scikit-learn's ``check_estimator``: call one from a test of your own.
+
+Each raises AssertionError that names the rule which does not hold, and returns None when all do. Foretail's own
+predictors and targets pass through the same checks.
+
+>>> from foretail.testing import check_predictor
+>>> from foretail.models.drop.forest import RandomForest
+>>> check_predictor(RandomForest)
+"""
+
+from __future__ import annotations
+
+from foretail.models.demand.contract import check_demand_predictor
+from foretail.models.drop.contract import check_predictor
+from foretail.testing.target import check_target
+
+__all__ = ["check_demand_predictor", "check_predictor", "check_target"]
