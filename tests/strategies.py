@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.sim_bridge.slow_bytes import Geometry, Packet
 from tests.traces import RUN, Arrivals
 
@@ -112,3 +115,24 @@ def byte_arrivals(
             now += step_ns
         now += draw(st.sampled_from((0, 0, 0, 1, 32, 400, 1200, 4000, 100_000)))
     return geometry, packets
+
+
+@st.composite
+def small_ensembles(draw: st.DrawFn, features: Sequence[str], highest_cut: int = 40) -> Ensemble:
+    """Draw a predictor of one to three trees with three tests each, whose cuts are lengths of small queues."""
+    trees = []
+    for _ in range(draw(st.integers(1, 3))):
+        tests = draw(
+            st.lists(st.tuples(st.integers(0, len(features) - 1), st.integers(0, highest_cut)), min_size=3, max_size=3)
+        )
+        trees.append(
+            Tree(
+                feature=np.array([feature for feature, _ in tests] + [-1] * 4, np.int32),
+                cut=np.array([cut for _, cut in tests] + [0] * 4, np.int64),
+                left=np.array([1, 3, 5, -1, -1, -1, -1], np.int32),
+                right=np.array([2, 4, 6, -1, -1, -1, -1], np.int32),
+                value=np.array([0.0] * 3 + draw(st.lists(st.sampled_from((0.0, 0.25, 1.0)), min_size=4, max_size=4))),
+            )
+        )
+    inputs = tuple(FeatureInput(name, "", 24) for name in features)
+    return Ensemble(inputs, tuple(trees), Fraction(len(trees), 2))

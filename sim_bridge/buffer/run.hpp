@@ -44,6 +44,10 @@ public:
     /// Takes the next `n` arrivals of the batch in order of time; `predictions[i]` nonzero = drop, null = always
     /// accept.
     virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) = 0;
+    /// Takes the next arrival of the batch alone. True: the policy asks for a prediction, and `answer` must follow.
+    virtual bool offer(const Arrival& arrival) = 0;
+    /// Decides the arrival at which `offer` has asked.
+    virtual void answer(bool drop) = 0;
     /// Lets go of the columns.
     void end_batch() { begin_batch({}); }
     /// Sends what is still queued, as part of the batch.
@@ -90,24 +94,18 @@ public:
 
     void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
         for (std::size_t k = 0; k < n; ++k) {
-            const Arrival& arrival = arrivals[k];
-            const Row row = next_row_++;
-            const Row i = row - first_row_;
-            switch_.observe(arrival, row, *this);
-            if (out_.features && observes_) out_.features[i] = switch_.features(arrival);
-            if (out_.exposed) out_.exposed[i] = switch_.exposed(arrival);
-            bool asked = false;
-            const Outcome outcome = switch_.admit(
-                arrival, {row, arrival.data},
-                [&] {
-                    asked = true;
-                    return predictions && predictions[k] != 0;
-                },
-                *this);
-            if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
-            if (out_.asked) out_.asked[i] = asked;
+            look(arrivals[k]);
+            admit(arrivals[k], predictions && predictions[k] != 0);
         }
     }
+    bool offer(const Arrival& arrival) override {
+        look(arrival);
+        offered_ = arrival;
+        if (switch_.asks(arrival)) return true;
+        admit(arrival, false);
+        return false;
+    }
+    void answer(bool drop) override { admit(offered_, drop); }
     void drain() override {
         switch_.advance(std::numeric_limits<Tick>::max(), *this);
         switch_.settle_labels(*this);
@@ -132,7 +130,31 @@ public:
     }
 
 private:
+    void look(const Arrival& arrival) {
+        const Row row = next_row_++;
+        const Row i = row - first_row_;
+        switch_.observe(arrival, row, *this);
+        if (out_.features && observes_) out_.features[i] = switch_.features(arrival);
+        if (out_.exposed) out_.exposed[i] = switch_.exposed(arrival);
+    }
+    /// Decides the arrival that was looked at last.
+    void admit(const Arrival& arrival, bool prediction) {
+        const Row row = next_row_ - 1;
+        const Row i = row - first_row_;
+        bool asked = false;
+        const Outcome outcome = switch_.admit(
+            arrival, {row, arrival.data},
+            [&] {
+                asked = true;
+                return prediction;
+            },
+            *this);
+        if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
+        if (out_.asked) out_.asked[i] = asked;
+    }
+
     Switch<Policy, RecordedPacket> switch_;
+    Arrival offered_;
     bool labels_, observes_;
     Bytes transmitted_ = 0;
     std::int64_t packets_ = 0;
@@ -161,14 +183,24 @@ public:
 
     void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
         for (std::size_t k = 0; k < n; ++k) {
-            const bool prediction = predictions && predictions[k] != 0;
-            if constexpr (pushes_out) {
-                take(arrivals[k], prediction, lqd_->queues(), lqd_->averages());
-            } else {
-                take(arrivals[k], prediction, own_, averages_);
-            }
+            look(arrivals[k]);
+            admit(arrivals[k], predictions && predictions[k] != 0);
         }
     }
+    bool offer(const Arrival& arrival) override {
+        look(arrival);
+        offered_ = arrival;
+        bool asks = false;
+        if constexpr (Policy::asks) {
+            judge(std::as_const(policy_), arrival, [&] {
+                asks = true;
+                return false;
+            });
+        }
+        if (!asks) admit(arrival, false);
+        return asks;
+    }
+    void answer(bool drop) override { admit(offered_, drop); }
     void drain() override {
         constexpr Tick end = std::numeric_limits<Tick>::max();
         own_.advance(end, [](Tick) {});
@@ -186,8 +218,15 @@ private:
 
     static constexpr bool pushes_out = Policy::pushes_out;
 
+    void look(const Arrival& arrival) {
+        if constexpr (pushes_out) {
+            look(arrival, lqd_->queues(), lqd_->averages());
+        } else {
+            look(arrival, own_, averages_);
+        }
+    }
     template <class Queues, class Averages>
-    void take(const Arrival& arrival, bool prediction, const Queues& queues, const Averages& averages) {
+    void look(const Arrival& arrival, const Queues& queues, const Averages& averages) {
         const Row row = next_row_++;
         const Row i = row - first_row_;
         if constexpr (!pushes_out) advance_own(arrival);
@@ -205,18 +244,20 @@ private:
             if (features) read_virtual_features(*features, arrival, *lqd_, length, scale_, features_);
             threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
         }
+    }
+    /// Decides the arrival that was looked at last.
+    void admit(const Arrival& arrival, bool prediction) {
+        const Row i = next_row_ - 1 - first_row_;
         Outcome outcome = Outcome::accepted;
         if constexpr (pushes_out) {
             outcome = lqd_->kept_last() ? Outcome::accepted : Outcome::buffer_full;
             accepted_ += lqd_->kept_last();
         } else {
             bool asked = false;
-            outcome = decide(
-                policy_, arrival, own_, [&] { return lqd_->threshold(arrival.port); },
-                [&] {
-                    asked = true;
-                    return prediction;
-                });
+            outcome = judge(policy_, arrival, [&] {
+                asked = true;
+                return prediction;
+            });
             if (outcome == Outcome::accepted) {
                 own_.push(arrival, {});
                 ++accepted_;
@@ -224,6 +265,12 @@ private:
             if (out_.asked) out_.asked[i] = asked;
         }
         if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
+    }
+
+    template <class Judge, class Ask>
+    Outcome judge(Judge& policy, const Arrival& arrival, Ask&& predicts_drop) const {
+        return decide(
+            policy, arrival, own_, [&] { return lqd_->threshold(arrival.port); }, std::forward<Ask>(predicts_drop));
     }
 
     void advance_own(const Arrival& arrival) {
@@ -254,6 +301,7 @@ private:
     }
 
     Policy policy_;
+    Arrival offered_;
     bool labels_, observes_, keeps_averages_;
     FeatureSet features_;
     FeatureScale scale_;
@@ -270,18 +318,22 @@ inline constexpr std::size_t slot_queue_limit = std::size_t{1} << 28;
 
 }  // namespace detail
 
+template <class Policy>
+std::unique_ptr<RecordedRun> recorded_run(Policy policy, const SwitchSettings& settings) {
+    const Shape& shape = settings.shape;
+    if constexpr (!Policy::sees_departures) {  // which SlotQueues does not show
+        if (shape.preemptive && shape.priorities == 1 && !settings.fluid_slack &&
+            SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= detail::slot_queue_limit) {
+            return std::make_unique<detail::SlottedSwitch<Policy>>(settings, std::move(policy));
+        }
+    }
+    return std::make_unique<detail::RecordedSwitch<Policy>>(settings, std::move(policy));
+}
+
 inline std::unique_ptr<RecordedRun> recorded_run(std::string_view policy, const PolicySettings& policy_settings,
                                                  const SwitchSettings& settings) {
-    const Shape& shape = settings.shape;
-    const bool slots = shape.preemptive && shape.priorities == 1 && !settings.fluid_slack &&
-                       SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= detail::slot_queue_limit;
-    return with_policy(policy, policy_settings, shape, [&](auto chosen) -> std::unique_ptr<RecordedRun> {
-        using Policy = decltype(chosen);
-        if constexpr (!Policy::sees_departures) {  // which SlotQueues does not show
-            if (slots) return std::make_unique<detail::SlottedSwitch<Policy>>(settings, std::move(chosen));
-        }
-        return std::make_unique<detail::RecordedSwitch<Policy>>(settings, std::move(chosen));
-    });
+    return with_policy(policy, policy_settings, settings.shape,
+                       [&](auto chosen) { return recorded_run(std::move(chosen), settings); });
 }
 
 }  // namespace foretail::buffer

@@ -101,6 +101,21 @@ public:
     /// Whether Credence's safeguard would not apply on these queues.
     [[nodiscard]] bool exposed(const Arrival& arrival) const { return !Credence::safe(arrival, queues_); }
 
+    /// Whether `admit` would call `predicts_drop()` for an observed arrival.
+    [[nodiscard]] bool asks(const Arrival& arrival) const {
+        bool asks = false;
+        if constexpr (Policy::asks) {
+            if (!arrival.data) return false;
+            decide(
+                policy_, arrival, queues_, [&] { return threshold(arrival.port); },
+                [&] {
+                    asks = true;
+                    return false;
+                });
+        }
+        return asks;
+    }
+
     /// Decides an observed arrival. `predicts_drop()` is called at most once, only by Credence where it must ask.
     template <class Ask, class Sink>
     Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink) {

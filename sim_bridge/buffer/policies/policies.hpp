@@ -345,6 +345,18 @@ private:
     Bytes capacity_, cut_, sum_ = 0;
 };
 
+/// Somebody outside decides: Complete Sharing, but for the packets that the answer drops. No policy of the list, for it
+/// only makes sense where each answer can depend on the queues that the ones before have left (RecordedRun::offer).
+struct Told : PolicyTraits {
+    static constexpr std::string_view name = "told";
+    static constexpr bool asks = true;
+
+    template <class Queues, class Ask>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Ask&& predicts_drop) const {
+        return predicts_drop() ? Outcome::predicted : CompleteSharing{}.decide(arrival, queues);
+    }
+};
+
 template <class... Policy>
 struct PolicyList {
     static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};

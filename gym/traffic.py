@@ -1,0 +1,204 @@
+"""Where the packets of an episode come from: a workload, a file of arrivals, or recorded datasets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.reader import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.records import FlowClass, Records
+from foretail.sim_bridge._native import LiveRuns, slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.workloads import OnOff, Workload
+
+
+class Episode(ABC):
+    """Arrivals at one switch, from the first to the last."""
+
+    @abstractmethod
+    def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
+        """Let run `index` begin with these arrivals, with LQD's labels beside them if wanted."""
+
+
+class Traffic(ABC):
+    """Makes episodes: nothing but the seed decides which packets come."""
+
+    has_bytes: bool
+    """Whether packets have sizes, in bytes; else each is one unit of the buffer."""
+
+    @abstractmethod
+    def episode(self, seed: int) -> Episode:
+        """Return the episode of a seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlottedEpisode(Episode):
+    """Unit packets in slots."""
+
+    arrivals: Slotted
+    ports: int
+    buffer: int
+    average_shift: int
+
+    @cached_property
+    def lqd_drop(self) -> NDArray[np.uint8]:
+        """1 where LQD drops the packet, at its arrival or later."""
+        run = slotted("lqd", self.ports, self.buffer, self.arrivals.slot, self.arrivals.port)
+        label: NDArray[np.uint8] = run["lqd_drop"]
+        return label
+
+    def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
+        """As :meth:`Episode.begin`."""
+        runs.begin_slots(
+            index,
+            self.ports,
+            self.buffer,
+            self.arrivals.slot,
+            self.arrivals.port,
+            first_rtt=self.arrivals.first_rtt,
+            lqd_drop=self.lqd_drop if labels else None,
+            average_shift=self.average_shift,
+        )
+
+
+@dataclass(frozen=True)
+class Generated(Traffic):
+    """A workload of the slotted simulator, drawn with the seed of the episode.
+
+    Parameters
+    ----------
+    workload : Workload
+        One of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`).
+    ports, buffer : int
+        The switch: its ports, and its shared buffer in packets.
+    slots : int
+        Length of an episode.
+    average_shift : int
+        Averaged features run over ``2**average_shift`` slots.
+    """
+
+    workload: Workload = field(default_factory=OnOff)
+    ports: int = 8
+    buffer: int = 80
+    slots: int = 10_000
+    average_shift: int = 5
+    has_bytes = False
+
+    def episode(self, seed: int) -> SlottedEpisode:
+        """As :meth:`Traffic.episode`; raise :class:`ForetailError` if the workload has no packet in these slots."""
+        batches = list(self.workload.batches(self.ports, self.buffer, self.slots, seed))
+        if not batches:
+            raise ForetailError(f"the workload has no packet in {self.slots} slots with seed {seed}: set more slots")
+        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.average_shift)
+
+
+@dataclass(frozen=True)
+class FromFile(Traffic):
+    """A CSV or Parquet file of arrivals in slots, the same in every episode; its priorities do not count.
+
+    Parameters
+    ----------
+    path : Path
+        With the columns ``slot`` and ``port``, perhaps ``first_rtt``.
+    ports, buffer, average_shift : int
+        As :class:`Generated`.
+    """
+
+    path: Path
+    ports: int
+    buffer: int
+    average_shift: int = 5
+    has_bytes = False
+
+    @cached_property
+    def _episode(self) -> SlottedEpisode:
+        batches = list(ArrivalFile(Path(self.path)).batches(self.ports, priorities=256))
+        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.average_shift)
+
+    def episode(self, seed: int) -> SlottedEpisode:
+        """As :meth:`Traffic.episode`."""
+        return self._episode
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedEpisode(Episode):
+    """Packets at one switch of a recorded run, in bytes and nanoseconds, control packets among them."""
+
+    run: Run
+    switch: int
+    records: Records
+
+    def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
+        """As :meth:`Episode.begin`."""
+        run, geometry, records = self.run, self.run.switches[self.switch], self.records
+        runs.begin_bytes(
+            index,
+            geometry.buffer_bytes,
+            list(geometry.port_rates_bps),
+            run.scenario["topology"]["wire_overhead_bytes"],
+            np.ascontiguousarray(records["time_ns"]),
+            records["port"].astype(np.int32),
+            np.ascontiguousarray(records["size_bytes"]),
+            (records["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
+            np.ascontiguousarray(records["first_rtt"]),
+            lqd_drop=np.ascontiguousarray(records["lqd_drop"]) if labels else None,
+            counting=run.rules.counting,
+            tie=run.rules.tie,
+            victim=run.rules.victim,
+            seed=run.seed,
+            cell_bytes=run.cell_bytes,
+            average_shift=run.average_shift,
+        )
+
+
+@dataclass(frozen=True)
+class FromDatasets(Traffic):
+    """Recorded datasets, whose senders do not react to the actions. An episode is one switch of one dataset.
+
+    Episode `seed` is number ``seed`` modulo :attr:`episodes`; switches without data packets are left out.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Folders of traces, as ``foretail collect`` writes them. They are read once and held in memory.
+    """
+
+    paths: Sequence[Path]
+    has_bytes = True
+
+    @cached_property
+    def episodes(self) -> tuple[RecordedEpisode, ...]:
+        """All of them, in the order of datasets and switches."""
+        found: list[RecordedEpisode] = []
+        for path in self.paths:
+            dataset = Dataset.open(Path(path))
+            records = np.concatenate(list(dataset.arrivals()))
+            for switch in range(len(dataset.manifest.switches)):
+                here = records[records["switch"] == switch]
+                if (here["flow_class"] != FlowClass.CONTROL).any():
+                    found.append(RecordedEpisode(dataset.manifest, switch, here))
+        if not found:
+            raise ForetailError("the datasets have no data packets: name folders that foretail collect has written")
+        return tuple(found)
+
+    def episode(self, seed: int) -> RecordedEpisode:
+        """As :meth:`Traffic.episode`."""
+        return self.episodes[seed % len(self.episodes)]
+
+
+def _joined(batches: Sequence[Slotted]) -> Slotted:
+    first_rtt = [batch.first_rtt for batch in batches if batch.first_rtt is not None]
+    return Slotted(
+        np.concatenate([batch.slot for batch in batches]),
+        np.concatenate([batch.port for batch in batches]),
+        first_rtt=np.concatenate(first_rtt) if first_rtt else None,
+    )

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+// Runs that stop wherever their policy asks, many side by side: what environments and live predictors step through.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <optional>
+
+#include "bindings/module.hpp"
+#include "bindings/recorded_arrivals.hpp"
+#include "bindings/runs.hpp"
+
+namespace foretail::bindings {
+
+namespace {
+
+template <class T>
+using Given = std::optional<Column<T>>;
+
+/// One run and its arrivals, which it only borrows: the columns keep their arrays alive.
+struct Course {
+    std::unique_ptr<RecordedRun> run;
+    Column<std::int64_t> time;
+    Column<std::int32_t> port;
+    Given<std::int32_t> size;
+    Given<std::uint8_t> data, first_rtt, lqd_drop;
+    std::vector<std::uint8_t> outcome;
+    std::size_t next = 0;
+    Bytes sent = 0;
+
+    [[nodiscard]] Arrival arrival(std::size_t i) const {
+        return {time.data()[i],
+                port.data()[i],
+                size ? size->data()[i] : 1,
+                !data || data->data()[i] != 0,
+                first_rtt && first_rtt->data()[i] != 0,
+                0};
+    }
+};
+
+class LiveRuns {
+public:
+    LiveRuns(const std::string& policy, Integer runs, const std::vector<std::string>& features, bool in_bytes)
+        : policy_(policy),
+          in_bytes_(in_bytes),
+          courses_(checked<std::size_t>("number of runs", runs, 1, 1 << 20)),
+          sent_(courses_.size()),
+          lost_(courses_.size()),
+          arrival_(courses_.size()),
+          exposed_(courses_.size()),
+          lqd_drop_(courses_.size()),
+          ended_(courses_.size(), 1) {
+        for (const auto& name : features) {
+            chosen_.push_back(position(name, feature_names, "unknown feature '" + name + "'"));
+            wanted_.insert(static_cast<Feature>(chosen_.back()));
+        }
+        features_.resize(courses_.size() * chosen_.size());
+    }
+
+    LiveRuns(const LiveRuns&) = delete;
+    LiveRuns& operator=(const LiveRuns&) = delete;
+
+    void begin_slots(Integer index, Integer ports_given, Integer buffer, Column<std::int64_t> slot,
+                     Column<std::int32_t> port, Given<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop,
+                     const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
+                     Integer average_shift) {
+        SwitchSettings settings;
+        settings.rules = push_out_rules(counting, tie, victim, seed);
+        const auto ports = checked<std::size_t>("number of ports", ports_given, 1, max_ports);
+        settings.shape = {checked("buffer in packets", buffer, 1, max_packets),
+                          std::vector<LineRate>(ports, LineRate::one_per_slot()), settings.rules.tie, true, 1};
+        settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
+        Course course{nullptr, slot, port, {}, {}, first_rtt, lqd_drop, {}};
+        begin(index, "slot", settings, std::move(course));
+    }
+
+    void begin_bytes(Integer index, Integer buffer, const std::vector<Integer>& rates, Integer wire_overhead_bytes,
+                     Column<std::int64_t> time_ns, Column<std::int32_t> port, Column<std::int32_t> size_bytes,
+                     Column<std::uint8_t> data, Column<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop,
+                     const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
+                     Integer cell_bytes, Integer average_shift) {
+        SwitchSettings settings;
+        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.shape = shapes_of({{buffer, rates}}, wire_overhead_bytes, settings.rules.tie, 1).front();
+        const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 1, 65'536));
+        if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");
+        settings.scale = {std::countr_zero(cell), checked<int>("average_shift", average_shift, 0, 24), 10};
+        Course course{nullptr, time_ns, port, size_bytes, data, first_rtt, lqd_drop, {}};
+        begin(index, "time", settings, std::move(course));
+    }
+
+    /// Answers every run that has not ended and lets it go on to where it asks next.
+    void step(Column<std::uint8_t> drop) {
+        if (drop.shape(0) != courses_.size()) {
+            throw std::invalid_argument("there are " + std::to_string(drop.shape(0)) + " answers for " +
+                                        std::to_string(courses_.size()) + " runs");
+        }
+        nb::gil_scoped_release release;
+        for (std::size_t i = 0; i < courses_.size(); ++i) {
+            if (ended_[i]) continue;
+            Course& course = courses_[i];
+            course.run->answer(drop.data()[i] != 0);
+            const std::size_t row = course.next++;
+            const bool kept = course.outcome[row] == static_cast<std::uint8_t>(Outcome::accepted);
+            lost_[i] = kept ? 0 : in_bytes_ ? course.arrival(row).size : 1;
+            advance(i);
+        }
+    }
+
+    /// What became of each arrival of a run so far, and in total.
+    nb::dict result(Integer index) const {
+        const Course& course = courses_[place(index)];
+        nb::dict out;
+        out["outcome"] = owned(course.outcome, {course.outcome.size()});
+        out["transmitted_packets"] = course.run ? course.run->transmitted_packets() : 0;
+        out["transmitted_bytes"] = course.run ? course.run->transmitted_data() : 0;
+        return out;
+    }
+
+    /// The arrays that the runs write, a row for each run.
+    static nb::dict columns(LiveRuns& self) {
+        const nb::object owner = nb::find(self);
+        const auto view = [&]<class T>(std::vector<T>& values) {
+            return nb::ndarray<nb::numpy, const T>(values.data(), {values.size()}, owner);
+        };
+        nb::dict out;
+        out["features"] = nb::ndarray<nb::numpy, const std::int32_t>(
+            self.features_.data(), {self.courses_.size(), self.chosen_.size()}, owner);
+        out["sent"] = view(self.sent_);
+        out["lost"] = view(self.lost_);
+        out["arrival"] = view(self.arrival_);
+        out["exposed"] = view(self.exposed_);
+        out["lqd_drop"] = view(self.lqd_drop_);
+        out["ended"] = view(self.ended_);
+        return out;
+    }
+
+private:
+    [[nodiscard]] std::size_t place(Integer index) const {
+        return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(courses_.size()) - 1);
+    }
+
+    void begin(Integer index, const char* what, SwitchSettings& settings, Course course) {
+        const std::size_t i = place(index);
+        const std::size_t n = course.time.shape(0);
+        if (course.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
+        same_length("size_bytes", course.size, n);
+        same_length("data", course.data, n);
+        same_length("first_rtt", course.first_rtt, n);
+        same_length("lqd_drop", course.lqd_drop, n);
+        Tick last = 0;
+        for (std::size_t row = 0; row < n; ++row) {
+            const Arrival arrival = course.arrival(row);
+            in_range(arrival.port, settings.shape.ports(), row);
+            in_order(what, arrival.time, last, row);
+            if (arrival.size < 1) throw std::invalid_argument("row " + std::to_string(row) + " has no size");
+            last = arrival.time;
+        }
+        settings.labels = !chosen_.empty();
+        settings.features = wanted_;
+        course.run = policy_ == Told::name ? recorded_run(Told{}, settings) : recorded_run(policy_, {}, settings);
+        course.outcome.resize(n);
+        courses_[i] = std::move(course);
+        lost_[i] = ended_[i] = 0;
+        nb::gil_scoped_release release;
+        advance(i);
+    }
+
+    /// Goes on until the policy asks or the arrivals end, and writes what there is to see.
+    void advance(std::size_t i) {
+        Course& course = courses_[i];
+        FeatureVector seen{};  // written while an arrival is offered, never later
+        std::uint8_t exposed = 0;
+        for (;; ++course.next) {
+            if (course.next == course.outcome.size()) {
+                course.run->drain();
+                ended_[i] = 1;
+                seen = {};
+                exposed = 0;
+                break;
+            }
+            RunColumns out;
+            out.outcome = &course.outcome[course.next];
+            out.exposed = &exposed;
+            out.features = &seen;
+            course.run->begin_batch(out);
+            const bool asks = course.run->offer(course.arrival(course.next));
+            if (asks) break;
+        }
+        for (std::size_t k = 0; k < chosen_.size(); ++k) features_[i * chosen_.size() + k] = seen[chosen_[k]];
+        const Bytes sent = in_bytes_ ? course.run->transmitted_data() : course.run->transmitted_packets();
+        sent_[i] = sent - std::exchange(course.sent, sent);
+        arrival_[i] = static_cast<Row>(course.next);
+        exposed_[i] = exposed;
+        lqd_drop_[i] = course.lqd_drop && !ended_[i] ? course.lqd_drop->data()[course.next] : 0;
+    }
+
+    std::string policy_;
+    bool in_bytes_;
+    std::vector<std::size_t> chosen_;
+    FeatureSet wanted_;
+    std::vector<Course> courses_;
+    std::vector<std::int32_t> features_;
+    std::vector<Bytes> sent_, lost_;
+    std::vector<Row> arrival_;
+    std::vector<std::uint8_t> exposed_, lqd_drop_, ended_;
+};
+
+}  // namespace
+
+void add_live(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<LiveRuns>(m, "LiveRuns", "Runs that stop where their policy asks; 'told' asks for every data packet.")
+        .def(nb::init<const std::string&, Integer, const std::vector<std::string>&, bool>(), "policy"_a, "runs"_a,
+             "features"_a, nb::kw_only(), "in_bytes"_a = false)
+        .def("begin_slots", &LiveRuns::begin_slots, "index"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(),
+             "port"_a.noconvert(), nb::kw_only(), "first_rtt"_a.noconvert() = nb::none(),
+             "lqd_drop"_a.noconvert() = nb::none(), "counting"_a = "counted", "tie"_a = "lowest_port",
+             "victim"_a = "tail", "seed"_a = 0, "average_shift"_a = 5)
+        .def("begin_bytes", &LiveRuns::begin_bytes, "index"_a, "buffer"_a, "rates"_a, "wire_overhead_bytes"_a,
+             "time_ns"_a.noconvert(), "port"_a.noconvert(), "size_bytes"_a.noconvert(), "data"_a.noconvert(),
+             "first_rtt"_a.noconvert(), nb::kw_only(), "lqd_drop"_a.noconvert() = nb::none(), "counting"_a, "tie"_a,
+             "victim"_a, "seed"_a = 0, "cell_bytes"_a, "average_shift"_a)
+        .def("step", &LiveRuns::step, "drop"_a.noconvert())
+        .def("result", &LiveRuns::result, "index"_a)
+        .def("columns", &LiveRuns::columns);
+}
+
+}  // namespace foretail::bindings
