@@ -6,10 +6,13 @@ A package offers a predictor in its pyproject.toml by ``my_stump = "my_package:S
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,11 @@ import xxhash
 
 from foretail.features.errors import ForetailError
 
-PREDICTORS, DEMAND_PREDICTORS, TARGETS = "foretail.predictors", "foretail.demand_predictors", "foretail.targets"
+PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP = (
+    "foretail.predictors",
+    "foretail.demand_predictors",
+    "foretail.targets",
+)
 """Groups of entry points."""
 
 
@@ -84,6 +91,22 @@ def is_foreign(kind: type) -> bool:
     return not kind.__module__.startswith("foretail.")
 
 
+def source_sha256(kind: type) -> str | None:
+    """Return the hash of the file that defines a foreign class, on which its results depend; None for our own.
+
+    ForetailError when the class has no file.
+    """
+    if not is_foreign(kind):
+        return None
+    try:
+        return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        raise ForetailError(
+            f"{kind.__module__}.{kind.__qualname__} has no source file, by which results are known again: put it into "
+            f"a module"
+        ) from None
+
+
 @contextmanager
 def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[None]:
     """Run code of `plugin`; when it is not Foretail's own, what it raises is one sentence that names it.
@@ -91,7 +114,7 @@ def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[N
     Parameters
     ----------
     plugin : object
-        An instance of its class.
+        An instance of its class, or the class itself.
     what : str
         The method, for the sentence.
     **inputs : array
@@ -102,7 +125,7 @@ def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[N
     PluginError
         When it raises anything but a ForetailError, or changes an input.
     """
-    if not is_foreign(type(plugin)):
+    if not is_foreign(_kind(plugin)):
         yield
         return
     before = {name: _digest(array) for name, array in inputs.items()}
@@ -148,7 +171,12 @@ def require_numbers(
 
 def named(plugin: object) -> str:
     """Return what errors call a plug-in: its class with its module."""
-    return f"the plug-in {type(plugin).__module__}.{type(plugin).__qualname__}"
+    return f"the plug-in {_kind(plugin).__module__}.{_kind(plugin).__qualname__}"
+
+
+def _kind(plugin: Any) -> Any:
+    """The class of an instance; a class, or a function, itself."""
+    return plugin if hasattr(plugin, "__qualname__") else type(plugin)
 
 
 def _said(error: BaseException) -> str:
@@ -158,4 +186,4 @@ def _said(error: BaseException) -> str:
 
 
 def _digest(array: npt.NDArray[Any]) -> bytes:
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(array))
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array).data)

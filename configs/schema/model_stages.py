@@ -13,7 +13,7 @@ from foretail.configs.schema.fields import part, require_seeds, setting
 from foretail.configs.schema.policies import Policy, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
-from foretail.configs.schema.targets import CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
+from foretail.configs.schema.targets import EXPORT_TARGETS, CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
 from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import (
     FeatureBudget,
@@ -28,6 +28,7 @@ from foretail.configs.schema.training import (
 )
 from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import TARGET_GROUP, offered
 
 
 @dataclass
@@ -98,7 +99,7 @@ class ExportConfig(Stage):
         "an ensemble (JSON file), a train run folder, a model file of scikit-learn (skops), XGBoost (JSON, UBJ) or "
         "treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON file)",
     )
-    target: str = setting("c", "language of the export", one_of=("c", "p4", "onnx"))
+    target: str = setting("c", "language of the export: c, p4, onnx, or what an installed package offers")
     name: str | None = setting(
         None, "prefix of files and of the names in the code; null = drop_predictor or demand_predictor"
     )
@@ -121,6 +122,12 @@ class ExportConfig(Stage):
     p4: P4Target = part(P4Target, "target=p4")
     demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
     tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a target that nobody offers."""
+        known = (*EXPORT_TARGETS, *offered(TARGET_GROUP, EXPORT_TARGETS))
+        if self.target not in known:
+            raise ForetailError(f"target = {self.target} is unknown: choose from {', '.join(known)}")
 
     def unused(self) -> Mapping[str, str]:
         """What belongs to another target."""

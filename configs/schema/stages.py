@@ -19,6 +19,7 @@ from foretail.configs.schema.circuit_stages import DemandConfig, ScheduleConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
+from foretail.configs.schema.plugins import register_plugins
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
@@ -80,6 +81,7 @@ def register(stage: str) -> None:
     OmegaConf.register_new_resolver("features", lambda group: list(FEATURE_GROUPS[group]), replace=True)
     store = ConfigStore.instance()
     store.store(name=f"base_{stage}", node=STAGES[stage])
+    register_plugins(STAGES[stage])
     for policy in POLICIES.values():
         store.store(group="policy", name=policy.name, node={policy.name: {"name": policy.name, **policy.option}})
     for group, schema_of_group in (

@@ -8,6 +8,9 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
 
+EXPORT_TARGETS = ("c", "p4", "onnx")
+"""Foretail's own."""
+
 
 @dataclass
 class ModelInput:

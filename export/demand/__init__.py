@@ -120,6 +120,8 @@ def export_demand(
     check_folder(out_dir)
     stored = to_json(predictor).encode("ascii")
     kind = name_of(predictor)
+    if kind not in TARGETS:
+        raise ForetailError(f"{kind} comes from a plug-in and has no target: export one of {', '.join(TARGETS)}")
     if target not in TARGETS[kind]:
         raise ForetailError(f"{kind} has no target {target}: export it with target={' or '.join(TARGETS[kind])}")
     if target == "c":

@@ -15,6 +15,7 @@ from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
+from foretail.features.plugins import DEMAND_PREDICTOR_GROUP, loaded, offered, package_of
 from foretail.features.staging import write_file
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -36,12 +37,27 @@ PREDICTORS: Mapping[str, type[DemandPredictor]] = {
 """By the name that they have in settings and files."""
 
 
+def kind_of(name: str) -> type[DemandPredictor] | None:
+    """Return the class of a name: one of `PREDICTORS`, or what an installed package offers; None when there is none."""
+    if name in PREDICTORS:
+        return PREDICTORS[name]
+    point = offered(DEMAND_PREDICTOR_GROUP, PREDICTORS).get(name)
+    if point is None:
+        return None
+    kind = loaded(point)
+    if not (isinstance(kind, type) and issubclass(kind, DemandPredictor)):
+        raise ForetailError(f"{name} of the package {package_of(point)} is no DemandPredictor: offer a subclass of it")
+    return kind
+
+
 def name_of(predictor: DemandPredictor) -> str:
-    """Return the name of its kind; ForetailError for one that is not in `PREDICTORS`."""
-    for name, kind in PREDICTORS.items():
-        if type(predictor) is kind:
+    """Return the name of its kind; ForetailError for one that has none."""
+    for name in (*PREDICTORS, *offered(DEMAND_PREDICTOR_GROUP, PREDICTORS)):
+        if type(predictor) is kind_of(name):
             return name
-    raise ForetailError(f"{type(predictor).__name__} has no name for a file: add it to PREDICTORS")
+    raise ForetailError(
+        f"{type(predictor).__name__} has no name for a file: offer it as an entry point in {DEMAND_PREDICTOR_GROUP}"
+    )
 
 
 def to_json(predictor: DemandPredictor) -> str:
@@ -50,7 +66,7 @@ def to_json(predictor: DemandPredictor) -> str:
     Raises
     ------
     ForetailError
-        Before `fit`, or for a kind that is not in `PREDICTORS`.
+        Before `fit`, or for a kind that has no name.
     """
     predictor.require_fit()
     document = {
@@ -110,7 +126,7 @@ def load(path: Path) -> DemandPredictor:
 def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
     if set(document) != {"schema", "version", "name", "parameters", "nodes", "learned"}:
         raise ValueError("it has other keys")
-    kind = PREDICTORS.get(document["name"]) if isinstance(document["name"], str) else None
+    kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
     if kind is None:
         raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
     parameters, nodes = document["parameters"], document["nodes"]

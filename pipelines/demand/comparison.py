@@ -15,7 +15,7 @@ from foretail.features.rows.splits import SIDES
 from foretail.features.staging import write_file
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.predictor_file import PREDICTORS, to_json
+from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
@@ -201,9 +201,10 @@ def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
 
 def _kind(where: str, settings: Mapping[str, Any]) -> type[DemandPredictor]:
     name = str(settings.get("name"))
-    if name not in PREDICTORS:
+    kind = kind_of(name)
+    if kind is None:
         raise ForetailError(f"{where}.name = {name} is unknown: choose from {', '.join(PREDICTORS)}")
-    return PREDICTORS[name]
+    return kind
 
 
 def compare(

@@ -25,6 +25,7 @@ from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import TARGET_GROUP, loaded, offered, package_of, running
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
@@ -96,7 +97,7 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
     model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
-    target = TARGETS[config.target](config, model)
+    target = target_of(config, model)
     with StageProgress() as progress:
         done = export(
             model,
@@ -181,6 +182,22 @@ TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {
     "onnx": lambda config, model: Onnx(),
 }
 """The target of a model, as the settings have it."""
+
+
+def target_of(config: ExportConfig, model: Ensemble) -> Target:
+    """The target of the settings: Foretail's own, or what an installed package offers, which has no settings."""
+    if config.target in TARGETS:
+        return TARGETS[config.target](config, model)
+    point = offered(TARGET_GROUP, TARGETS)[config.target]
+    make = loaded(point)
+    with running(make, "its constructor"):
+        made: Target = make()
+    if getattr(made, "name", None) != config.target or not (hasattr(made, "render") and hasattr(made, "load")):
+        raise ForetailError(
+            f"{config.target} of the package {package_of(point)} is no Target of that name: give it the name "
+            f"{config.target!r}, render and load"
+        )
+    return made
 
 
 def _export_into(ensemble: Ensemble, folder: Path) -> None:

@@ -26,9 +26,12 @@ VERSIONS_OF = (
 def versions() -> dict[str, str | None]:
     """Versions of Python and the packages that figures depend on; None where one is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in VERSIONS_OF:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+    return found | {package: version_of(package) for package in VERSIONS_OF}
+
+
+def version_of(package: str) -> str | None:
+    """Version of a package; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -11,6 +11,7 @@ from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import running
 from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight
@@ -25,8 +26,12 @@ def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
     module, _, name = str(predictor.get("_target_", "")).rpartition(".")
     try:
         kind = getattr(import_module(module), name) if module else None
-    except (ImportError, AttributeError) as error:
-        raise ForetailError(f"predictor._target_ = {module}.{name} cannot be loaded: {error}") from None
+    except (ForetailError, MemoryError):
+        raise
+    except Exception as error:  # an import runs whatever the module does
+        raise ForetailError(
+            f"predictor._target_ = {module}.{name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not (isinstance(kind, type) and issubclass(kind, DropPredictor)):
         raise ForetailError(f"predictor._target_ = {module}.{name} is no DropPredictor: name a subclass of it")
     return kind
@@ -43,13 +48,17 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
     kind = predictor_class(predictor)
     given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
     around: dict[str, Any] = {**asdict(trainer), "arrivals": window.arrivals}
-    return kind(**given, **{name: value for name, value in around.items() if name in kind.constraints()})
+    given |= {name: value for name, value in around.items() if name in kind.constraints()}
+    with running(kind, "its constructor"):
+        return kind(**given)
 
 
 def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
     constraints = predictor_class(predictor).constraints()
+    if not isinstance(predictor.get("name"), str):
+        raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")
     for name, value in predictor.items():
         if name in NOT_PARAMETERS:
             continue

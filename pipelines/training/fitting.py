@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import named, source_sha256
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
@@ -31,7 +32,7 @@ from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
-from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
 from foretail.pipelines.training.labels import SideLabels, training_labels
@@ -200,7 +201,10 @@ def _at_operating_point(
     from foretail.models.drop.network import NetworkPredictor  # needs packages of its own
 
     if not isinstance(predictor, NetworkPredictor):
-        raise TypeError(f"a {type(predictor).__name__} is neither trees nor a network")
+        raise ForetailError(
+            f"{named(predictor)} is neither trees nor a network, so it has no form to be saved in: subclass "
+            f"TreePredictor or NetworkPredictor"
+        )
     network = predictor.to_network(labelled.inputs)
     point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth)
     return network.with_threshold(point.probability), point
@@ -220,6 +224,8 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
         "objective": asdict(config.objective),
         "drop_weight": config.drop_weight,
         "predictor": {"name": config.predictor["name"], **parameters},
-        "packages": {name: versions()[name] for name in predictor_class(config.predictor).packages},
+        "packages": {name: version_of(name) for name in predictor_class(config.predictor).packages},
     }
+    if (source := source_sha256(type(predictor))) is not None:
+        depends_on["plugin"] = source
     return model_key(MODEL, config, split, store, depends_on)
