@@ -74,7 +74,9 @@ public:
                           std::vector<LineRate>(ports, LineRate::one_per_slot()), settings.rules.tie, true, 1};
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         Course course{nullptr, slot, port, {}, {}, first_rtt, lqd_drop, {}};
-        begin(index, "slot", settings, std::move(course));
+        PolicySettings in_packets;
+        in_packets.artifact_cut = 1;
+        begin(index, "slot", in_packets, settings, std::move(course));
     }
 
     void begin_bytes(Integer index, Integer buffer, const std::vector<Integer>& rates, Integer wire_overhead_bytes,
@@ -89,7 +91,7 @@ public:
         if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");
         settings.scale = {std::countr_zero(cell), checked<int>("average_shift", average_shift, 0, 24), 10};
         Course course{nullptr, time_ns, port, size_bytes, data, first_rtt, lqd_drop, {}};
-        begin(index, "time", settings, std::move(course));
+        begin(index, "time", {}, settings, std::move(course));
     }
 
     /// Answers every run that has not ended and lets it go on to where it asks next.
@@ -143,7 +145,8 @@ private:
         return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(courses_.size()) - 1);
     }
 
-    void begin(Integer index, const char* what, SwitchSettings& settings, Course course) {
+    void begin(Integer index, const char* what, const PolicySettings& of_policy, SwitchSettings& settings,
+               Course course) {
         const std::size_t i = place(index);
         const std::size_t n = course.time.shape(0);
         if (course.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
@@ -161,7 +164,8 @@ private:
         }
         settings.labels = !chosen_.empty();
         settings.features = wanted_;
-        course.run = policy_ == Told::name ? recorded_run(Told{}, settings) : recorded_run(policy_, {}, settings);
+        course.run =
+            policy_ == Told::name ? recorded_run(Told{}, settings) : recorded_run(policy_, of_policy, settings);
         course.outcome.resize(n);
         courses_[i] = std::move(course);
         lost_[i] = ended_[i] = 0;

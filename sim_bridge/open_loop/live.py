@@ -1,0 +1,221 @@
+"""Credence on slotted arrivals with a predictor in Python that decides live: what it drops changes what it sees next.
+
+A switch waits wherever Credence asks, until the predictor has answered. Many independent switches wait together, so the
+predictor gets batches.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.catalog import training_columns
+from foretail.features.dataset.manifest import Rules
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge._native import LiveRuns, slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop import scores
+from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
+from foretail.sim_bridge.policies import ASKING
+
+Features = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class LiveRun:
+    """One sequence of arrivals, in packets; those still buffered after the last slot count as transmitted.
+
+    Attributes
+    ----------
+    arrivals, transmitted, lqd : int
+        Packets that came, those that were sent, and those that LQD would have sent.
+    outcome : uint8[arrivals]
+        What became of each packet: values of :class:`~foretail.features.records.Outcome`.
+    asked : int
+        Packets about which the predictor was asked.
+    """
+
+    arrivals: int
+    transmitted: int
+    lqd: int
+    outcome: NDArray[np.uint8]
+    asked: int
+
+    @property
+    def sent_percent_of_lqd(self) -> float | None:
+        """Packets that were sent, in % of LQD's."""
+        return scores.sent_percent_of_lqd(self.transmitted, self.lqd)
+
+
+@dataclass(frozen=True, eq=False)
+class LiveResult:
+    """What a live predictor did.
+
+    Attributes
+    ----------
+    runs : tuple of LiveRun
+        In the order of the sequences.
+    calls : int
+        How often the predictor was called, with a batch each time.
+    exportable : bool
+        Always False: Python decided, so there is no code for a switch and no proof of it.
+    """
+
+    runs: tuple[LiveRun, ...]
+    calls: int
+    exportable: ClassVar[bool] = False
+
+    @property
+    def asked(self) -> int:
+        """Decisions of the predictor in all runs."""
+        return sum(run.asked for run in self.runs)
+
+
+def run_live(
+    sequences: Sequence[Slotted],
+    ports: int,
+    buffer: int,
+    predictor: Any,
+    features: Sequence[str],
+    *,
+    threshold: float = 0.5,
+    policy: str = "credence",
+    rules: Rules = DEFAULT_RULES,
+    seed: int = 0,
+    average_shift: int = 5,
+) -> LiveResult:
+    """Run Credence on every sequence; where it asks, `predictor` decides about one packet of each at a time.
+
+    Parameters
+    ----------
+    sequences : sequence of Slotted
+        Independent runs side by side, each a whole sequence of arrivals. The more, the larger the batches.
+    ports, buffer : int
+        The switch of every run: its ports, and its shared buffer in packets.
+    predictor : callable, PyTorch module, or estimator of scikit-learn or XGBoost
+        A callable gets int32[n, features] and returns bool[n], True = drop, or n numbers, drop iff above `threshold`.
+        A module gets float32 and returns n numbers; an estimator gives the probability of its second class.
+    features : sequence of str
+        Columns that the predictor sees, from :data:`foretail.features.catalog.FEATURES`, in this order.
+    threshold : float
+        Of numbers: 0.5 suits probabilities, 0 logits.
+    policy : {'credence', 'credence_artifact'}
+        Who asks.
+    rules : Rules
+        How the virtual LQD chooses its victim.
+    seed : int
+        Of random victims.
+    average_shift : int
+        Averaged features run over ``2**average_shift`` slots.
+
+    Raises
+    ------
+    ForetailError
+        Naming the predictor, if it raises, changes its input, or answers anything but n numbers; on wrong arrivals or
+        settings.
+    """
+    if policy not in ASKING:
+        raise ForetailError(f"policy {policy!r} asks no predictor: choose one of {', '.join(ASKING)}")
+    names = list(training_columns(features, own_queues=True))
+    answer = _Checked(predictor, threshold)
+    by_rules: dict[str, Any] = {"counting": rules.counting, "tie": rules.tie, "victim": rules.victim, "seed": seed}
+    runs = LiveRuns(policy, len(sequences), names)
+    for i, arrivals in enumerate(sequences):
+        first_rtt = arrivals.first_rtt
+        runs.begin_slots(
+            i, ports, buffer, arrivals.slot, arrivals.port, first_rtt=first_rtt, average_shift=average_shift, **by_rules
+        )
+    columns = runs.columns()
+    seen: Features = columns["features"]
+    ended: NDArray[np.bool_] = columns["ended"].view(np.bool_)
+    drop = np.zeros(len(sequences), np.bool_)
+    asked = np.zeros(len(sequences), np.int64)
+    calls = 0
+    while (waiting := np.flatnonzero(~ended)).size:
+        drop[waiting] = answer(seen[waiting])
+        asked[waiting] += 1
+        calls += 1
+        runs.step(drop.view(np.uint8))
+
+    def finished(i: int, arrivals: Slotted) -> LiveRun:
+        result = runs.result(i)
+        lqd = slotted("lqd", ports, buffer, arrivals.slot, arrivals.port, labels=False, **by_rules)["transmitted"]
+        return LiveRun(len(arrivals), result["transmitted_packets"], lqd, result["outcome"], int(asked[i]))
+
+    return LiveResult(tuple(finished(i, arrivals) for i, arrivals in enumerate(sequences)), calls)
+
+
+class _Checked:
+    """A predictor of any kind as a function from features to drops, which refuses what is no answer."""
+
+    def __init__(self, predictor: Any, threshold: float) -> None:
+        self._name = getattr(predictor, "__qualname__", type(predictor).__qualname__)
+        self._ask = _function_of(predictor, self._name)
+        self._threshold = threshold
+
+    def __call__(self, rows: Features) -> NDArray[np.bool_]:
+        given = rows.copy()
+        try:
+            answer = np.asarray(self._ask(given))
+        except ForetailError:
+            raise
+        except Exception as error:
+            said = (str(error).strip() or "no message").splitlines()[0]
+            raise self._fault(
+                f"raised {type(error).__name__} on {len(rows)} rows ({said})", "make it answer"
+            ) from error
+        if not np.array_equal(given, rows):
+            raise self._fault("changed its input", "let it work on a copy")
+        if answer.shape != (len(rows),) or answer.dtype.kind not in "biuf":
+            said = f"answered {answer.dtype} of shape {answer.shape} to {len(rows)} rows"
+            raise self._fault(said, "return one bool or number for each")
+        if answer.dtype.kind == "f" and np.isnan(answer).any():
+            row = rows[int(np.argmax(np.isnan(answer)))].tolist()
+            raise self._fault(f"answered NaN to the features {row}", "return a number")
+        drop: NDArray[np.bool_] = answer if answer.dtype.kind == "b" else answer > self._threshold
+        return drop
+
+    def _fault(self, what: str, fix: str) -> ForetailError:
+        return ForetailError(f"the predictor {self._name} {what}: {fix}")
+
+
+def _function_of(predictor: Any, name: str) -> Callable[[Features], Any]:
+    """What to call; packages are only looked for where the predictor's own has been imported already."""
+    torch, xgboost = sys.modules.get("torch"), sys.modules.get("xgboost")
+    if torch is not None and isinstance(predictor, torch.nn.Module):
+        return _module(torch, predictor, name)
+    if xgboost is not None and isinstance(predictor, xgboost.Booster):
+        return lambda x: predictor.inplace_predict(x)
+    if hasattr(predictor, "predict_proba"):
+        classes = getattr(predictor, "classes_", ())
+        if len(classes) != 2:
+            raise ForetailError(
+                f"the predictor {name} knows {len(classes)} classes instead of 2: fit it on drops and others"
+            )
+        return lambda x: predictor.predict_proba(x)[:, 1]
+    if hasattr(predictor, "predict"):
+        return lambda x: predictor.predict(x)
+    if callable(predictor):
+        return lambda x: predictor(x)
+    raise ForetailError(
+        f"a predictor must be a callable, a PyTorch module or a fitted estimator, not {type(predictor).__name__}"
+    )
+
+
+def _module(torch: Any, module: Any, name: str) -> Callable[[Features], Any]:
+    if module.training:
+        raise ForetailError(f"the predictor {name} is in training mode: call its eval() first")
+    device = next((parameter.device for parameter in module.parameters()), "cpu")
+
+    def ask(x: Features) -> Any:
+        with torch.inference_mode():
+            out = module(torch.from_numpy(x.astype(np.float32)).to(device))
+        out = out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
+        return (out.float() if out.is_floating_point() else out).cpu().numpy()
+
+    return ask

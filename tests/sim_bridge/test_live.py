@@ -1,0 +1,211 @@
+"""A live predictor decides as the native run that is told the same, and what is no answer is refused by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xgboost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+from foretail.features.catalog import FEATURES, SWITCH_FEATURES
+from foretail.features.dataset.manifest import Rules
+from foretail.features.errors import ForetailError
+from foretail.features.records import Outcome
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.sim_bridge._native import slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.workloads import PoissonBursts
+from foretail.sim_bridge.open_loop.live import LiveResult, run_live
+from tests.examples import draws
+from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
+
+EVERY = tuple(feature.name for feature in FEATURES)
+NAMES = ("queue", "occupancy", "threshold")
+any_rules = st.builds(
+    Rules,
+    st.sampled_from(("counted", "uncounted")),
+    st.sampled_from(("lowest_port", "highest_port")),
+    st.sampled_from(("tail", "head", "random")),
+)
+
+
+def arrivals_of(case: SlottedArrivals) -> Slotted:
+    return Slotted(np.array(case.slot, np.int64), np.array(case.port, np.int32))
+
+
+def native(
+    policy: str, case: Slotted, ports: int, buffer: int, predictions: NDArray[np.uint8] | None = None, **settings: Any
+) -> dict[str, Any]:
+    return slotted(policy, ports, buffer, case.slot, case.port, predictions, features=True, **settings)
+
+
+def chosen(names: tuple[str, ...]) -> list[int]:
+    return [EVERY.index(name) for name in names]
+
+
+@settings(max_examples=draws(100))
+@given(case=slotted_arrivals(), ensemble=small_ensembles(SWITCH_FEATURES), rules=any_rules, seed=st.integers(0, 99))
+@pytest.mark.parametrize("policy", ["credence", "credence_artifact"])
+def test_an_ensemble_is_the_native_run_of_its_predictions(
+    policy: str, case: SlottedArrivals, ensemble: Ensemble, rules: Rules, seed: int
+) -> None:
+    """These features are those of the virtual LQD, so the native run can have all predictions beforehand."""
+    arrivals = arrivals_of(case)
+    told: dict[str, Any] = {"counting": rules.counting, "tie": rules.tie, "victim": rules.victim}
+    lqd = native("lqd", arrivals, case.ports, case.buffer, **told, seed=seed)
+    predictions = ensemble.exceeds(lqd["features"][:, chosen(SWITCH_FEATURES)])
+    run = native(policy, arrivals, case.ports, case.buffer, predictions.view(np.uint8), **told, seed=seed)
+    live = run_live(
+        [arrivals], case.ports, case.buffer, ensemble.exceeds, SWITCH_FEATURES, policy=policy, rules=rules, seed=seed
+    )
+    [only] = live.runs
+    np.testing.assert_array_equal(only.outcome, run["outcome"])
+    assert (only.arrivals, only.transmitted, only.lqd) == (len(arrivals), run["transmitted"], lqd["transmitted"])
+    assert only.asked == live.asked == live.calls == run["asked"].sum()
+    assert not live.exportable
+
+
+@settings(max_examples=draws(100))
+@given(
+    cases=st.lists(slotted_arrivals(max_ports=5), min_size=1, max_size=5),
+    ensemble=small_ensembles(EVERY),
+    data=st.data(),
+)
+def test_many_runs_see_what_their_own_decisions_have_led_to(
+    cases: list[SlottedArrivals], ensemble: Ensemble, data: st.DataObject
+) -> None:
+    """Fed with what was decided live, the native run shows the predictor's inputs: on them it decides the same."""
+    ports, buffer = 5, data.draw(st.integers(1, 40))
+    sequences = [arrivals_of(case) for case in cases]
+    live = run_live(sequences, ports, buffer, ensemble.exceeds, EVERY)
+    for arrivals, found in zip(sequences, live.runs, strict=True):
+        decided = (found.outcome == Outcome.PREDICTED).astype(np.uint8)
+        run = native("credence", arrivals, ports, buffer, decided)
+        asked = run["asked"] != 0
+        np.testing.assert_array_equal(found.outcome, run["outcome"])
+        np.testing.assert_array_equal(ensemble.exceeds(run["features"])[asked], decided[asked])
+        assert (found.transmitted, found.asked) == (run["transmitted"], asked.sum())
+
+
+def bursts(seed: int) -> Slotted:
+    [batch] = PoissonBursts(load=0.5, burst_fraction=0.5).batches(4, 40, 300, seed)
+    return batch
+
+
+SEQUENCES = [bursts(seed) for seed in (1, 2, 3)]
+
+
+def live(predictor: Any, **settings: Any) -> LiveResult:
+    return run_live(SEQUENCES, 4, 40, predictor, NAMES, **settings)
+
+
+def outcomes(result: LiveResult) -> list[list[int]]:
+    return [run.outcome.tolist() for run in result.runs]
+
+
+def rule(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    return x[:, 0] > 7
+
+
+class Threshold(torch.nn.Module):
+    """A queue longer than 7, as a logit in one column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = torch.nn.Parameter(torch.tensor(7.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :1] - self.offset
+
+
+def test_every_kind_of_predictor_is_asked() -> None:
+    expected = outcomes(live(rule))
+    assert any(Outcome.PREDICTED in run for run in expected)
+    assert expected != outcomes(live(lambda x: np.zeros(len(x), np.bool_)))
+    assert outcomes(live(lambda x: x[:, 0], threshold=7)) == expected
+    assert outcomes(live(lambda x: (x[:, 0] / 15.0).tolist())) == expected
+    assert outcomes(live(Threshold().eval(), threshold=0)) == expected
+    x = np.random.default_rng(1).integers(0, 41, (2000, 3)).astype(np.int32)
+    y = rule(x)
+    assert outcomes(live(RandomForestClassifier(5, random_state=1, max_features=None).fit(x, y))) == expected
+    assert outcomes(live(RandomForestRegressor(5, random_state=1).fit(x, y.astype(float)))) == expected
+    boosted = xgboost.XGBClassifier(n_estimators=20, n_jobs=1).fit(x, y)
+    assert outcomes(live(boosted)) == outcomes(live(boosted.get_booster())) == expected
+
+
+def test_batches_shrink_as_runs_end() -> None:
+    sizes: list[int] = []
+
+    def count(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+        sizes.append(len(x))
+        return np.zeros(len(x), np.bool_)
+
+    result = live(count)
+    assert sizes[0] == 3
+    assert sizes == sorted(sizes, reverse=True)
+    assert (len(sizes), sum(sizes)) == (result.calls, result.asked)
+
+
+def writes(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    x += 1
+    return x[:, 0] > 7
+
+
+def raises(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    raise KeyError("weights\nand more")
+
+
+def nan_for(x: NDArray[np.int32]) -> NDArray[np.float64]:
+    return np.full(len(x), np.nan)
+
+
+def one_row_more(x: NDArray[np.int32]) -> NDArray[np.float64]:
+    return np.zeros(len(x) + 1)
+
+
+def a_column(x: NDArray[np.int32]) -> NDArray[np.float64]:
+    return np.zeros((len(x), 1))
+
+
+def words(x: NDArray[np.int32]) -> list[str]:
+    return ["drop"] * len(x)
+
+
+def nothing(x: NDArray[np.int32]) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("predictor", "message"),
+    [
+        (writes, r"the predictor writes changed its input: let it work on a copy"),
+        (raises, r"the predictor raises raised KeyError on 3 rows \('weights\\nand more'\): make it answer"),
+        (nan_for, r"the predictor nan_for answered NaN to the features \[\d+, \d+, \d+\]: return a number"),
+        (one_row_more, r"the predictor one_row_more answered float64 of shape \(4,\) to 3 rows: return one .*"),
+        (a_column, r"the predictor a_column answered float64 of shape \(3, 1\) to 3 rows: return one bool or .*"),
+        (words, r"the predictor words answered <U4 of shape \(3,\) to 3 rows: return one bool or number for each"),
+        (nothing, r"the predictor nothing answered object of shape \(\) to 3 rows: return one bool or number .*"),
+        (Threshold(), r"the predictor Threshold is in training mode: call its eval\(\) first"),
+        (torch.nn.Linear(2, 1).eval(), r"the predictor Linear raised RuntimeError on 3 rows \(.*\): make it answer"),
+        (RandomForestClassifier(), r"the predictor RandomForestClassifier knows 0 classes instead of 2: fit it .*"),
+        (7, r"a predictor must be a callable, a PyTorch module or a fitted estimator, not int"),
+    ],
+)
+def test_what_is_no_answer_is_one_sentence(predictor: Any, message: str) -> None:
+    with pytest.raises(ForetailError, match=f"^{message}$"):
+        live(predictor)
+
+
+def test_wrong_settings_are_one_sentence() -> None:
+    with pytest.raises(ForetailError, match=r"^policy 'dt' asks no predictor: choose one of credence"):
+        live(rule, policy="dt")
+    with pytest.raises(ForetailError, match=r"^unknown feature 'length'"):
+        run_live(SEQUENCES, 4, 40, rule, ["length"])
+    with pytest.raises(ForetailError, match=r"^row 0 has port \d, outside 0 to 0$"):
+        run_live([Slotted(np.zeros(1, np.int64), np.ones(1, np.int32))], 1, 40, rule, NAMES)
