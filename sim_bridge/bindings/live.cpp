@@ -20,24 +20,26 @@ namespace {
 template <class T>
 using Given = std::optional<Column<T>>;
 
-/// One run and its arrivals, which it only borrows: the columns keep their arrays alive.
-struct Course {
-    std::unique_ptr<RecordedRun> run;
+/// Arrivals as Python has them; a run borrows their memory.
+struct Columns {
     Column<std::int64_t> time;
     Column<std::int32_t> port;
     Given<std::int32_t> size;
     Given<std::uint8_t> data, first_rtt, lqd_drop;
-    std::vector<std::uint8_t> outcome;
+};
+
+/// One run and its arrivals: what a step needs of them, close together.
+struct Course {
+    std::unique_ptr<RecordedRun> run;
+    const std::int64_t* time = nullptr;
+    const std::int32_t *port = nullptr, *size = nullptr;  // null where nothing was given, as below
+    const std::uint8_t *data = nullptr, *first_rtt = nullptr, *lqd_drop = nullptr;
     std::size_t next = 0;
     Bytes sent = 0;
+    std::vector<std::uint8_t> outcome;
 
     [[nodiscard]] Arrival arrival(std::size_t i) const {
-        return {time.data()[i],
-                port.data()[i],
-                size ? size->data()[i] : 1,
-                !data || data->data()[i] != 0,
-                first_rtt && first_rtt->data()[i] != 0,
-                0};
+        return {time[i], port[i], size ? size[i] : 1, !data || data[i] != 0, first_rtt && first_rtt[i] != 0, 0};
     }
 };
 
@@ -47,6 +49,7 @@ public:
         : policy_(policy),
           in_bytes_(in_bytes),
           courses_(checked<std::size_t>("number of runs", runs, 1, 1 << 20)),
+          held_(courses_.size()),
           sent_(courses_.size()),
           lost_(courses_.size()),
           arrival_(courses_.size()),
@@ -73,10 +76,9 @@ public:
         settings.shape = {checked("buffer in packets", buffer, 1, max_packets),
                           std::vector<LineRate>(ports, LineRate::one_per_slot()), settings.rules.tie, true, 1};
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
-        Course course{nullptr, slot, port, {}, {}, first_rtt, lqd_drop, {}};
         PolicySettings in_packets;
         in_packets.artifact_cut = 1;
-        begin(index, "slot", in_packets, settings, std::move(course));
+        begin(index, "slot", in_packets, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
     }
 
     void begin_bytes(Integer index, Integer buffer, const std::vector<Integer>& rates, Integer wire_overhead_bytes,
@@ -90,8 +92,7 @@ public:
         const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 1, 65'536));
         if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");
         settings.scale = {std::countr_zero(cell), checked<int>("average_shift", average_shift, 0, 24), 10};
-        Course course{nullptr, time_ns, port, size_bytes, data, first_rtt, lqd_drop, {}};
-        begin(index, "time", {}, settings, std::move(course));
+        begin(index, "time", {}, settings, {time_ns, port, size_bytes, data, first_rtt, lqd_drop});
     }
 
     /// Answers every run that has not ended and lets it go on to where it asks next.
@@ -146,14 +147,25 @@ private:
     }
 
     void begin(Integer index, const char* what, const PolicySettings& of_policy, SwitchSettings& settings,
-               Course course) {
+               const Columns& given) {
         const std::size_t i = place(index);
-        const std::size_t n = course.time.shape(0);
-        if (course.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
-        same_length("size_bytes", course.size, n);
-        same_length("data", course.data, n);
-        same_length("first_rtt", course.first_rtt, n);
-        same_length("lqd_drop", course.lqd_drop, n);
+        const std::size_t n = given.time.shape(0);
+        if (given.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
+        same_length("size_bytes", given.size, n);
+        same_length("data", given.data, n);
+        same_length("first_rtt", given.first_rtt, n);
+        same_length("lqd_drop", given.lqd_drop, n);
+        const auto memory = [](const auto& column) { return column ? column->data() : nullptr; };
+        Course course{nullptr,
+                      given.time.data(),
+                      given.port.data(),
+                      memory(given.size),
+                      memory(given.data),
+                      memory(given.first_rtt),
+                      memory(given.lqd_drop),
+                      0,
+                      0,
+                      std::vector<std::uint8_t>(n)};
         Tick last = 0;
         for (std::size_t row = 0; row < n; ++row) {
             const Arrival arrival = course.arrival(row);
@@ -166,8 +178,8 @@ private:
         settings.features = wanted_;
         course.run =
             policy_ == Told::name ? recorded_run(Told{}, settings) : recorded_run(policy_, of_policy, settings);
-        course.outcome.resize(n);
         courses_[i] = std::move(course);
+        held_[i] = given;
         lost_[i] = ended_[i] = 0;
         nb::gil_scoped_release release;
         advance(i);
@@ -199,7 +211,7 @@ private:
         sent_[i] = sent - std::exchange(course.sent, sent);
         arrival_[i] = static_cast<Row>(course.next);
         exposed_[i] = exposed;
-        lqd_drop_[i] = course.lqd_drop && !ended_[i] ? course.lqd_drop->data()[course.next] : 0;
+        lqd_drop_[i] = course.lqd_drop && !ended_[i] ? course.lqd_drop[course.next] : 0;
     }
 
     std::string policy_;
@@ -207,6 +219,7 @@ private:
     std::vector<std::size_t> chosen_;
     FeatureSet wanted_;
     std::vector<Course> courses_;
+    std::vector<std::optional<Columns>> held_;
     std::vector<std::int32_t> features_;
     std::vector<Bytes> sent_, lost_;
     std::vector<Row> arrival_;

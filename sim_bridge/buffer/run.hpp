@@ -192,7 +192,8 @@ public:
         offered_ = arrival;
         bool asks = false;
         if constexpr (Policy::asks) {
-            judge(std::as_const(policy_), arrival, [&] {
+            Policy trial = policy_;  // what it decides here does not count
+            judge(trial, arrival, [&] {
                 asks = true;
                 return false;
             });
@@ -267,8 +268,8 @@ private:
         if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
     }
 
-    template <class Judge, class Ask>
-    Outcome judge(Judge& policy, const Arrival& arrival, Ask&& predicts_drop) const {
+    template <class Ask>
+    Outcome judge(Policy& policy, const Arrival& arrival, Ask&& predicts_drop) const {
         return decide(
             policy, arrival, own_, [&] { return lqd_->threshold(arrival.port); }, std::forward<Ask>(predicts_drop));
     }

@@ -106,8 +106,9 @@ public:
         bool asks = false;
         if constexpr (Policy::asks) {
             if (!arrival.data) return false;
+            Policy trial = policy_;  // what it decides here does not count
             decide(
-                policy_, arrival, queues_, [&] { return threshold(arrival.port); },
+                trial, arrival, queues_, [&] { return threshold(arrival.port); },
                 [&] {
                     asks = true;
                     return false;
