@@ -73,6 +73,7 @@ docs/glossary
 :caption: Use
 
 docs/predictors
+docs/live
 docs/closed-loop
 docs/schedule
 docs/imports
@@ -109,6 +110,7 @@ docs/worst-cases
 docs/api/features
 docs/api/models
 docs/api/export
+docs/api/gym
 docs/api/sim_bridge
 docs/api/configs
 ```
