@@ -5,8 +5,10 @@ It imports nothing heavy: ``foretail --help`` reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -140,6 +142,32 @@ POLICIES = {
     )
 }
 """By name, in the order of tables and figures."""
+
+_GUEST = re.compile(r"(?P<header>.+\.hpp):(?P<type>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)", re.ASCII)
+
+
+def is_guest(policy: str) -> bool:
+    """Whether a policy is a type in a header of the user's own, ``HEADER.hpp:TYPE``, and not one of `POLICIES`."""
+    return _GUEST.fullmatch(policy) is not None
+
+
+def header_and_type(guest: str) -> tuple[Path, str]:
+    """The header and the type of a policy from outside."""
+    found = _GUEST.fullmatch(guest)
+    if found is None:
+        raise ValueError(f"{guest!r} is no HEADER.hpp:TYPE")
+    return Path(found["header"]), found["type"]
+
+
+def policy_name(policy: str) -> str:
+    """What tables call a policy: its name, or its type without the namespace."""
+    return header_and_type(policy)[1].rpartition("::")[2] if is_guest(policy) else policy
+
+
+def may_ask(policy: str) -> bool:
+    """Whether a policy may ask a predictor; of one from outside only its header says whether it does."""
+    return policy not in POLICIES or POLICIES[policy].asks
+
 
 ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from foretail.models.demand.contract import check_demand_predictor
 from foretail.models.drop.contract import check_predictor
+from foretail.testing.policy import check_policy
 from foretail.testing.target import check_target
 
-__all__ = ["check_demand_predictor", "check_predictor", "check_target"]
+__all__ = ["check_demand_predictor", "check_policy", "check_predictor", "check_target"]

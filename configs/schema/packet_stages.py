@@ -9,13 +9,13 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_distinct, require_seeds, setting
+from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.packet_experiments import FlowExperiment, SlotExperiment
 from foretail.configs.schema.policies import (
-    BUFFER_POLICIES,
     Policy,
     PolicyParameters,
     require_baselines,
+    require_distinct_policies,
     require_one_policy,
     require_policies,
 )
@@ -106,7 +106,9 @@ class EvaluateConfig(Stage):
         None, "open loop: CSV or Parquet file of slotted arrivals (columns slot, port), instead of ns-3"
     )
     datasets: list[str] = setting([], "open loop: recorded datasets whose arrivals are replayed, instead of ns-3")
-    policies: list[str] = setting([], "open loop: names of policies; empty = all", one_of=BUFFER_POLICIES)
+    policies: list[str] = setting(
+        [], "open loop: names of policies, and HEADER.hpp:TYPE for those in C++ headers of your own; empty = all named"
+    )
     ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
     buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1, at_most=2**40)
     rules: Rules = part(Rules, "arrivals: rules of LQD")
@@ -197,7 +199,7 @@ class EvaluateConfig(Stage):
             )
 
     def _check_open_loop(self) -> None:
-        require_distinct("policies", self.policies, "name every policy once")
+        require_distinct_policies("policies", self.policies)
         if not 1 <= len(self.parameters.alpha) <= 8:
             raise ForetailError(
                 f"parameters.alpha has {len(self.parameters.alpha)} values: give one per priority, 1 to 8 of them"

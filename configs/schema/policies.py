@@ -9,13 +9,14 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import setting
+from foretail.configs.schema.fields import require_distinct, setting
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge import policies
 
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
+is_guest, policy_name = policies.is_guest, policies.policy_name
 
 
 def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
@@ -31,7 +32,7 @@ def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
 class Policy:
     """One buffer policy with its parameters; parameters of other policies are ignored by it."""
 
-    name: str = setting(MISSING, "the policy", one_of=BUFFER_POLICIES)
+    name: str = setting(MISSING, "the policy, or HEADER.hpp:TYPE for one in a C++ header of your own")
     alpha: float = _heeded(policies.ALPHA)
     incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
     first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
@@ -46,11 +47,12 @@ class Policy:
     @property
     def asks_exported_model(self) -> bool:
         """Whether the policy needs the stage's exported model, having no library of its own."""
-        return self.name in ASKING and self.predictor == "library" and self.library is None
+        return policies.may_ask(self.name) and self.predictor == "library" and self.library is None
 
     def check(self, where: str) -> None:
         """Raise ForetailError on parameters that the policy does not know."""
-        asks = self.name in ASKING and self.predictor == "library"
+        require_known_policy(f"{where}.name", self.name)
+        asks = policies.may_ask(self.name) and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
         if self.incast_alpha is not None and self.name not in policies.KNOW_PRIORITIES:
@@ -59,6 +61,28 @@ class Policy:
             )
         if self.library is not None and not Path(self.library).is_file():
             raise ForetailError(f"{where}.library: there is no file {self.library}")
+
+
+def require_known_policy(where: str, name: str) -> None:
+    """Raise ForetailError unless a policy is one of Foretail's own, or a header names it."""
+    if policies.is_guest(name):
+        header, _ = policies.header_and_type(name)
+        if not header.is_file():
+            raise ForetailError(f"{where}: there is no file {header}")
+        if policies.policy_name(name) in POLICIES:
+            raise ForetailError(f"{where} = {name} has the name of one of Foretail's own policies: rename the type")
+    elif name not in POLICIES:
+        raise ForetailError(
+            f"{where} = {name} is unknown: choose from {', '.join(BUFFER_POLICIES)}, or name a header as in "
+            f"my_rule.hpp:MyRule"
+        )
+
+
+def require_distinct_policies(where: str, names: Sequence[str]) -> None:
+    """Raise ForetailError unless all policies are known and have different names in tables."""
+    for name in names:
+        require_known_policy(where, name)
+    require_distinct(where, [policies.policy_name(name) for name in names], "name every policy once")
 
 
 def require_policies(where: str, policies: Mapping[str, Policy]) -> None:

@@ -13,6 +13,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.features.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
+from foretail.sim_bridge.guest_policies import GuestPolicy
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
 
@@ -22,7 +23,7 @@ class Ns3:
 
     def __init__(self, prefix: str | None) -> None:
         self._prefix = prefix
-        self._executable: Path | None = None
+        self._executables: dict[str, Path] = {}
         self._building = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Ns3], tuple[str | None]]:
@@ -38,21 +39,32 @@ class Ns3:
         """Digest of the driver's sources, the same for all runs of a stage."""
         return driver_digest()
 
-    def driver(self, report: Report) -> Path:
-        """The driver's executable, built on first use (threads of one stage build it once)."""
+    def driver(self, policy: str, report: Report) -> Path:
+        """The executable that knows a policy, built on first use (threads of one stage build it once)."""
+        guest = GuestPolicy.of(policy)
+        known = "" if guest is None else policy
         with self._building:
-            if self._executable is None:
-                report(0.0, "finding the ns-3 driver, which is built once per machine")
-                self._executable = build_driver(self._prefix)
-            return self._executable
+            if known not in self._executables:
+                once = "once per machine" if guest is None else f"once for {guest.name}"
+                report(0.0, f"finding the ns-3 driver, which is built {once}")
+                self._executables[known] = build_driver(self._prefix, policy=guest)
+            return self._executables[known]
 
 
 def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The driver's settings on which its output depends; a predictor library counts with its content, not its path."""
-    library = document["policy"]["library"]
+    """The driver's settings on which its output depends.
+
+    A predictor library and the header of a policy from outside count with their content, not their path.
+    """
+    library, name = document["policy"]["library"], document["policy"]["name"]
     if library is not None:
         check_file(Path(library), "export the predictor again")
-    return {**document, "policy": {**document["policy"], "library": library and file_digest(Path(library))}}
+    guest = GuestPolicy.of(name)
+    named = name if guest is None else f"{guest.type} of {guest.sha256}"
+    return {
+        **document,
+        "policy": {**document["policy"], "name": named, "library": library and file_digest(Path(library))},
+    }
 
 
 @functools.cache
@@ -64,13 +76,18 @@ def dataset_code() -> str:
 def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, ns3: Ns3, report: Report) -> None:
     """Run the driver with a trace and write the labelled dataset to `folder`."""
     collect_dataset(
-        document, folder, scenario=asdict(scenario), progress=_reporting(report), executable=ns3.driver(report)
+        document,
+        folder,
+        scenario=asdict(scenario),
+        progress=_reporting(report),
+        executable=ns3.driver(document["policy"]["name"], report),
     )
 
 
 def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
     """Run the driver without a trace; flows, occupancy and summary go to `folder`."""
-    run_driver(document, folder, _reporting(report), executable=ns3.driver(report))
+    executable = ns3.driver(document["policy"]["name"], report)
+    run_driver(document, folder, _reporting(report), executable=executable)
 
 
 def leaf_buffers(run: DriverRun) -> dict[int, int]:

@@ -9,6 +9,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.plugins import register_guests
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stages import STAGES, register
 from foretail.features.errors import ForetailError
@@ -34,6 +35,7 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
     """
     stage = next(name for name, kind in STAGES.items() if kind is schema)
     register(stage)
+    register_guests(overrides)
     try:
         if GlobalHydra.instance().is_initialized():
             return typed(hydra.compose(stage, list(overrides)), schema)

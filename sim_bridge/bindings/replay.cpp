@@ -41,7 +41,7 @@ public:
         for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
-            runs_.push_back(recorded_run(policy, chosen, settings));
+            runs_.push_back(run_under(policy, chosen, settings));
         }
     }
 

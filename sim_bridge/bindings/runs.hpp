@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "bindings/columns.hpp"
 #include "buffer/names.hpp"
+#include "buffer/policies/guest_library.hpp"
 #include "buffer/run.hpp"
 
 namespace foretail::bindings {
@@ -47,6 +49,13 @@ inline PolicySettings policy_settings(const std::vector<double>& alpha, double f
         }
     }
     return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut};
+}
+
+/// A run under the policy of that name, or under the one in a library, whose path has a slash.
+inline std::unique_ptr<RecordedRun> run_under(const std::string& policy, const PolicySettings& policy_settings,
+                                              const SwitchSettings& settings) {
+    return policy.find('/') == std::string::npos ? recorded_run(policy, policy_settings, settings)
+                                                 : guest_run(policy, policy_settings, settings);
 }
 
 static_assert(sizeof(FeatureVector) == feature_count * sizeof(std::int32_t));

@@ -50,10 +50,10 @@ public:
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
-        run_ = recorded_run(policy,
-                            policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
-                                            checked("low_pass_slots", low_pass_slots, 1, longest), 1),
-                            settings);
+        run_ = run_under(policy,
+                         policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
+                                         checked("low_pass_slots", low_pass_slots, 1, longest), 1),
+                         settings);
     }
 
     SlottedRun(const SlottedRun&) = delete;

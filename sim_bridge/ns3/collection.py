@@ -14,6 +14,7 @@ from foretail.features.records import ARRIVAL_DTYPE, iterate_records
 from foretail.features.staging import writing
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_driver
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
+from foretail.sim_bridge.policies import policy_name
 
 
 def collect_dataset(
@@ -69,7 +70,7 @@ def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scen
     rules = Rules(**settings["rules"])
     described = Run(
         scenario=dict(scenario),
-        policy=dict(settings["policy"]),
+        policy={**settings["policy"], "name": policy_name(settings["policy"]["name"])},
         seed=settings["seed"],
         switches=switches,
         rules=rules,

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -25,15 +24,14 @@ from typing import Any
 import cmake
 import ninja
 
-from foretail.features.digest import examine
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
-from foretail.features.staging import staged_folder, writing
+from foretail.features.staging import writing
+from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
+from foretail.sim_bridge.guest_policies import GuestPolicy
 
 OLDEST_NS3 = (3, 44)
-_ROOM = Path(__file__).parents[1]
-_SOURCES = (".cc", ".h", ".hpp", ".txt")
 _EXECUTABLE = "foretail-ns3"
 
 
@@ -70,14 +68,12 @@ def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3Installation:
 
 def driver_digest() -> str:
     """Return the sha256 of the driver's sources: part of the identity of everything it simulates."""
-    digest = hashlib.sha256()
-    folders = [_ROOM / "buffer", _ROOM / "ns3"]
-    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in _SOURCES):
-        digest.update(f"{path.relative_to(_ROOM)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return sources_digest("buffer", "ns3")
 
 
-def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: bool = False) -> Path:
+def build_driver(
+    ns3_prefix: str | os.PathLike[str] | None = None, *, debug: bool = False, policy: GuestPolicy | None = None
+) -> Path:
     """Return the driver's executable, building it if this machine has not built it yet.
 
     Parameters
@@ -86,6 +82,8 @@ def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: boo
         An ns-3 installation; the Python package ``ns3`` by default.
     debug : bool
         With assertions: every arrival recounts the bytes of its queue.
+    policy : GuestPolicy, optional
+        A policy from outside, which this driver then knows beside Foretail's own.
 
     Raises
     ------
@@ -93,57 +91,39 @@ def build_driver(ns3_prefix: str | os.PathLike[str] | None = None, *, debug: boo
         If ns-3 or a C++ compiler is missing, or the build fails.
     """
     ns3 = find_ns3(ns3_prefix)
-    compiler = _compiler()
     build_type = "Debug" if debug else "Release"
-    described = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    flags = os.environ.get("CXXFLAGS", "")  # which CMake heeds
-    key = json.dumps([driver_digest(), compiler, described, flags, str(ns3.prefix), ns3.version, build_type])
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / "ns3-driver"
-    target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
-    if not _is_whole(target):
-        with staged_folder(target, replace=True) as folder:
-            _compile(folder, ns3, compiler, build_type)
-    return target / _EXECUTABLE
+    key: list[str] = [driver_digest(), str(ns3.prefix), ns3.version, build_type]
+    if policy is not None:
+        key += [policy.sha256, policy.type]
+    return cached("ns3-driver", _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, policy))
 
 
-def _is_whole(built: Path) -> bool:
-    try:
-        return (built / _EXECUTABLE).is_file() and examine(built).is_whole
-    except ForetailError:
-        return False
-
-
-def _compiler() -> str:
-    wanted = os.environ.get("CXX")
-    for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
-
-
-def _compile(folder: Path, ns3: Ns3Installation, compiler: str, build_type: str) -> None:
+def _compile(folder: Path, ns3: Ns3Installation, build_type: str, policy: GuestPolicy | None) -> None:
     executable = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     json_package = importlib.util.find_spec("nlohmann_json")
     if json_package is None or not json_package.submodule_search_locations:
         raise ForetailError("the package nlohmann-json is missing: run `make setup`")
     build = folder / "build"
     configure: list[str | Path] = [
-        *(executable, "-S", _ROOM / "ns3", "-B", build, "-G", "Ninja"),
+        *(executable, "-S", ROOM / "ns3", "-B", build, "-G", "Ninja"),
         f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
         f"-DCMAKE_BUILD_TYPE={build_type}",
-        f"-DCMAKE_CXX_COMPILER={compiler}",
+        f"-DCMAKE_CXX_COMPILER={compiler()}",
         f"-DNS3_PREFIX={ns3.prefix}",
         f"-DNS3_VERSION={ns3.version}",
         f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
     ]
+    if policy is not None:
+        configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
     compile_: list[str | Path] = [executable, "--build", build, "--parallel", str(os.cpu_count() or 1)]
     for command in (configure, compile_):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            output = done.stdout + done.stderr
-            reason = next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
-            raise ForetailError(f"the ns-3 driver does not build with {compiler} and ns-3 {ns3.version}: {reason}")
+        said = run_compiler(command)
+        if said is not None and policy is not None:
+            raise policy.refused(said)
+        if said is not None:
+            raise ForetailError(
+                f"the ns-3 driver does not build with {compiler()} and ns-3 {ns3.version}: {first_error(said)}"
+            )
     (build / _EXECUTABLE).rename(folder / _EXECUTABLE)
     shutil.rmtree(build)
 

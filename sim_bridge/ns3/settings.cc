@@ -235,6 +235,7 @@ Settings read_settings(const std::string& path) {
 
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
+    s.policy.name.erase(0, s.policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
     s.policy.settings = {.alpha = {policy.positive("alpha")},
                          .first_rtt_alpha = policy.positive("first_rtt_alpha"),
                          .interval = s.base_rtt_ns(),

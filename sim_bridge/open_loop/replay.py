@@ -16,8 +16,9 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay
+from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA
+from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, may_ask, policy_name
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def compare_replays(
     dataset : Dataset
         A trace with its control packets, which share the buffer.
     policies : sequence of str
-        Names of ``POLICIES``, each once.
+        Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predicted_drop : (rows,) bool array
         For every labelled row, in order: what Credence is told.
     alpha, first_rtt_alpha : float
@@ -144,7 +145,8 @@ def compare_replays(
     def replay(policy: str) -> Replay:
         return replay_of(policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha)
 
-    replays = {policy: replay(policy) for policy in dict.fromkeys((*policies, "lqd", "followlqd", "credence"))}
+    ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
+    replays = {policy_name(policy): replay(policy) for policy in ran}
     reduced = replay("followlqd")
     row = arrived = offered_bytes = 0
     with ThreadPoolExecutor(threads) as pool:
@@ -159,7 +161,7 @@ def compare_replays(
             _wait(at_work)  # so far the policies were busy with the arrivals before
             at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
             for policy, one in replays.items():
-                at_work.append(pool.submit(feed, one, arrivals, drop if policy in ASKING else None))
+                at_work.append(pool.submit(feed, one, arrivals, drop if may_ask(policy) else None))
             arrived += len(arrivals)
             if report is not None:
                 report(arrived / (manifest.rows + manifest.control_rows))
@@ -167,7 +169,7 @@ def compare_replays(
     sent = {policy: _sent(one) for policy, one in replays.items()}
     return ReplayComparison(
         offered=Sent(manifest.rows, offered_bytes),
-        transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
         scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes),
     )
 
@@ -230,7 +232,7 @@ def replay_of(
     Parameters
     ----------
     policy : str
-        A name of ``POLICIES``.
+        A name of ``POLICIES``, or a policy from outside.
     run : Run
         Switches, rules, seed and the arithmetic of features.
     features : bool
@@ -241,7 +243,7 @@ def replay_of(
         ABM: alpha of packets of a flow's first round trip.
     """
     return Replay(
-        policy,
+        native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
         counting=run.rules.counting,

@@ -19,8 +19,17 @@ from foretail.features.dataset.manifest import Rules
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import SlottedRun, late_qd
 from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.policies import ALPHA, ASKING, FIRST_RTT_ALPHA, KNOW_PRIORITIES, LOW_PASS_SLOTS, RTT_SLOTS
+from foretail.sim_bridge.policies import (
+    ALPHA,
+    FIRST_RTT_ALPHA,
+    KNOW_PRIORITIES,
+    LOW_PASS_SLOTS,
+    RTT_SLOTS,
+    may_ask,
+    policy_name,
+)
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 
@@ -295,7 +304,7 @@ def compare(
     batches, ports, buffer, rules, seed :
         As :func:`labelled`.
     policies : sequence of str
-        Names of ``POLICIES``, each once.
+        Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predictions : Predictions
         What Credence is told, and what the figures judge. Sees every batch with its labels.
     parameters : Parameters
@@ -314,7 +323,9 @@ def compare(
     """
     switch = _Switch(ports, buffer, rules, parameters, seed)
     runs = {
-        policy: switch.run(policy) for policy in dict.fromkeys((*policies, "followlqd", "credence")) if policy != "lqd"
+        policy_name(policy): switch.run(policy)
+        for policy in dict.fromkeys((*policies, "followlqd", "credence"))
+        if policy != "lqd"
     }
     if predictions is perfect:
         runs.pop("credence")  # the shadow is told the same
@@ -325,7 +336,7 @@ def compare(
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
         priority = batch.priority if policy in KNOW_PRIORITIES else None
-        answers = drop if policy in ASKING else None
+        answers = drop if may_ask(policy) else None
         runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=False)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
@@ -362,7 +373,7 @@ def compare(
         ports=ports,
         buffer=buffer,
         arrivals=arrivals,
-        transmitted={policy: sent[policy] for policy in dict.fromkeys((*policies, "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
         lqd=sent["lqd"],
         followlqd=reduced.finish()["transmitted"],
         accept=sent["followlqd"],
@@ -384,7 +395,7 @@ class _Switch:
     def run(self, policy: str) -> SlottedRun:
         alpha = list(self.parameters.alpha)
         return SlottedRun(
-            policy,
+            native_policy(policy),
             self.ports,
             self.buffer,
             counting=self.rules.counting,

@@ -162,7 +162,6 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
 
     for wrong, complaint in (
         ("predictor.cut_share=2", "predictor.cut_share = 2 is out of range: it must be a number >= 0 and <= 1"),
-        ("predictor.wings=2", "unknown setting predictor.wings"),
         ("predictor=my_stum", "predictor=my_stum is unknown: choose from boosted_forest"),
         ("predictor=my_stum", "my_stump"),
     ):

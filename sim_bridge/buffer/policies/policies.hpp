@@ -357,12 +357,52 @@ struct Told : PolicyTraits {
     }
 };
 
+}  // namespace foretail::buffer
+
+// A policy from outside, FORETAIL_GUEST_TYPE in the header FORETAIL_GUEST_HEADER, under the name FORETAIL_GUEST_NAME.
+#ifdef FORETAIL_GUEST_TYPE
+#include FORETAIL_GUEST_HEADER
+namespace foretail::buffer {
+
+using GuestType = FORETAIL_GUEST_TYPE;
+static_assert(std::is_convertible_v<GuestType*, PolicyTraits*>,
+              "a policy must derive publicly from foretail::buffer::PolicyTraits");
+static_assert(!GuestType::pushes_out, "a policy decides arrivals: only lqd pushes out");
+
+struct Guest final : GuestType {
+    using GuestType::GuestType;
+    static constexpr std::string_view name = FORETAIL_GUEST_NAME;
+
+    template <class Queues, class... Told>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Told&&... told) {
+        const Outcome outcome = GuestType::decide(arrival, queues, std::forward<Told>(told)...);
+        if (outcome == Outcome::accepted && !queues.fits(arrival.size)) {
+            throw std::invalid_argument("the policy " + std::string(name) +
+                                        " accepts a packet that does not fit: let it ask queues.fits(arrival.size)");
+        }
+        if (outcome == Outcome::pushed_out) {
+            throw std::invalid_argument("the policy " + std::string(name) + " answers pushed_out: only lqd pushes out");
+        }
+        return outcome;
+    }
+};
+
+}  // namespace foretail::buffer
+#endif
+
+namespace foretail::buffer {
+
 template <class... Policy>
 struct PolicyList {
     static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};
 };
 using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, PushOut,
-                            FollowLqd, Credence, CredenceArtifact>;
+                            FollowLqd, Credence, CredenceArtifact
+#ifdef FORETAIL_GUEST_TYPE
+                            ,
+                            Guest
+#endif
+                            >;
 
 namespace detail {
 

@@ -1,0 +1,94 @@
+"""What is compiled on the user's machine: once, into the user's cache, by a hash of all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from foretail.features.digest import examine
+from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_folder
+
+ROOM = Path(__file__).parent
+"""Include path of the buffer library."""
+
+_SOURCES = (".cc", ".cpp", ".h", ".hpp", ".txt")
+_ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
+)
+
+
+def sources_digest(*folders: str) -> str:
+    """Return the sha256 of the C++ sources in folders of this room, such as ``buffer``."""
+    digest = hashlib.sha256()
+    for path in sorted(p for folder in folders for p in (ROOM / folder).rglob("*") if p.suffix in _SOURCES):
+        digest.update(f"{path.relative_to(ROOM)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def compiler() -> str:
+    """Return the C++ compiler: ``$CXX``, else the first of c++, g++, clang++; ForetailError when there is none."""
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
+
+
+def cached(kind: str, file: str, depends_on: Iterable[Any], build: Callable[[Path], None]) -> Path:
+    """Return a file of the user's cache, ``$XDG_CACHE_HOME/foretail`` or ``~/.cache/foretail``; build it when missing.
+
+    Parameters
+    ----------
+    kind : str
+        Folder in the cache.
+    file : str
+        Name of the file.
+    depends_on : iterable
+        JSON values, to which the compiler's version and ``$CXXFLAGS`` are added.
+    build : callable
+        Makes the file in a folder that it gets.
+    """
+    chosen = compiler()
+    described = subprocess.run([chosen, "--version"], capture_output=True, text=True, check=False).stdout
+    key = json.dumps([*depends_on, chosen, described, os.environ.get("CXXFLAGS", "")])
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / kind
+    target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+    if not _is_whole(target, file):
+        with staged_folder(target, replace=True) as folder:
+            build(folder)
+    return target / file
+
+
+def run_compiler(command: Sequence[str | Path]) -> str | None:
+    """Run a compiler, or what calls one; return None, or all that it says when it fails."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return None if done.returncode == 0 else done.stdout + done.stderr
+
+
+def first_error(output: str, header: Path | None = None) -> str:
+    """Return the first error of a compiler in a few words, with its line; the first in `header`, if there is one."""
+    errors = list(_ERROR.finditer(output))
+    inside = [error for error in errors if header is not None and Path(error["file"]).name == header.name]
+    if inside:
+        return f"line {inside[0]['line']}: {inside[0]['said']}"
+    if errors:
+        error = errors[0]
+        return f"{Path(error['file']).name}, line {error['line']}: {error['said']}" if error["line"] else error["said"]
+    return next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
+
+
+def _is_whole(built: Path, file: str) -> bool:
+    try:
+        return (built / file).is_file() and examine(built).is_whole
+    except ForetailError:
+        return False

@@ -1,0 +1,130 @@
+"""Policies from outside: a type in one C++ header, compiled into the simulators.
+
+``my_rule.hpp:MyRule`` stands where the name of a policy does, as in ``policies=[lqd,my_rule.hpp:MyRule]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
+from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
+
+_LIBRARY = "policy.so"
+_INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"(?!buffer/)([^"\n]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class GuestPolicy:
+    """A policy in a header of the user's own.
+
+    Attributes
+    ----------
+    header : Path
+        Absolute.
+    type : str
+        Of C++, with its namespace.
+    """
+
+    header: Path
+    type: str
+
+    @classmethod
+    def of(cls, policy: str) -> GuestPolicy | None:
+        """Return the policy of ``HEADER.hpp:TYPE``, or None for the name of one of Foretail's own.
+
+        Raises
+        ------
+        ForetailError
+            When there is no such file, or it is more than one header.
+        """
+        if not is_guest(policy):
+            return None
+        header, kind = header_and_type(policy)
+        found = cls(header.absolute(), kind)
+        if re.fullmatch(r"[\w.+-]+", header.name, re.ASCII) is None:
+            raise ForetailError(
+                f"the header {header.name!r} of a policy has odd characters: rename it with letters and digits"
+            )
+        other = _INCLUDED.search(found.content)
+        if other is not None:
+            raise ForetailError(
+                f"{header} includes {other[1].decode(errors='replace')!r}: keep a policy in one header, which may "
+                f"include <...> and buffer/..."
+            )
+        return found
+
+    @property
+    def name(self) -> str:
+        """In tables: the type without its namespace."""
+        return policy_name(f"{self.header}:{self.type}")
+
+    @cached_property
+    def content(self) -> bytes:
+        """The header; ForetailError when it cannot be read."""
+        try:
+            return self.header.read_bytes()
+        except OSError as error:
+            raise ForetailError(f"the policy {self.header} cannot be read ({error.strerror}): name a header") from None
+
+    @property
+    def sha256(self) -> str:
+        """Of the header."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def library(self) -> Path:
+        """Return the policy as a library for the native simulators, compiled when the cache does not have it.
+
+        Raises
+        ------
+        ForetailError
+            With the first error of the compiler, or when there is none.
+        """
+        return cached("policies", _LIBRARY, [sources_digest("buffer"), self.sha256, self.type], self._compile)
+
+    def copied_to(self, folder: Path) -> Path:
+        """Write the header, as it was hashed, into a folder; return the copy."""
+        copy = folder / "guest" / self.header.name
+        copy.parent.mkdir()
+        copy.write_bytes(self.content)
+        return copy
+
+    def definitions(self, header: Path) -> list[str]:
+        """Return the macros that put a copy of the header into the buffer library."""
+        return [
+            f'FORETAIL_GUEST_HEADER="{header}"',
+            f"FORETAIL_GUEST_TYPE={self.type}",
+            f'FORETAIL_GUEST_NAME="{self.name}"',
+        ]
+
+    def refused(self, output: str) -> ForetailError:
+        """Return the error that says in one sentence why the compiler refuses the header."""
+        return ForetailError(
+            f"{self.header} does not compile as the policy {self.type}: {first_error(output, self.header)}"
+        )
+
+    def _compile(self, folder: Path) -> None:
+        copy = self.copied_to(folder)
+        said = run_compiler(
+            [
+                *(compiler(), "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
+                *shlex.split(os.environ.get("CXXFLAGS", "")),
+                *(f"-D{definition}" for definition in self.definitions(copy)),
+                *(ROOM / "buffer/policies/guest_library.cpp", "-o", folder / _LIBRARY, "-ldl"),
+            ]
+        )
+        if said is not None:
+            raise self.refused(said)
+
+
+def native_policy(policy: str) -> str:
+    """Return what the native simulators take for a policy: its name, or the path of its library, compiled now."""
+    guest = GuestPolicy.of(policy)
+    return policy if guest is None else str(guest.library())
