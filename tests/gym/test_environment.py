@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -265,6 +267,13 @@ def test_labels_of_a_dataset_are_its_own(bursts: Path) -> None:
         _, _, over, _, info = env.step(ACCEPT)
     assert told == (records["lqd_drop"][records["flow_class"] != FlowClass.CONTROL] != 0).tolist()
     assert any(told)
+
+
+def test_without_gymnasium_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    monkeypatch.delitem(sys.modules, "foretail.gym")
+    with pytest.raises(ForetailError, match=r"^environments need the package gymnasium: install it with"):
+        importlib.import_module("foretail.gym")
 
 
 def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:

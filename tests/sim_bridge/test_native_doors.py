@@ -11,6 +11,7 @@ from foretail.features.catalog import FEATURES
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
 from foretail.sim_bridge._native import (
+    LiveRuns,
     Replay,
     SlottedRun,
     feature_names,
@@ -265,6 +266,93 @@ def test_columns_of_another_type_or_shape_are_refused_not_rounded(column: str, v
     name = {"slot": "time_ns"}.get(column, column)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         Replay(**REPLAY).feed(**ARRIVALS | {name: values})
+
+
+LIVE_SLOTS: dict[str, Any] = {"index": 0, "ports": 2, "buffer": 4, "slot": SLOTTED["slot"], "port": SLOTTED["port"]}
+LIVE_BYTES: dict[str, Any] = {
+    "index": 1,
+    "buffer": 4000,
+    "rates": [10**9, 10**9],
+    "wire_overhead_bytes": 2,
+    "time_ns": ARRIVALS["time_ns"],
+    "port": ARRIVALS["port"].astype(np.int32),
+    "size_bytes": ARRIVALS["size_bytes"],
+    "data": ARRIVALS["data"],
+    "first_rtt": ARRIVALS["first_rtt"],
+    "counting": "counted",
+    "tie": "lowest_port",
+    "victim": "tail",
+    "cell_bytes": 64,
+    "average_shift": 12,
+}
+
+
+@pytest.mark.parametrize(
+    ("begin", "bad", "message"),
+    [
+        ("slots", {"index": 2}, "index of a run is 2, outside 0 to 1"),
+        ("slots", {"index": -1}, "index of a run is -1, outside 0 to 1"),
+        ("slots", {"ports": 0}, "number of ports is 0, outside 1 to 32768"),
+        ("slots", {"buffer": 0}, "buffer in packets is 0, outside 1 to"),
+        ("slots", {"port": SLOTTED["port"][:2]}, "slot and port differ in length"),
+        ("slots", {"port": changed(SLOTTED["port"], 2, 2)}, "row 2 has port 2, outside 0 to 1"),
+        ("slots", {"slot": changed(SLOTTED["slot"], 2, 0)}, "row 2 has slot 0: slots start at 0, never decrease"),
+        ("slots", {"first_rtt": np.zeros(2, np.uint8)}, "first_rtt has 2 rows, but there are 3 arrivals"),
+        ("slots", {"lqd_drop": np.zeros(4, np.uint8)}, "lqd_drop has 4 rows, but there are 3 arrivals"),
+        ("slots", {"victim": "all"}, "unknown victim rule 'all': choose one of tail, tail_kept, head, random"),
+        ("bytes", {"rates": []}, "number of ports is 0, outside 1 to 32768"),
+        ("bytes", {"cell_bytes": 0}, "cell_bytes is 0, outside 1 to 65536"),
+        ("bytes", {"cell_bytes": 3}, "cell_bytes must be a power of two"),
+        ("bytes", {"size_bytes": changed(ARRIVALS["size_bytes"], 1, 0)}, "row 1 has no size"),
+        ("bytes", {"data": np.ones(2, np.uint8)}, "data has 2 rows, but there are 3 arrivals"),
+        (
+            "bytes",
+            {"time_ns": changed(ARRIVALS["time_ns"], 1, 4)},
+            "row 1 has time 4: times start at 0, never decrease",
+        ),
+    ],
+)
+def test_live_runs_refuse_in_one_sentence(begin: str, bad: dict[str, Any], message: str) -> None:
+    runs = LiveRuns("told", 2, ["queue"])
+    good = {"slots": LIVE_SLOTS, "bytes": LIVE_BYTES}[begin]
+    beginning = getattr(runs, f"begin_{begin}")
+    beginning(**good)
+    with pytest.raises(ForetailError, match=message) as refused:
+        beginning(**good | bad)
+    assert "\n" not in str(refused.value)
+
+
+def test_live_runs_check_what_they_are_made_of() -> None:
+    with pytest.raises(ForetailError, match=r"^unknown feature 'length': choose one of queue"):
+        LiveRuns("told", 1, ["length"])
+    with pytest.raises(ForetailError, match=r"^number of runs is 0, outside 1 to 1048576$"):
+        LiveRuns("told", 0, ["queue"])
+    with pytest.raises(ForetailError, match=r"^unknown policy 'red'"):
+        LiveRuns("red", 1, ["queue"]).begin_slots(**LIVE_SLOTS)
+    with pytest.raises(ForetailError, match=r"^there are 1 answers for 2 runs$"):
+        LiveRuns("told", 2, ["queue"]).step(np.zeros(1, np.uint8))
+
+
+def test_live_runs_that_have_not_begun_ignore_answers() -> None:
+    runs = LiveRuns("told", 2, [])
+    runs.begin_slots(**LIVE_SLOTS)
+    for _ in range(5):
+        runs.step(np.zeros(2, np.uint8))
+    columns = runs.columns()
+    assert columns["ended"].tolist() == [1, 1]
+    assert runs.result(0)["transmitted_packets"] == 3
+    assert runs.result(1)["transmitted_packets"] == len(runs.result(1)["outcome"]) == 0
+
+
+def test_live_runs_keep_what_they_read_and_write_alive() -> None:
+    runs = LiveRuns("told", 1, ["queue"])
+    runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32))
+    seen = runs.columns()["features"]
+    for _ in range(1000):
+        runs.step(np.zeros(1, np.uint8))
+    assert runs.result(0)["transmitted_packets"] == 1000
+    del runs
+    assert seen.tolist() == [[0]]
 
 
 def test_the_largest_packet_of_the_largest_buffer_leaves_on_the_slowest_link() -> None:
