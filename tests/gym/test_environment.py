@@ -243,6 +243,26 @@ def test_gymnasium_finds_no_fault(kind: str, bursts: Path, tmp_path: Path) -> No
     assert isinstance(many.unwrapped, BufferVectorEnv)
 
 
+def test_the_vector_form_is_gymnasiums_own_of_single_ones() -> None:
+    """Infos and what follows an episode included."""
+    settings: dict[str, Any] = {"num_envs": 3, "traffic": Generated(slots=30), "labels": True}
+    own = gymnasium.make_vec("foretail/Buffer-v0", **settings)
+    theirs = gymnasium.make_vec("foretail/Buffer-v0", **settings, vectorization_mode="sync")
+    draw, episodes = np.random.default_rng(1), 0
+    found: tuple[Any, ...] = own.reset(seed=5)
+    expected: tuple[Any, ...] = theirs.reset(seed=5)
+    for _ in range(600):
+        assert found[-1].keys() == expected[-1].keys()
+        for name, column in expected[-1].items():
+            np.testing.assert_array_equal(found[-1][name], column, name)
+        for ours, their_one in zip(found[:-1], expected[:-1], strict=True):
+            np.testing.assert_array_equal(ours, their_one)
+        actions = draw.integers(0, 2, 3)
+        found, expected = own.step(actions), theirs.step(actions)
+        episodes += int(found[2].sum())
+    assert episodes >= 3
+
+
 def test_a_seed_determines_all_episodes() -> None:
     def episodes(seed: int) -> list[Any]:
         env = BufferEnv(Generated(slots=40))
