@@ -1,0 +1,155 @@
+"""The examples as their readers meet them: Foretail's wheel and the guests installed outside the repository.
+
+It costs a build of the wheel, whose objects are kept in ``build/examples``, and one of each guest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PACKAGES = ("lightgbm_predictor", "sql_target")
+CONTRACTS = """
+from foretail.testing import check_policy, check_predictor, check_target
+from lightgbm_predictor import LightGbm
+from sql_target import Sql
+
+check_predictor(LightGbm)
+check_predictor(LightGbm(trees=30, leaves=31))
+check_target(Sql)
+check_policy("half_and_half.hpp:HalfAndHalf")
+"""
+SLOTS = ("slotted.ports=8", "slotted.buffer_per_port=10", "slotted.slots=1500")
+SPLIT = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "operating_point.region=whole")
+
+pytestmark = pytest.mark.slow
+
+
+class Guest:
+    """A virtual environment of its own, with what the tests run in for everything but Foretail and the guests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, environment = folder, folder / "environment"
+        venv.create(environment, with_pip=False, symlinks=True)
+        self.programs = environment / "bin"
+        site = sysconfig.get_path("purelib", "venv", {"base": str(environment)})
+        (Path(site) / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def run(self, *command: str | Path) -> str:
+        """Run a program of the environment in its folder; what it prints."""
+        hidden = ("PYTHONPATH", "VIRTUAL_ENV")
+        variables = {name: value for name, value in os.environ.items() if name not in hidden}
+        done = subprocess.run(
+            [self.programs / command[0], *command[1:]],
+            cwd=self.folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def install(self, *what: str | Path) -> None:
+        """Install without dependencies, which are there, and without a network."""
+        pip: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            self.programs / "python",
+            "install",
+            "--quiet",
+            "--no-deps",
+        ]
+        done = subprocess.run(
+            [*pip, "--no-index", "--no-build-isolation", *what], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    folder = tmp_path_factory.mktemp("outside")
+    wheel: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+    ]
+    built = [*wheel, folder / "wheels", "--config-settings=build-dir=build/examples", ROOT]
+    done = subprocess.run(built, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = Guest(folder)
+    for package in PACKAGES:  # a build writes beside the sources
+        shutil.copytree(EXAMPLES / package, folder / "sources" / package)
+    found.install(*(folder / "wheels").iterdir(), *(folder / "sources" / package for package in PACKAGES))
+    shutil.copy(EXAMPLES / "policy_header" / "half_and_half.hpp", folder)
+    return found
+
+
+def result(guest: Guest, run: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads((guest.folder / run / "result.json").read_text())
+    return found
+
+
+def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest: Guest) -> None:
+    (guest.folder / "contracts.py").write_text(CONTRACTS)
+    guest.run("python", "contracts.py")
+    where = "import foretail.sim_bridge._native as n, foretail.testing as t; print(n.__file__); print(t.__file__)"
+    for path in guest.run("python", "-c", where).split():
+        assert Path(path).is_relative_to(guest.folder)
+
+
+def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest: Guest) -> None:
+    guest.run("foretail", "collect", "source=slotted", *SLOTS, "seeds=[1,2,3]", "hydra.run.dir=traces")
+    train = ("train", "datasets=[traces]", *SPLIT, "features=switch", "allow_constant_features=true")
+    said = guest.run("foretail", *train, "predictor=lightgbm", "predictor.leaves=6", "hydra.run.dir=run")
+    assert "Scores" in said
+    trained = result(guest, "run")
+    assert isinstance(trained["parameters"], dict)
+    assert trained["parameters"]["leaves"] == 6
+    for target in ("sql", "c"):
+        guest.run("foretail", "export", "model=run", f"target={target}", f"hydra.run.dir=exported_{target}")
+        certificate = json.loads((guest.folder / f"exported_{target}/{target}/certificate.json").read_text())
+        assert certificate["target"] == target
+    query = (guest.folder / "exported_sql/sql/drop_predictor.sql").read_text()
+    assert query.startswith("SELECT CASE WHEN ")
+
+
+def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
+    random = np.random.default_rng(1)
+    slots = np.sort(random.integers(0, 2000, 12_000)).tolist()
+    rows = [f"{slot},{port}" for slot, port in zip(slots, random.integers(0, 8, 12_000).tolist(), strict=True)]
+    (guest.folder / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
+    arrivals = ("arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
+    policies = "policies=[lqd,dt,half_and_half.hpp:HalfAndHalf]"
+    said = guest.run("foretail", "evaluate", *arrivals, policies, "hydra.run.dir=open_loop")
+    assert "HalfAndHalf" in said
+    found = result(guest, "open_loop")["policies"]
+    assert isinstance(found, dict)
+    assert list(found) == ["lqd", "dt", "HalfAndHalf"]
+    assert found["HalfAndHalf"]["transmitted"] <= found["lqd"]["transmitted"]
+
+
+@pytest.mark.parametrize("example", [*PACKAGES, "policy_header"])
+def test_every_example_says_what_it_is_in_a_few_lines(example: str) -> None:
+    text = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
+    assert 5 <= len(text.splitlines()) <= 20
+    assert all(len(line) <= 120 for line in text.splitlines())
