@@ -160,7 +160,7 @@ class BufferVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
     ----------
     num_envs : int
     traffic, features, reward, labels :
-        As :class:`BufferEnv`. The arrivals of all environments are in memory, 13 bytes per packet.
+        As :class:`BufferEnv`. Generated arrivals of all environments are in memory, 13 bytes per packet.
     copy : bool
         False: observations are views of one array, which the next step overwrites.
     """

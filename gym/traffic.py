@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,20 +138,29 @@ class RecordedEpisode(Episode):
     switch: int
     records: Records
 
-    def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
-        """As :meth:`Episode.begin`."""
-        run, geometry, records = self.run, self.run.switches[self.switch], self.records
-        runs.begin_bytes(
-            index,
-            geometry.buffer_bytes,
-            list(geometry.port_rates_bps),
-            run.scenario["topology"]["wire_overhead_bytes"],
+    @cached_property
+    def _columns(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.uint8]]:
+        """What the native run reads, once for all runs of this episode; and the labels."""
+        records = self.records
+        return (
             np.ascontiguousarray(records["time_ns"]),
             records["port"].astype(np.int32),
             np.ascontiguousarray(records["size_bytes"]),
             (records["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
             np.ascontiguousarray(records["first_rtt"]),
-            lqd_drop=np.ascontiguousarray(records["lqd_drop"]) if labels else None,
+        ), np.ascontiguousarray(records["lqd_drop"])
+
+    def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
+        """As :meth:`Episode.begin`."""
+        run, geometry = self.run, self.run.switches[self.switch]
+        columns, lqd_drop = self._columns
+        runs.begin_bytes(
+            index,
+            geometry.buffer_bytes,
+            list(geometry.port_rates_bps),
+            run.scenario["topology"]["wire_overhead_bytes"],
+            *columns,
+            lqd_drop=lqd_drop if labels else None,
             counting=run.rules.counting,
             tie=run.rules.tie,
             victim=run.rules.victim,
