@@ -74,6 +74,7 @@ docs/glossary
 
 docs/predictors
 docs/live
+docs/plugins
 docs/closed-loop
 docs/schedule
 docs/imports
@@ -112,6 +113,7 @@ docs/api/models
 docs/api/export
 docs/api/gym
 docs/api/sim_bridge
+docs/api/testing
 docs/api/configs
 ```
 """

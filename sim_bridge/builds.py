@@ -79,10 +79,8 @@ def first_error(output: str, header: Path | None = None) -> str:
     """Return the first error of a compiler in a few words, with its line; the first in `header`, if there is one."""
     errors = list(_ERROR.finditer(output))
     inside = [error for error in errors if header is not None and Path(error["file"]).name == header.name]
-    if inside:
-        return f"line {inside[0]['line']}: {inside[0]['said']}"
     if errors:
-        error = errors[0]
+        error = (inside or errors)[0]
         return f"{Path(error['file']).name}, line {error['line']}: {error['said']}" if error["line"] else error["said"]
     return next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
 

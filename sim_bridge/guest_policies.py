@@ -106,9 +106,7 @@ class GuestPolicy:
 
     def refused(self, output: str) -> ForetailError:
         """Return the error that says in one sentence why the compiler refuses the header."""
-        return ForetailError(
-            f"{self.header} does not compile as the policy {self.type}: {first_error(output, self.header)}"
-        )
+        return ForetailError(f"the policy {self.type} does not compile: {first_error(output, self.header)}")
 
     def _compile(self, folder: Path) -> None:
         copy = self.copied_to(folder)

@@ -7,6 +7,7 @@ command needs.
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,12 +15,13 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 
+from foretail.configs.schema.plugins import register_guests
 from foretail.configs.schema.stages import STAGES, register
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
-from tests.docs.pages import PAGES, Command, commands_of
+from tests.docs.pages import PAGES, ROOT, Command, commands_of
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,9 @@ GATE = (0, cli.EXIT_REFUSED)
 
 SLOTTED = ("slotted.slots=1500", "slotted.buffer_per_port=10")
 """Overrides that make a slotted dataset tiny."""
+
+SIDES = ("split.train=[1,2]", "split.validation=[3]", "split.test=[4,5]", "allow_constant_features=true")
+"""Runs of that dataset, for a tiny model."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,12 @@ RULES = [
     Rule(r"imports.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
     Rule(r"imports.md: collect source=credence_artifact", "run"),
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
+    # docs/plugins.md; tests/plugins/ installs the guests and runs the others
+    Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
+    Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
+    Rule(r"plugins.md: evaluate arrivals=", "run"),
+    Rule(r"plugins.md: evaluate policy=", "compose"),
+    Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
@@ -152,6 +163,7 @@ def composed_settings(words: list[str]) -> None:
     if "--multirun" in overrides:
         overrides = [re.sub(r"^([\w.]+=[^\[{,]+),.*$", r"\1", word) for word in overrides if word != "--multirun"]
     register(stage)
+    register_guests(overrides)
     with initialize_config_module("foretail.configs", version_base="1.3"):
         typed(compose(stage, overrides), STAGES[stage], overrides)
 
@@ -185,6 +197,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for leaf in range(3):
         values = [f"{a} {b} {max(a, c)} {d} {drop}" for a, b, c, d, drop in rng.integers(0, 2, (50, 5))]
         (here / f"leaf{leaf}.csv").write_text("\n".join([" ".join(COLUMNS), *values]) + "\n")
+    (here / "conf" / "predictor").mkdir(parents=True)
+    mine = "_target_: foretail.models.drop.forest.ExtraTrees\nname: mine\ntrees: 3\n"
+    (here / "conf" / "predictor" / "mine.yaml").write_text(mine)
+    shutil.copy(ROOT / "examples" / "policy_header" / "half_and_half.hpp", here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for command in COMMANDS:  # what later commands read

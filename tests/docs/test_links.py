@@ -14,7 +14,20 @@ from tests.docs.pages import PAGES, ROOT, inline_code, name_of, prose
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 SUFFIXES = r"(?:py|hpp|h|cc|cpp|j2|yaml|md|json|csv|toml|txt|svg|png)"
 REPOSITORY_PATH = re.compile(rf"(?:[\w.-]+/)+(?:[\w.-]+\.{SUFFIXES})?")
-ROOMS = ("configs", "pipelines", "export", "models", "gym", "sim_bridge", "features", "tests", "docs", "benchmarks")
+ROOMS = (
+    "configs",
+    "pipelines",
+    "export",
+    "models",
+    "gym",
+    "sim_bridge",
+    "features",
+    "testing",
+    "tests",
+    "docs",
+    "benchmarks",
+    "examples",
+)
 
 
 @cache

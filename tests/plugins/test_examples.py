@@ -64,38 +64,19 @@ class Guest:
 
     def install(self, *what: str | Path) -> None:
         """Install without dependencies, which are there, and without a network."""
-        pip: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            self.programs / "python",
-            "install",
-            "--quiet",
-            "--no-deps",
-        ]
-        done = subprocess.run(
-            [*pip, "--no-index", "--no-build-isolation", *what], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        _pip("--python", self.programs / "python", "install", "--no-index", *what)
+
+
+def _pip(*words: str | Path) -> None:
+    command = [sys.executable, "-m", "pip", *words, "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
     folder = tmp_path_factory.mktemp("outside")
-    wheel: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-    ]
-    built = [*wheel, folder / "wheels", "--config-settings=build-dir=build/examples", ROOT]
-    done = subprocess.run(built, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    _pip("wheel", "--wheel-dir", folder / "wheels", "--config-settings=build-dir=build/examples", ROOT)
     found = Guest(folder)
     for package in PACKAGES:  # a build writes beside the sources
         shutil.copytree(EXAMPLES / package, folder / "sources" / package)
