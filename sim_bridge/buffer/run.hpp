@@ -219,7 +219,8 @@ private:
 
     static constexpr bool pushes_out = Policy::pushes_out;
 
-    void look(const Arrival& arrival) {
+    // Inlined where batches are fed: a call per packet costs a twentieth of the speed.
+    [[gnu::always_inline]] void look(const Arrival& arrival) {
         if constexpr (pushes_out) {
             look(arrival, lqd_->queues(), lqd_->averages());
         } else {
@@ -227,7 +228,7 @@ private:
         }
     }
     template <class Queues, class Averages>
-    void look(const Arrival& arrival, const Queues& queues, const Averages& averages) {
+    [[gnu::always_inline]] void look(const Arrival& arrival, const Queues& queues, const Averages& averages) {
         const Row row = next_row_++;
         const Row i = row - first_row_;
         if constexpr (!pushes_out) advance_own(arrival);
@@ -247,7 +248,7 @@ private:
         }
     }
     /// Decides the arrival that was looked at last.
-    void admit(const Arrival& arrival, bool prediction) {
+    [[gnu::always_inline]] void admit(const Arrival& arrival, bool prediction) {
         const Row i = next_row_ - 1 - first_row_;
         Outcome outcome = Outcome::accepted;
         if constexpr (pushes_out) {
