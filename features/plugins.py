@@ -21,10 +21,11 @@ import xxhash
 
 from foretail.features.errors import ForetailError
 
-PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP = (
+PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP = (
     "foretail.predictors",
     "foretail.demand_predictors",
     "foretail.targets",
+    "foretail.workloads",
 )
 """Groups of entry points."""
 

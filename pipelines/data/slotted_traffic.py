@@ -11,6 +11,7 @@ from typing import Any
 from foretail.configs.schema.sources import SlottedTraffic
 from foretail.features.dataset.manifest import Run
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import source_sha256
 from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.arrivals.slotted import Slotted
@@ -21,7 +22,9 @@ from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, arrival
 
 def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
     """Everything that the dataset of a seed depends on."""
-    return {"run": asdict(replace(_run(settings, seed), versions={})), "code": dataset_code()}
+    found = {"run": asdict(replace(_run(settings, seed), versions={})), "code": dataset_code()}
+    source = source_sha256(type(_workload(settings)))
+    return found if source is None else {**found, "plugin": source}
 
 
 def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Report) -> dict[str, int]:

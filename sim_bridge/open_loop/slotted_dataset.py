@@ -18,7 +18,7 @@ import numpy as np
 from foretail.features.dataset.manifest import Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Workload
+from foretail.sim_bridge.arrivals.workloads import Workload, workload_name
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES, Parameters
 
 PACKET_BYTES = 1024
@@ -45,7 +45,7 @@ def slotted_run(
     Parameters
     ----------
     workload : Workload
-        One of ``WORKLOADS``.
+        One of ``WORKLOADS``, or a plug-in's.
     ports, buffer_per_port : int
         N and B / N in packets, both at least 1.
     slots, seed : int
@@ -54,7 +54,7 @@ def slotted_run(
         Arithmetic of the features, as :class:`Run`. With cells of ``PACKET_BYTES`` they are those of
         :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """
-    name = next(name for name, kind in WORKLOADS.items() if type(workload) is kind)
+    name = workload_name(workload)
     parameters = asdict(workload)
     changed = {key: value for key, value in parameters.items() if value != getattr(type(workload), key)}
     said = ", ".join(f"{key}={value}" for key, value in changed.items())

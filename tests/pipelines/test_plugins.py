@@ -110,6 +110,27 @@ class Twice(DemandPredictor):
 """
 
 
+TRAFFIC = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Steady(Workload):
+    """A packet for port 0 and one for another in each slot."""
+
+    far: int = 1
+
+    def chunks(self, ports, buffer, slots, draw):
+        slot = np.repeat(np.arange(slots), 3)
+        yield Slotted(slot, np.where(np.arange(3 * slots) % 3 == 2, self.far, 0).astype(np.int32))
+'''
+
+
 def package(folder: Path, entry_points: str, **modules: str) -> None:
     """Install a package as pip does: modules, and the metadata that name its entry points."""
     for name, text in modules.items():
@@ -265,3 +286,20 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
     wrong = foretail(tmp_path, *command, "demand_predictor.twice.factor=9")
     assert_one_sentence(wrong, "the plug-in twice.Twice breaks a rule: predict must be finite, not nan")
     assert wrong.returncode == cli.EXIT_BAD_INPUT
+
+
+def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
+    slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")
+    collect = ("collect", "source=slotted", "slotted.workload=steady", *slots)
+    done = foretail(tmp_path, *collect, "slotted.settings={far: 2}")
+    assert done.returncode == 0, done.stderr
+    (manifest,) = (tmp_path / "outputs/store").rglob("manifest.json")
+    assert json.loads(manifest.read_text())["scenario"]["workload"] == {"name": "steady", "far": 2}
+    for settings, complaint in (
+        ("{far: 9}", "the plug-in steady.Steady breaks a rule: port must be in [0, 4), not [9]"),
+        ("{near: 1}", "steady has no parameter near: it takes far"),
+    ):
+        assert_one_sentence(foretail(tmp_path, *collect, f"slotted.settings={settings}"), complaint)
+    unknown = foretail(tmp_path, *collect, "slotted.workload=stedy")
+    assert_one_sentence(unknown, "workload stedy is unknown: choose from poisson_bursts", "steady")

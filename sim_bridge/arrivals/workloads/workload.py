@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import is_foreign, require, running
 from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_PACKETS = 2**18
@@ -59,8 +60,31 @@ class Workload(ABC):
             ("batch_packets", batch_packets, 1),
         ):
             at_least(least, **{name: value})
-        self.check(ports, buffer)
-        return rebatched(self.chunks(ports, buffer, slots, np.random.default_rng(seed)), batch_packets)
+        with running(self, "check"):
+            self.check(ports, buffer)
+        return rebatched(self._checked_chunks(ports, buffer, slots, np.random.default_rng(seed)), batch_packets)
+
+    def _checked_chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
+        """The chunks; those of a plug-in have their order and their ranges checked."""
+        if not is_foreign(type(self)):
+            yield from self.chunks(ports, buffer, slots, draw)
+            return
+        last = 0
+        with running(self, "chunks"):
+            for chunk in self.chunks(ports, buffer, slots, draw):
+                sizes = f"{len(chunk.slot)} and {len(chunk.port)}"
+                require(self, len(chunk.slot) == len(chunk.port), "slot and port must be equally long", sizes)
+                for name, values, kind, end in (
+                    ("slot", chunk.slot, np.int64, slots),
+                    ("port", chunk.port, np.int32, ports),
+                ):
+                    require(self, values.dtype == kind, f"{name} must be {kind.__name__}", str(values.dtype))
+                    outside = values[(values < 0) | (values >= end)]
+                    require(self, not len(outside), f"{name} must be in [0, {end})", str(outside[:1]))
+                back = np.flatnonzero(np.diff(chunk.slot, prepend=last) < 0)
+                require(self, not len(back), "slots must never decrease", f"{chunk.slot[back[:1]]} after a later one")
+                last = int(chunk.slot[-1]) if len(chunk) else last
+                yield chunk
 
     def check(self, ports: int, buffer: int) -> None:  # noqa: B027  (most workloads suit every switch)
         """Raise ForetailError where this workload does not suit such a switch."""
