@@ -55,9 +55,11 @@ fingerprints: .venv/.dev .venv/.driver ## accept that results changed: REASON='w
 	@$(BIN)/python -m tests.fingerprints accept --reason "$${REASON-}" $(ARGS)
 
 ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS='--port 5055' for another)
-	@test -f outputs/mlflow.db || { echo "There is no tracked run in outputs/mlflow.db yet: train a model first, as make demo does." >&2; exit 2; }
-	@$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///outputs/mlflow.db \
-		--default-artifact-root outputs/mlartifacts $(ARGS)
+	@$(BIN)/foretail ui $(ARGS)
+
+tracking-server: .venv/.package ## MLflow for several people: PostgreSQL and artifacts in outputs/tracking-server, on 127.0.0.1
+	@$(PIP) --no-build-isolation --editable '.[server]'
+	@$(BIN)/python -m foretail.pipelines.tracking.server outputs/tracking-server $(ARGS)
 
 docs: .venv/.dev ## build the documentation site into build/docs, warnings as errors; needs no network
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs . build/docs $(ARGS)

@@ -17,7 +17,7 @@ come from the virtual LQD that Credence already keeps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -298,6 +298,13 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "all": tuple(f.name for f in FEATURES if f.name != "threshold_headroom"),
 }
 """By the name of the setting; ``threshold_headroom`` tells the label on the queues of the shadow Credence."""
+
+
+def group_of(names: Sequence[str]) -> str:
+    """Return the name of the group that these features are, else how many they are: ``3 features``."""
+    found = [group for group, members in FEATURE_GROUPS.items() if tuple(names) == members]
+    return found[0] if found else f"{len(names)} features"
+
 
 SHADOW_COLUMNS: tuple[str, ...] = tuple(SHADOW_PREFIX + name for name in REAL_FEATURES)
 """Dataset columns of the real features seen by the shadow Credence, in catalog order."""

@@ -15,7 +15,11 @@ from types import FrameType
 from foretail.features.errors import ForetailError
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
-VERIFY = "verify"
+UI, VERIFY = "ui", "verify"
+COMMANDS = (UI, VERIFY)
+"""What is no stage."""
+USUAL_PORT = 5000
+MULTIRUN = ("--multirun", "-m")
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
 
@@ -30,6 +34,8 @@ def usage() -> str:
     for stage, (what, example) in STAGES.items():
         lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
     lines += [
+        f"  {UI:<{width}}  show the tracked runs of this folder: MLflow's pages on 127.0.0.1",
+        f"  {'':<{width}}    foretail {UI} [--port {USUAL_PORT}]",
         f"  {VERIFY:<{width}}  tell whether folders, stores and tracking files are as Foretail wrote them",
         f"  {'':<{width}}    foretail {VERIFY} PATH...",
         "",
@@ -50,14 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
-    stage, *overrides = given
-    if stage not in (*STAGES, VERIFY):
-        return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, VERIFY))}.")
+    stage, overrides = given[0], given[1:]
+    if stage not in (*STAGES, *COMMANDS):
+        return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
     from foretail.pipelines.stage import StageFailed
 
     try:
         with _terminable():
-            return _verify(overrides) if stage == VERIFY else _run_stage(stage, overrides)
+            run = {UI: _ui, VERIFY: _verify}.get(stage)
+            return _run_stage(stage, overrides) if run is None else run(overrides)
     except KeyboardInterrupt as stop:
         if debug:
             traceback.print_exc()
@@ -89,6 +96,8 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input
     from foretail.pipelines.stage import application
 
+    sweeping = [argument for argument in overrides if argument in MULTIRUN]  # Hydra wants its flags first
+    overrides = [*sweeping, *(argument for argument in overrides if argument not in MULTIRUN)]
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
@@ -103,6 +112,21 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
         raise ForetailError(f"cannot make {where} ({error.strerror or error}): set hydra.run.dir to another") from error
     finally:
         sys.argv = command
+        if (sweep := sys.modules.get("foretail.pipelines.tracking.sweep")) is not None:
+            sweep.Sweep.close()  # of a sweep that did not come to its end
+    return 0
+
+
+def _ui(arguments: list[str]) -> int:
+    from pathlib import Path
+
+    from foretail.pipelines.tracking.server import show_pages
+
+    port = str(USUAL_PORT) if not arguments else arguments[1] if len(arguments) == 2 else ""
+    if arguments[:1] not in ([], ["--port"]) or not port.isdecimal():
+        print(f"usage: foretail {UI} [--port {USUAL_PORT}]: shows the runs tracked in outputs/mlflow.db")
+        return 0 if "--help" in arguments or "-h" in arguments else EXIT_BAD_INPUT
+    show_pages(Path.cwd(), int(port))
     return 0
 
 

@@ -23,6 +23,7 @@ from foretail.configs.schema.stages import STAGES, register
 from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.features.errors import ForetailError
 from foretail.features.staging import recording
+from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.validation import typed
@@ -82,7 +83,7 @@ def run(name: str, node: DictConfig) -> None:
         config = typed(node, STAGES[name], job.overrides.task)
         work = getattr(importlib.import_module(f"foretail.pipelines.stages.{name}"), name)
         started = time.monotonic()
-        with recording() as written, no_digest_allowed(config.allow_no_digest):
+        with recording() as written, collecting_notes() as said, no_digest_allowed(config.allow_no_digest):
             result: StageResult = work(config, run_dir)
         tables = result.tables()
         document = {
@@ -92,6 +93,7 @@ def run(name: str, node: DictConfig) -> None:
             "config": OmegaConf.to_container(node, resolve=True),
             "versions": versions(),
             "seconds": time.monotonic() - started,
+            "used_models": said.models,
             **result.document(),
             "tables": tables,
         }
@@ -104,7 +106,8 @@ def run(name: str, node: DictConfig) -> None:
         raise
     files = document.get("files", ())
     more = f", and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
-    notes = [f"result: {path}", *([f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else [])]
+    beside = [f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else []
+    notes = [*said.sentences, f"result: {path}", *beside]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
     show(tables)

@@ -10,6 +10,8 @@ from typing import Any
 from foretail.configs.schema.fields import setting
 from foretail.features.errors import ForetailError
 
+SWEEP_RUN = "FORETAIL_SWEEP_RUN"
+"""Environment variable with the MLflow run around the jobs of a sweep."""
 GATED_ALIASES = ("champion", "challenger")
 """Aliases of a registered model that only the gate of ``foretail promote`` moves."""
 
@@ -25,12 +27,20 @@ class Tracking:
     alias: str = setting(
         "candidate", "alias that moves to the newly registered version; champion and challenger move by promote only"
     )
-    run_name: str | None = setting(None, "name of the run; null lets MLflow choose")
+    best_by: str = setting(
+        "validation/asked/f1", "--multirun: the score, side/region/name, whose best model is registered"
+    )
+    run_name: str | None = setting(None, "name of the run; null says what ran")
     sweep_id: str | None = setting(None, "runs of one sweep share this tag")
     parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown")
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on an alias that only a gate moves."""
+        """Raise ForetailError on an alias that only a gate moves, and on a score that chooses by test runs."""
+        if not self.best_by.startswith("validation/"):
+            raise ForetailError(
+                f"{where}.best_by = {self.best_by} chooses by other runs than validation: give a score "
+                "such as validation/asked/f1"
+            )
         if self.alias in GATED_ALIASES:
             raise ForetailError(
                 f"{where}.alias = {self.alias} moves by its gate only: choose another alias, then foretail promote "

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.store import first_line
 
 ENSEMBLE_FILE = "ensemble.json"
 MODEL_NAME = "model"
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 _LOADER = "foretail.models.mlflow.ensemble_flavor"
 
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A version in the model registry: `name`, `version`, and the alias that now points at it."""
+    """A version in the model registry, and the alias that points at it now.
+
+    Attributes
+    ----------
+    name, version, alias : str
+    before : str or None
+        The version that the alias pointed at before, if any; `version` itself when it stayed.
+    """
 
     name: str
     version: str
     alias: str
+    before: str | None = None
+
+    def sentence(self) -> str:
+        """Where the alias points, and whether it moved."""
+        was = {None: "", self.version: ", as before"}.get(self.before, f"; before: version {self.before}")
+        return f"models:/{self.name}@{self.alias} is version {self.version} now{was}"
 
 
 def save_model(ensemble: Ensemble) -> str:
@@ -54,29 +68,19 @@ def save_model(ensemble: Ensemble) -> str:
         )
 
 
-def register(client: Any, name: str, alias: str, run_id: str, model_id: str) -> RegisteredModel:
-    """Make a logged model the newest version of a registered one and point an alias at it.
-
-    Raises
-    ------
-    ForetailError
-        When the registry refuses the name or the alias.
-    """
-    from mlflow.exceptions import MlflowException
-
-    try:
-        version = create_version(client, name, run_id, model_id)
-        if alias.lower() != "latest":
-            client.set_registered_model_alias(name, alias, version)
-    except MlflowException as error:
-        raise ForetailError(
-            f"MLflow refuses to register {name!r} as {alias!r} ({first_line(error)}): "
-            f"choose another tracking.registered_model or tracking.alias"
-        ) from error
-    return RegisteredModel(name, version, alias)
+def point_alias(client: Any, name: str, alias: str, version: str) -> RegisteredModel:
+    """Point an alias at a version: the one place where aliases move. ``latest`` is MLflow's own, the newest version."""
+    if alias.lower() == "latest":
+        return RegisteredModel(name, version, alias)
+    before = client.get_registered_model(name).aliases.get(alias)
+    if before is None or str(before) != version:
+        client.set_registered_model_alias(name, alias, version)
+    return RegisteredModel(name, version, alias, None if before is None else str(before))
 
 
-def create_version(client: Any, name: str, run_id: str, model_id: str) -> str:
+def create_version(
+    client: Any, name: str, run_id: str, model_id: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
+) -> str:
     """Make a logged model a new version of a registered one, which is created when missing; return the version."""
     from mlflow.exceptions import MlflowException
 
@@ -86,4 +90,8 @@ def create_version(client: Any, name: str, run_id: str, model_id: str) -> str:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":  # asking first would race with other jobs of a sweep
             raise
     address = f"models:/{model_id}"
-    return str(client.create_model_version(name, address, run_id, await_creation_for=0, model_id=model_id).version)
+    return str(
+        client.create_model_version(
+            name, address, run_id, tags=dict(tags), description=description, await_creation_for=0, model_id=model_id
+        ).version
+    )

@@ -19,7 +19,14 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, MODEL_NAME, RegisteredModel, create_version
+from foretail.models.mlflow.registered import (
+    EMPTY,
+    ENSEMBLE_FILE,
+    MODEL_NAME,
+    RegisteredModel,
+    create_version,
+    point_alias,
+)
 from foretail.models.mlflow.store import connected, first_line, locked, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
@@ -28,6 +35,10 @@ MODEL_ADDRESS = re.compile(
     r"|models:/(?P<model>m-\w+)"
     r"|runs:/(?P<run>\w+)(?:/(?P<path>.+))?"
 )
+
+
+class NoLineage(ForetailError):
+    """No tracked run tells what a model was trained on."""
 
 
 @dataclass(frozen=True)
@@ -192,13 +203,15 @@ def lineage(ensemble_sha256: str, uri: str) -> Lineage:
 
     Raises
     ------
-    ForetailError
+    NoLineage
         When no tracked run made it, or one does not say what it was given.
+    ForetailError
+        When the store cannot be used.
     """
     with _asked(uri) as mlflow:
         runs = _runs_with(mlflow, ENSEMBLE_TAG, ensemble_sha256)
         if not runs:
-            raise ForetailError(
+            raise NoLineage(
                 f"no run in {uri} made the ensemble {ensemble_sha256[:12]}, so that nobody knows what it was trained "
                 f"on: train it with tracking, and give the model as the run wrote it"
             )
@@ -206,7 +219,7 @@ def lineage(ensemble_sha256: str, uri: str) -> Lineage:
         for teacher in sorted({run.data.tags[TEACHER_TAG] for run in runs if TEACHER_TAG in run.data.tags}):
             taught = _runs_with(mlflow, NETWORK_TAG, teacher)
             if not taught:
-                raise ForetailError(
+                raise NoLineage(
                     f"no run in {uri} made the network {teacher[:12]} that the ensemble imitates, so that nobody knows "
                     f"what it was trained on: train the network with tracking"
                 )
@@ -264,6 +277,64 @@ def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
         return dict(mlflow.MlflowClient(uri).get_model_version(name, version).tags)
 
 
+def register_model(
+    name: str, alias: str, run_id: str, uri: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
+) -> RegisteredModel:
+    """Point an alias at the version of a run's model, which becomes the newest version when it is none yet.
+
+    Parameters
+    ----------
+    name, alias : str
+        Of the registered model, which is created when missing.
+    run_id : str
+        A run that saved its model.
+    uri : str
+        The tracking store.
+    description : str, optional
+        Of a new version.
+    tags : mapping of str to str
+        Of a new version.
+
+    Raises
+    ------
+    ForetailError
+        When the run saved no model, or the registry refuses the name or the alias.
+    """
+    with _asked(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        try:
+            version = _version_of(client, name, [run_id]) or _new_version(
+                client, name, [run_id], uri, description, tags
+            )
+            return point_alias(client, name, alias, version)
+        except mlflow.exceptions.MlflowException as error:
+            raise ForetailError(
+                f"MLflow refuses to register {name!r} as {alias!r} ({first_line(error)}): "
+                f"choose another tracking.registered_model or tracking.alias"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a registered model and the aliases that point at it."""
+
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+
+
+def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
+    """Return the versions of the models that runs saved, the newest first."""
+    with _asked(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        found = [
+            Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
+            for run in runs
+            for one in client.search_model_versions(f"run_id = '{run}'")
+        ]
+    return tuple(sorted(found, key=lambda one: -int(one.version)))
+
+
 def move_alias(
     name: str,
     alias: str,
@@ -315,9 +386,8 @@ def move_alias(
         for key, value in tags.items():
             client.set_model_version_tag(name, version, key, value)
         if holder is not None:
-            client.set_registered_model_alias(name, f"previous_{alias}", holder)
-        client.set_registered_model_alias(name, alias, version)
-    return RegisteredModel(name, version, alias)
+            point_alias(client, name, f"previous_{alias}", holder)
+        return point_alias(client, name, alias, version)
 
 
 def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
@@ -330,11 +400,18 @@ def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
     return str(max(found)) if found else None
 
 
-def _new_version(client: Any, name: str, runs: Sequence[str], uri: str) -> str:
+def _new_version(
+    client: Any,
+    name: str,
+    runs: Sequence[str],
+    uri: str,
+    description: str | None = None,
+    tags: Mapping[str, str] = EMPTY,
+) -> str:
     for run in runs:
         outputs = client.get_run(run).outputs
         if outputs is not None and outputs.model_outputs:
-            return create_version(client, name, run, outputs.model_outputs[0].model_id)
+            return create_version(client, name, run, outputs.model_outputs[0].model_id, description, tags)
     raise ForetailError(f"none of the runs {', '.join(runs)} in {uri} saved its model: train it again")
 
 
@@ -351,14 +428,14 @@ def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
 
 def _used(run: Any) -> Iterator[UsedDataset]:
     if not run.inputs.dataset_inputs:
-        raise ForetailError(f"the run {run.info.run_id} names no dataset that it was given: train the model again")
+        raise NoLineage(f"the run {run.info.run_id} names no dataset that it was given: train the model again")
     for item in run.inputs.dataset_inputs:
         context = next((tag.value for tag in item.tags if tag.key == "mlflow.data.context"), "")
         try:
             source = parse_json(item.dataset.source)
             yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ForetailError(
+            raise NoLineage(
                 f"the run {run.info.run_id} does not say by hashes what its dataset {item.dataset.name} holds: "
                 f"train the model again"
             ) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel, register, save_model
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, save_model
 from foretail.models.mlflow.store import (
     connected,
     create_store,
@@ -50,12 +50,15 @@ class TrackedRun:
     ----------
     run_id, experiment_id, uri : str
         Where MLflow keeps the run.
+    model_id : str or None
+        MLflow's id of the model that the run saved, if it has; scores logged later belong to it too.
     """
 
     def __init__(self, run_id: str, experiment_id: str, uri: str) -> None:
         self.run_id = run_id
         self.experiment_id = experiment_id
         self.uri = uri
+        self.model_id: str | None = None
 
     def log_dataset(
         self,
@@ -102,7 +105,8 @@ class TrackedRun:
         """Log scores of a split, region -> name -> value, as metrics ``split/region/name``; None only in the JSON."""
         mlflow = imported()
         flat = {f"{split}/{region}/{name}": v for region, named in scores.items() for name, v in named.items()}
-        mlflow.log_metrics({name: float(value) for name, value in flat.items() if value is not None})
+        found = {name: float(value) for name, value in flat.items() if value is not None}
+        mlflow.log_metrics(found, model_id=self.model_id)
         mlflow.log_text(json.dumps(scores, indent=2, allow_nan=False) + "\n", f"scores/{split}.json")
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -176,35 +180,35 @@ class TrackedRun:
             write_figures(Path(folder), split, region, lqd_drop, predicted_drop, score)
             imported().log_artifacts(folder, "figures")
 
-    def log_model(
-        self, ensemble: Ensemble, registered_model: str | None = None, alias: str = "candidate"
-    ) -> RegisteredModel | None:
-        """Save the model that the run trained and, with `registered_model`, register it under an alias.
+    def log_model(self, ensemble: Ensemble) -> None:
+        """Save the model that the run trained.
 
         It is ``ensemble.json``, once as an artifact of the run, with the tag ``ensemble_sha256``, and once inside an
         MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
+        :func:`foretail.models.mlflow.registry.register_model` gives it a version.
 
         Parameters
         ----------
         ensemble : Ensemble
             Of any :class:`foretail.models.drop.predictor.TreePredictor`.
-        registered_model : str, optional
-            Name in the registry; None saves the model with the run only.
-        alias : str
-            Moves to the new version; ``latest`` is MLflow's own and always names the newest.
-
-        Raises
-        ------
-        ForetailError
-            When the registry refuses the name or the alias.
         """
         mlflow = imported()
         mlflow.log_text(ensemble.to_json(), ENSEMBLE_FILE)
         mlflow.set_tag(ENSEMBLE_TAG, ensemble.sha256)
-        model_id = save_model(ensemble)
-        if registered_model is None:
-            return None
-        return register(mlflow.MlflowClient(self.uri), registered_model, alias, self.run_id, model_id)
+        self.model_id = save_model(ensemble)
+
+    def uses_model(self, run_ids: Sequence[str]) -> None:
+        """Record the newest model that one of the runs saved as an input of this run, which MLflow shows on both."""
+        from mlflow.entities import LoggedModelInput
+
+        client = imported().MlflowClient(self.uri)
+        for run_id in run_ids:
+            outputs = client.get_run(run_id).outputs
+            if outputs is not None and outputs.model_outputs:
+                model_id = outputs.model_outputs[0].model_id
+                client.log_inputs(self.run_id, models=[LoggedModelInput(model_id)])
+                self.model_id = model_id
+                return
 
 
 @contextmanager
@@ -213,6 +217,7 @@ def track(
     config: Mapping[str, Any],
     *,
     uri: str,
+    params: Mapping[str, Any] | None = None,
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
     parent_run_id: str | None = None,
@@ -227,10 +232,11 @@ def track(
     experiment : str
         Created when missing; beside an SQLite file its artifacts go to ``mlartifacts/``.
     config : mapping
-        Resolved settings, JSON values in nested mappings; logged as ``config.json`` and, flattened with dots, as
-        params.
+        Resolved settings, JSON values in nested mappings; logged as ``config.json``.
     uri : str
         The tracking store.
+    params : mapping, optional
+        Settings to show as params, flattened with dots; all of `config` without it.
     run_name : str, optional
         MLflow invents one without it.
     tags : mapping, optional
@@ -262,9 +268,10 @@ def track(
         status = "FAILED"
         try:
             mlflow.log_dict(dict(config), "config.json")
-            params = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else config)]
-            for start in range(0, len(params), _PARAMS_PER_BATCH):
-                mlflow.log_params(dict(params[start : start + _PARAMS_PER_BATCH]))
+            shown = config if params is None else params
+            texts = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else shown)]
+            for start in range(0, len(texts), _PARAMS_PER_BATCH):
+                mlflow.log_params(dict(texts[start : start + _PARAMS_PER_BATCH]))
             yield TrackedRun(run.info.run_id, experiment_id, uri)
             status = "FINISHED"
         except KeyboardInterrupt:
@@ -294,6 +301,19 @@ def run_exists(run_id: str, uri: str) -> bool:
         return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
     except mlflow.exceptions.MlflowException:
         return False
+
+
+def tagged_run(tag: str, value: str, uri: str) -> str | None:
+    """Return the newest finished run of all experiments with a tag; None when there is none."""
+    with connected(uri) as mlflow, usable(uri):
+        found = mlflow.search_runs(
+            search_all_experiments=True,
+            filter_string=f"tags.{tag} = '{value}' AND attributes.status = 'FINISHED'",
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+            output_format="list",
+        )
+    return str(found[0].info.run_id) if found else None
 
 
 def nest(run_id: str, parent_run_id: str, uri: str) -> None:
@@ -372,8 +392,17 @@ def _require_run(client: Any, run_id: str, address: str) -> Any:
 
 
 def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
+    from mlflow.exceptions import MlflowException
+
     found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found else client.create_experiment(name, artifacts))
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifacts))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # a server has no lock: another job was faster
+                raise
+        found = client.get_experiment_by_name(name)
+    return str(found.experiment_id)
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,11 +152,13 @@ class FlowsResult:
     runs : every policy on every seed
     baselines : policies to which differences are taken
     predictor : the exported model that Credence asked, if any did
+    tracked : its run in MLflow, if it has one
     """
 
     runs: tuple[PolicyRun, ...]
     baselines: tuple[str, ...]
     predictor: ExportedPredictor | None
+    tracked: Mapping[str, str] | None = None
 
     @property
     def policies(self) -> list[str]:
@@ -191,6 +193,7 @@ class FlowsResult:
                 for baseline in self.baselines
             },
             "predictor": self.predictor,
+            "tracked": self.tracked,
         }
 
     def tables(self) -> list[Table]:
@@ -230,7 +233,9 @@ class FlowsResult:
                 )
             )
         if self.predictor is not None:
-            tables.append(export_table(self.predictor))
+            table = export_table(self.predictor)
+            where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
+            tables.append(replace(table, notes=(*table.notes, *where)))
         return tables
 
     def _speed(self, policy: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     if version is not None and holder is not None and holder.sha256 == candidate.sha256:
         held = RegisteredModel(name, version, alias)
         version = _former_holder(held, config, uri)
+        held = replace(held, before=version)
         holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
     collected, datasets = _held_out(config, store)
     refuse_unfit(datasets)

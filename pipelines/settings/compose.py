@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.plugins import register_guests
 from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed
+
+WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "hydra.")
+"""Settings that say where something runs or lands."""
 
 
 def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where: str) -> StageConfig:
@@ -44,6 +53,48 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
     except BAD_INPUT as error:
         reason = sentence(error, ()).rstrip(".")
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
+
+
+@functools.cache
+def default_settings(stage: str) -> dict[str, Any]:
+    """What a stage does when nothing is given, JSON-like; ``???`` for what has to be given."""
+    register(stage)
+    if GlobalHydra.instance().is_initialized():
+        node = hydra.compose(stage, [])
+    else:
+        with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
+            node = hydra.compose(stage, [])
+    found = OmegaConf.to_container(node, resolve=True)
+    if not isinstance(found, dict):
+        raise TypeError(f"the settings of {stage} are no mapping")
+    return {str(name): value for name, value in found.items()}
+
+
+def differing(config: Stage) -> dict[str, Any]:
+    """The settings that differ from the defaults of their stage or that the command names, by dotted name.
+
+    The kind of predictor is always among them; where things run or land never is.
+    """
+    stage = next(name for name, kind in STAGES.items() if kind is type(config))
+    job = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name"}
+    usual, given = dict(flat(default_settings(stage))), dict(flat(asdict(config)))
+    return {
+        name: value
+        for name, value in given.items()
+        if (name in named or usual.get(name) != value)
+        and not name.startswith(WHERE_NOT_WHAT)
+        and not name.endswith("_target_")
+    }
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values by dotted name."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def compose_policies(names: Sequence[str], where: str) -> dict[str, Policy]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.result import Table
@@ -17,7 +18,7 @@ from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.outcome import TrainResult, register
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,18 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
     steps = Steps()
     with steps.timed("collect and train"):
-        trained = train_model(_train_config(config), store, ns3)
+        training = _train_config(config)
+        trained = train_model(training, store, ns3)
+        trained = replace(
+            trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
+        )
     with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
     with steps.timed("evaluate in ns-3"):
         evaluated = evaluate_policies(
             config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
         )
+        evaluated = track_flows(config, evaluated)
     with steps.timed("draw figures"):
         figures = write_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)

@@ -17,6 +17,7 @@ from foretail.pipelines.training.outcome import (
     model_key,
     nest_in_study,
     read_outcome,
+    register,
     tracked_entry,
 )
 
@@ -42,4 +43,6 @@ def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
     ensemble = Ensemble.load(entry.path / ENSEMBLE_FILE)
     run_dir.mkdir(parents=True, exist_ok=True)
     ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DistillResult(ensemble, read_outcome(entry), collected, entry.reused, entry.seconds)
+    outcome = read_outcome(entry)
+    registered = register(config, outcome, outcome["student"]["scores"], ensemble)
+    return DistillResult(ensemble, outcome, collected, entry.reused, entry.seconds, registered)

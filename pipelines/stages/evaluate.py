@@ -13,6 +13,7 @@ from foretail.pipelines import stage
 from foretail.pipelines.comparison.arrivals import evaluate_arrivals
 from foretail.pipelines.comparison.datasets import evaluate_datasets
 from foretail.pipelines.comparison.flows import evaluate_flows
+from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.experiments.flows.experiment import flow_experiment
 from foretail.pipelines.experiments.slots.experiment import slot_experiment
 
@@ -27,4 +28,4 @@ def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
         return evaluate_arrivals(config)
     if config.datasets:
         return evaluate_datasets(config)
-    return evaluate_flows(config)
+    return track_flows(config, evaluate_flows(config))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.ensemble.ensemble import Ensemble
@@ -11,12 +11,7 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import (
-    TrainResult,
-)
-
-if TYPE_CHECKING:  # it needs packages of its own
-    pass
+from foretail.pipelines.training.outcome import TrainResult, register
 
 
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:
@@ -25,4 +20,4 @@ def train(config: TrainConfig, run_dir: Path) -> TrainResult:
     result = train_model(config, store, Ns3(config.ns3_prefix))
     run_dir.mkdir(parents=True, exist_ok=True)
     result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))
-    return result
+    return replace(result, registered=register(config, result.outcome, result.outcome["scores"], result.model))

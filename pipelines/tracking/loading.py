@@ -13,7 +13,9 @@ from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_mo
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.data.inputs import refuse_window
+from foretail.pipelines.runs.notes import use_model
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.identity import identify
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -38,7 +40,7 @@ def load_model(
     if model.startswith(("models:/", "runs:/")):
         ensemble = load_ensemble(model, tracking_uri(tracking.uri, store.folder.parent), inputs, allow_pickle, limits)
         refuse_window(ensemble.features, model)
-        return ensemble
+        return _used(ensemble, model, tracking, store)
     path = Path(model)
     if path.is_dir():
         if (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file():
@@ -50,6 +52,12 @@ def load_model(
         )
     ensemble = load_model_file(path, inputs, allow_pickle, limits)
     refuse_window(ensemble.features, str(path))
+    return _used(ensemble, model, tracking, store)
+
+
+def _used(ensemble: Ensemble, address: str, tracking: Tracking, store: Store) -> Ensemble:
+    identity = identify(ensemble, address, tracking, store)
+    use_model(identity.document(), identity.sentence())
     return ensemble
 
 

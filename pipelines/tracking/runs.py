@@ -20,6 +20,7 @@ def tracked(
     name: str | None = None,
     tags: Mapping[str, str] | None = None,
     run_id: str | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Iterator[TrackedRun]:
     """A run with `settings` logged, called `name` unless ``tracking.run_name`` says otherwise.
 
@@ -35,6 +36,7 @@ def tracked(
         tags={**swept, **(tags or {})},
         parent_run_id=tracking.parent_run_id,
         run_id=run_id,
+        params=params,
     ) as run:
         yield run
 

@@ -14,6 +14,7 @@ from foretail.features.rows.labelled_rows import Region, read_rows
 from foretail.models.drop.distillation import Budget, distill
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
@@ -26,6 +27,7 @@ from foretail.pipelines.training.outcome import (
     replay_and_run,
     score_rows,
     track_model,
+    with_version,
     write_outcome,
 )
 from foretail.pipelines.training.scores import Judged, JudgedSide, Labelled, judge, replay_scores_of
@@ -55,6 +57,7 @@ class DistillResult:
     collected : datasets that came from the scenario
     reused : the student was in the store
     seconds : wall time of distilling and scoring, now or earlier
+    registered : its version in the registry, if the command gave it one
     """
 
     ensemble: Ensemble
@@ -62,6 +65,7 @@ class DistillResult:
     collected: tuple[CollectedRun, ...]
     reused: bool
     seconds: float
+    registered: RegisteredModel | None = None
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -71,6 +75,7 @@ class DistillResult:
             "reused": self.reused,
             "distill_seconds": self.seconds,
             **self.outcome,
+            "tracked": with_version(self.outcome["tracked"], self.registered),
         }
 
     def tables(self) -> list[Table]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
+from foretail.features.catalog import group_of
 from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
@@ -22,7 +24,9 @@ from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
+from foretail.pipelines.tracking.identity import register_trained
 from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
@@ -52,6 +56,7 @@ class TrainResult:
     collected : datasets that came from the scenario
     reused : the model was in the store
     seconds : wall time of training and scoring, now or earlier
+    registered : its version in the registry, if the command gave it one
     """
 
     model: Ensemble | Network
@@ -59,6 +64,7 @@ class TrainResult:
     collected: tuple[CollectedRun, ...]
     reused: bool
     seconds: float
+    registered: RegisteredModel | None = None
 
     @property
     def ensemble(self) -> Ensemble:
@@ -76,6 +82,7 @@ class TrainResult:
             "reused": self.reused,
             "train_seconds": self.seconds,
             **self.outcome,
+            "tracked": with_version(self.outcome["tracked"], self.registered),
         }
 
     def tables(self) -> list[Table]:
@@ -157,12 +164,10 @@ def track_model(
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
         if known != {"none"}:
             tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
-    with tracked(tracking, store, asdict(config), tags=tags) as run:
+    with tracked(tracking, store, asdict(config), run_name(config), tags, params=differing(config)) as run:
         run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
         for dataset in describe_split(split):
             log_dataset(run, dataset)
-        for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
-            run.log_scores(name, found)
         for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
             if chosen is None:
                 continue
@@ -173,17 +178,55 @@ def track_model(
                 test.predicted[chosen],
                 test.probability[chosen],
             )
-        registered = None
         if isinstance(model, Ensemble):
             if "teacher" in outcome:
                 run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
-            registered = run.log_model(model, tracking.registered_model, tracking.alias)
+            run.log_model(model)
         else:
             run.set_tags({NETWORK_TAG: model.sha256})
             with tempfile.TemporaryDirectory() as folder:
                 model.save(Path(folder) / NETWORK_FILE)
                 run.log_file(Path(folder) / NETWORK_FILE)
-    return {**address(run), "registered": None if registered is None else asdict(registered)}
+        for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
+            run.log_scores(name, found)  # after the model, so that they are its scores too
+    return address(run)
+
+
+def with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel | None) -> dict[str, Any] | None:
+    """Where MLflow has the run, and its model's version, for ``result.json``."""
+    if tracked is None:
+        return None
+    return {**tracked, "registered": None if registered is None else asdict(registered)}
+
+
+def register(
+    config: TrainConfig | DistillConfig,
+    outcome: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, Mapping[str, Score]]],
+    model: Ensemble | Network,
+) -> RegisteredModel | None:
+    """Give a tracked ensemble its version and move ``tracking.alias`` to it; None for what has no registered model."""
+    if not isinstance(model, Ensemble):
+        return None
+    trained = ", ".join(f"{one['scenario']}-{one['seed']}" for one in outcome["datasets"] if one["side"] == "train")
+    worth = "; ".join(
+        f"{side} F1 " + ", ".join(f"{region} {_shown(named['f1'])}" for region, named in scores[side].items())
+        for side in ("validation", "test")
+    )
+    description = f"{run_name(config)}. Trained on {trained}. {worth}."
+    tags = {"ensemble_sha256": model.sha256, "features": ",".join(item.name for item in model.features)}
+    return register_trained(config.tracking, outcome["tracked"], description, tags)
+
+
+def run_name(config: TrainConfig | DistillConfig) -> str:
+    """What a run trains, in a few words: ``random forest 4x4 paper seed 1``."""
+    if isinstance(config, DistillConfig):
+        student = config.student
+        return f"student {student.trees}x{student.depth} seed {student.seed}"
+    settings = config.predictor
+    size = [f"{settings['trees']}x{settings['depth']}"] if {"trees", "depth"} <= settings.keys() else []
+    seed = [f"seed {settings['seed']}"] if "seed" in settings else []
+    return " ".join([settings["name"].replace("_", " "), *size, group_of(config.features.names), *seed])
 
 
 def describe(labelled: Labelled) -> dict[str, Any]:
@@ -215,8 +258,6 @@ def model_key(
             "tracking": {
                 "uri": tracking_uri(tracking.uri, store.folder.parent),
                 "experiment": tracking.experiment,
-                "registered_model": tracking.registered_model,
-                "alias": tracking.alias,
             }
             if tracking.enabled
             else None,

@@ -22,7 +22,7 @@ from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import load_ensemble
+from foretail.models.mlflow.registry import load_ensemble, register_model, versions_of
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, nest, track
 from foretail.models.scoring.metrics import Confusion, scores
@@ -53,8 +53,8 @@ def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]
         found["asked"]["closed_form_eta"] = None
         tracked.log_scores("test", found)
         tracked.log_figures("test", "whole", y, predicted, probability)
-        model = tracked.log_model(trained.ensemble, "foretail-drop")
-    return tracked, model
+        tracked.log_model(trained.ensemble)
+    return tracked, register_model("foretail-drop", "candidate", tracked.run_id, uri, "the first", {"kind": "forest"})
 
 
 @pytest.fixture
@@ -157,16 +157,28 @@ def test_mlflow_loads_the_model_without_a_pickle(
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
     other = paper_forest(trees=1, depth=2)
-    with track("drops", {}, uri=uri) as tracked:
-        assert tracked.log_model(other.ensemble) is None
-        again = tracked.log_model(other.ensemble, "foretail-moving", "best")
-        moved = tracked.log_model(other.ensemble, "foretail-moving", "best")
-        with pytest.raises(ForetailError, match="refuses to register"):
-            tracked.log_model(other.ensemble, "foretail-moving", "not an alias")
-    assert (again, moved) == (
-        RegisteredModel("foretail-moving", "1", "best"),
-        RegisteredModel("foretail-moving", "2", "best"),
+    runs = []
+    for _ in range(2):
+        with track("drops", {}, uri=uri) as tracked:
+            tracked.log_model(other.ensemble)
+        runs.append(tracked.run_id)
+    first, again, moved, back = (
+        register_model("foretail-moving", "best", run, uri) for run in (runs[0], runs[0], runs[1], runs[0])
     )
+    with pytest.raises(ForetailError, match="refuses to register"):
+        register_model("foretail-moving", "not an alias", runs[0], uri)
+    with pytest.raises(ForetailError, match="saved its model"), track("drops", {}, uri=uri) as empty:
+        register_model("foretail-moving", "best", empty.run_id, uri)
+    assert (first, again, moved, back) == (
+        RegisteredModel("foretail-moving", "1", "best"),
+        RegisteredModel("foretail-moving", "1", "best", "1"),
+        RegisteredModel("foretail-moving", "2", "best", "1"),
+        RegisteredModel("foretail-moving", "1", "best", "2"),
+    )
+    assert first.sentence() == "models:/foretail-moving@best is version 1 now"
+    assert again.sentence() == "models:/foretail-moving@best is version 1 now, as before"
+    assert moved.sentence() == "models:/foretail-moving@best is version 2 now; before: version 1"
+    assert [(one.version, one.aliases) for one in versions_of(runs, uri)] == [("2", ()), ("1", ("best",))]
     assert load_ensemble("models:/foretail-moving@best", uri) == other.ensemble
     assert load_ensemble("models:/foretail-drop@candidate", uri) == trained.ensemble
 
@@ -365,11 +377,13 @@ def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) ->
     import mlflow.xgboost
 
     script = (
+        "from foretail.models.mlflow.registry import register_model\n"
         "from foretail.models.mlflow.tracking import track\n"
         "from tests.forests import paper_forest\n"
         "trained = paper_forest()\n"
         "with track('sweep', {'a': 1}, uri='sqlite:///outputs/mlflow.db') as run:\n"
-        "    run.log_model(trained.ensemble, 'm', 'latest')\n"
+        "    run.log_model(trained.ensemble)\n"
+        "register_model('m', 'latest', run.run_id, run.uri)\n"
     )
     root = Path(__file__).parents[2]
     environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}

@@ -251,7 +251,7 @@ def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have
     after = holders(folder, "halfway")
     shutil.rmtree(folder / "promoted" / "halfway")
     again = promoted(folder, "halfway", STRONG)
-    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion")
+    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
     assert again.gate["held_out"] == first.gate["held_out"]
     assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
     assert holders(folder, "halfway") == after

@@ -240,17 +240,24 @@ def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trai
         *("predictor.trees=1,8", "predictor.depth=2,6", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
         *(f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}"),
     ]
-    for _ in range(2):  # the second time everything is there already
+    for sweep in range(2):  # the second time everything is there already
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
         experiment = client.get_experiment_by_name("foretail")
         assert experiment is not None
         experiment_id = experiment.experiment_id
-        runs = client.search_runs([experiment_id])
+        around, *inside = sorted(client.search_runs([experiment_id]), key=lambda run: run.info.start_time)[5 * sweep :]
+        assert around.info.run_name == "train sweep predictor.trees=1,8 predictor.depth=2,6"
+        runs = [run for run in inside if run.data.tags["mlflow.parentRunId"] == around.info.run_id]
         found = {(run.data.params["predictor.trees"], run.data.params["predictor.depth"]) for run in runs}
         assert found == {("1", "2"), ("1", "6"), ("8", "2"), ("8", "6")}
         assert len(runs) == 4
+        (version,) = client.search_model_versions("name='foretail-drop'")  # only the best of the four
+        best = max(runs, key=lambda run: run.data.metrics["validation/asked/f1"])
+        assert f"{best.data.metrics['validation/asked/f1']:.4g}" in str(version.description)
+        assert "models:/foretail-drop@candidate is version 1 now" + (", as before" if sweep else "") in done.stdout
+        assert done.stdout.count("yes") == 4 * sweep
     for run in runs:
         assert run.info.status == "FINISHED"
         assert run.data.metrics["validation/asked/f1"] > 0
@@ -258,9 +265,15 @@ def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trai
         assert {item.dataset.digest for item in run.inputs.dataset_inputs} == {
             item["content_sha256"][:36] for item in trained.outcome["datasets"]
         }
-    client.delete_run(runs[0].info.run_id)  # a run that is gone is trained and logged again
+
+    def made() -> list[str]:
+        found = client.search_runs([experiment_id])
+        inside = [run for run in found if "mlflow.parentRunId" in run.data.tags]
+        return [run.info.run_id for run in inside if "reused_run_id" not in run.data.tags]
+
+    client.delete_run(made()[0])  # a run that is gone is trained and logged again
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=False).returncode == 0
-    assert len(client.search_runs([experiment_id])) == 4
+    assert len(made()) == 4
     results = sorted((tmp_path / "outputs" / "train").rglob("result.json"))
     assert len(results) == 12
 

@@ -33,7 +33,7 @@ from foretail.pipelines.settings.search_space import Space
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.runs import tracked
 from foretail.pipelines.training.fitting import train_model, train_on
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.open_loop.scores import SENT
 
 TRIAL = "trial"
@@ -296,7 +296,7 @@ def best_trial(trials: Sequence[Trial], settings: Search) -> Trial | None:
 def test_best(
     config: SearchConfig, chosen: Trial, space: Space, split: Split, store: Store, ns3: Ns3, run: TrackedRun | None
 ) -> Tested:
-    """Train the chosen trial as ``foretail train`` would, and score it on the test runs."""
+    """Train the chosen trial as ``foretail train`` would, register it, and score it on the test runs."""
     tracking = replace(config.tracking, parent_run_id=None if run is None else run.run_id)
     candidate = replace(
         space.config(chosen.values, "trial"),
@@ -305,6 +305,10 @@ def test_best(
         tracking=tracking,
     )
     trained = train_model(candidate, store, ns3)
+    registered = register(
+        replace(candidate, tracking=config.tracking), trained.outcome, trained.outcome["scores"], trained.model
+    )
+    trained = replace(trained, registered=registered)
     held_out = tuple(
         found
         for selection in split.test

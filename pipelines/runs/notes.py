@@ -1,0 +1,55 @@
+"""What a command says at its end beside its tables: the models that it used, aliases that moved, zeros to explain.
+
+Whoever knows such a thing says it where it is known; :func:`foretail.pipelines.stage.run` prints all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Notes:
+    """What was said so far.
+
+    Attributes
+    ----------
+    sentences : in the order in which they were said, each once
+    models : models that were used, JSON-like
+    """
+
+    sentences: list[str] = field(default_factory=list)
+    models: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+_NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
+
+
+@contextmanager
+def collecting_notes() -> Iterator[Notes]:
+    """Collect what is said meanwhile."""
+    notes = Notes()
+    token = _NOTES.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTES.reset(token)
+
+
+def say(sentence: str) -> None:
+    """Add a sentence to the end of the command; nothing outside of one."""
+    notes = _NOTES.get()
+    if notes is not None and sentence not in notes.sentences:
+        notes.sentences.append(sentence)
+
+
+def use_model(model: Mapping[str, Any], sentence: str) -> None:
+    """Add a model to those that the command used; nothing outside of one."""
+    notes = _NOTES.get()
+    if notes is not None and model not in notes.models:
+        notes.models.append(model)
+        notes.sentences.append(sentence)

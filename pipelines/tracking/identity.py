@@ -1,0 +1,86 @@
+"""Which model this is: its version in the registry, its hash, and what it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from foretail.configs.schema.tracking import Tracking
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registry import NoLineage, Version, lineage, register_model, versions_of
+from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.pipelines.runs.notes import say
+from foretail.pipelines.runs.store import Store
+
+SHOWN_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """A drop predictor as a command was given it.
+
+    Attributes
+    ----------
+    address : file, folder or address in MLflow
+    ensemble_sha256 : identity of its content
+    runs : tracked runs that made this very ensemble, the newest first
+    versions : of registered models that hold it, the newest first
+    trained_on : datasets of its training rows; None when no tracked run made it
+    """
+
+    address: str
+    ensemble_sha256: str
+    runs: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
+    trained_on: tuple[str, ...] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The identity, JSON-like."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """The identity for readers."""
+        named = "; ".join(
+            f"{one.name} version {one.version}" + (f" ({', '.join(one.aliases)})" if one.aliases else "")
+            for one in self.versions
+        )
+        digits = self.ensemble_sha256[:SHOWN_DIGITS]
+        trained = (
+            "no tracked run made it, so that nobody knows what it was trained on"
+            if self.trained_on is None
+            else f"trained on {', '.join(self.trained_on)}"
+        )
+        return f"model {self.address}: {named or 'no registered version'}, ensemble {digits}, {trained}"
+
+
+def identify(ensemble: Ensemble, address: str, tracking: Tracking, store: Store) -> ModelIdentity:
+    """What MLflow knows of an ensemble; only its hash without tracking or without a store."""
+    uri = tracking_uri(tracking.uri, store.folder.parent)
+    bare = ModelIdentity(address, ensemble.sha256)
+    in_mlflow = address.startswith(("models:/", "runs:/"))
+    if not (in_mlflow or tracking.enabled) or not store_exists(uri):
+        return bare
+    try:
+        origin = lineage(ensemble.sha256, uri)
+    except NoLineage:  # an ensemble from elsewhere
+        return bare
+    trained = tuple(used.name.removesuffix(" train") for used in origin.datasets if used.context == "train")
+    return ModelIdentity(address, ensemble.sha256, origin.runs, versions_of(origin.runs, uri), trained)
+
+
+def register_trained(
+    tracking: Tracking, tracked: Mapping[str, Any] | None, description: str, tags: Mapping[str, str]
+) -> RegisteredModel | None:
+    """Give the model of a tracked run its version, point ``tracking.alias`` at it, and say so.
+
+    Nothing without tracking, without ``tracking.registered_model``, or inside another run, which registers its best.
+    """
+    if tracked is None or tracking.registered_model is None or tracking.parent_run_id is not None:
+        return None
+    registered = register_model(
+        tracking.registered_model, tracking.alias, tracked["run_id"], tracked["uri"], description, tags
+    )
+    say(registered.sentence())
+    return registered

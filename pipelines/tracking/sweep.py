@@ -1,0 +1,149 @@
+"""``--multirun``: one MLflow run around all jobs, a table of them at the end, and the best model registered.
+
+Hydra calls :class:`Sweep`, which ``configs/stage.yaml`` names; in a joblib sweep the jobs run in other processes, so
+they hear of the run around them by an environment variable.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from foretail.configs.schema.tracking import SWEEP_RUN, Tracking
+from foretail.features.digest import check_folder
+from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
+from foretail.models.mlflow.registry import register_model
+from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.stage import StageFailed
+from foretail.pipelines.tracking.identity import SHOWN_DIGITS
+from foretail.pipelines.tracking.runs import tracked
+
+
+@dataclass(frozen=True)
+class Job:
+    """A finished job of a sweep: its folder's name, its overrides, its ``result.json``."""
+
+    number: str
+    overrides: tuple[str, ...]
+    document: Mapping[str, Any]
+
+    def score(self, name: str) -> float | None:
+        """A score by ``side/region/name``; None where the job has none."""
+        found: Any = self.document.get("scores")
+        for part in name.split("/"):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return float(found) if isinstance(found, (int, float)) else None
+
+
+class Sweep(Callback):
+    """What happens before and after the jobs of a sweep."""
+
+    running: ClassVar[ExitStack | None] = None
+    """Closes the run around the jobs of this process's sweep."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Open the run around the jobs."""
+        tracking = _tracking(config)
+        if tracking is None or not tracking.enabled or tracking.parent_run_id is not None:
+            return
+        swept = list(OmegaConf.to_container(config.hydra.overrides.task) or [])
+        Sweep.running = ExitStack()
+        try:
+            run = Sweep.running.enter_context(
+                tracked(
+                    tracking,
+                    Store(config.store_dir),
+                    {"overrides": swept},
+                    f"{config.hydra.job.name} sweep " + " ".join(map(str, _swept(swept))),
+                )
+            )
+        except ForetailError as error:
+            raise StageFailed(error) from error  # Hydra makes a warning of every Exception of a callback
+        os.environ[SWEEP_RUN] = run.run_id
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print what the jobs came to, and register the best."""
+        tracking = _tracking(config)
+        try:
+            jobs = finished_jobs(Path(config.hydra.sweep.dir))
+            named = [override.partition("=")[0] for override in _swept(config.hydra.overrides.task)]
+            show([summary(jobs, named, tracking)])
+        except ForetailError as error:
+            raise StageFailed(error) from error
+        finally:
+            self.close()
+
+    @classmethod
+    def close(cls) -> None:
+        """End the run around the jobs, if there is one: failed when called while an error passes."""
+        os.environ.pop(SWEEP_RUN, None)
+        running, cls.running = cls.running, None
+        if running is not None:
+            running.close()
+
+
+def finished_jobs(folder: Path) -> list[Job]:
+    """The jobs below the folder of a sweep, in their order."""
+    found = []
+    for path in folder.glob(f"*/{RESULT_FILE}"):
+        check_folder(path.parent, "run its stage again")
+        document = parse_json(path.read_text(encoding="utf-8"))
+        found.append(Job(path.parent.name, tuple(shlex.split(document["command"])[2:]), document))
+    return sorted(found, key=lambda job: (len(job.number), job.number))
+
+
+def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None) -> Table:
+    """All jobs, reused ones included, with the score that chooses; the best is registered and named below."""
+    score = None if tracking is None else tracking.best_by
+    scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
+    rows: list[tuple[Cell, ...]] = []
+    for job in jobs:
+        settings = [override for override in job.overrides if override.partition("=")[0] in swept]
+        sha256 = str(job.document.get("ensemble_sha256") or "-")[:SHOWN_DIGITS]
+        reused = {True: "yes", False: "no"}.get(job.document.get("reused", ""), "-")
+        cells: tuple[Cell, ...] = (job.number, " ".join(settings), sha256, reused)
+        rows.append((*cells, job.score(score)) if score and scored else cells)
+    columns = ("job", "settings", "ensemble", "reused", *((score,) if score and scored else ()))
+    return Table("Sweep", columns, tuple(rows), tuple(_register_best(scored, score, tracking)))
+
+
+def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, tracking: Tracking | None) -> list[str]:
+    if tracking is None or not tracking.enabled or tracking.registered_model is None:
+        return []
+    models = [(found, job) for found, job in scored if job.document.get("ensemble_sha256")]
+    if not models:
+        return ["no job has an ensemble and the score tracking.best_by, so that no alias moved"] if scored else []
+    found, best = max(models, key=lambda one: one[0])  # of equals the first
+    run = best.document["tracked"]
+    registered = register_model(
+        tracking.registered_model,
+        tracking.alias,
+        run["run_id"],
+        run["uri"],
+        f"Best of {len(scored)} jobs by {score} = {found:.4g}: {' '.join(best.overrides)}",
+        {"ensemble_sha256": best.document["ensemble_sha256"]},
+    )
+    return [f"best by {score}: job {best.number}, {found:.4g}", registered.sentence()]
+
+
+def _swept(overrides: Sequence[Any]) -> list[str]:
+    parser = OverridesParser.create()
+    return [str(text) for text in overrides if parser.parse_override(str(text)).is_sweep_override()]
+
+
+def _tracking(config: DictConfig) -> Tracking | None:
+    if "tracking" not in config:
+        return None
+    found = OmegaConf.to_object(config.tracking)
+    return found if isinstance(found, Tracking) else None

@@ -1,0 +1,139 @@
+"""The tracking server with PostgreSQL: a sweep of two jobs at once, a kill in between, refusals. Costs 60 s."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.pipelines.cli import main
+from foretail.pipelines.tracking import server
+
+pytestmark = pytest.mark.slow
+SWEEP = (
+    *("train", "--multirun", "datasets=[slots]", "split.train=[1]", "split.validation=[2]", "split.test=[3]"),
+    *("predictor.trees=1,2", "predictor.depth=2,3", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that PostgreSQL's own user reaches, too, which pytest's are not when root runs the tests."""
+    place = Path(tempfile.mkdtemp(prefix="foretail-tracking-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((server.LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "foretail.pipelines.tracking.server", str(folder / "server"), "--port", str(port)]
+    with (
+        (folder / "server.log").open("a") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("tracking server at"):
+                break
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def foretail(folder: Path, port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+    command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
+    from mlflow import MlflowClient
+
+    port = free_port()
+    slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
+    assert foretail(folder, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots").returncode == 0
+    with running(folder, port) as process:
+        environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+        command = [sys.executable, "-m", "foretail.pipelines.cli", *SWEEP]
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as sweep:
+            client, end = MlflowClient(f"http://{server.LOOPBACK}:{port}"), time.monotonic() + 60
+            while not client.search_runs(["1"]) and time.monotonic() < end:
+                time.sleep(0.1)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+            assert len(children) == 2
+            for leader in children:  # the database and MLflow, each with its workers
+                os.killpg(int(leader), signal.SIGKILL)
+            error = sweep.communicate(timeout=120)[1]
+        assert sweep.returncode == 2, error
+        assert re.fullmatch(r"foretail: .*\n", error), error
+    with running(folder, port):
+        done = foretail(folder, port, *SWEEP)
+        assert done.returncode == 0, done.stderr
+        assert "models:/foretail-drop@candidate is version 1 now" in done.stdout
+        again = foretail(folder, port, *SWEEP)
+        assert "models:/foretail-drop@candidate is version 1 now, as before" in again.stdout
+        exported = foretail(folder, port, "export", "model=models:/foretail-drop@candidate", "target=c")
+        assert exported.returncode == 0, exported.stderr
+        assert "foretail-drop version 1 (candidate)" in exported.stdout
+        client = MlflowClient(f"http://{server.LOOPBACK}:{port}")
+        (version,) = client.search_model_versions("name='foretail-drop'")
+        made = [
+            run.info.run_name
+            for run in client.search_runs(["1"])
+            if run.info.status == "FINISHED"
+            and "mlflow.parentRunId" in run.data.tags
+            and "reused_run_id" not in run.data.tags
+        ]
+        assert set(made) == {f"random forest {t}x{d} paper seed 1" for t in (1, 2) for d in (2, 3)}
+        assert "validation/asked/f1" in str(version.description)
+    assert not (folder / "outputs" / "mlflow.db").exists()
+
+
+def test_what_is_missing_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind((server.LOOPBACK, 0))
+        taken.listen()
+        with pytest.raises(ForetailError, match=r"port \d+ cannot be used .*--port 5055"):
+            server.serve(tmp_path / "server", taken.getsockname()[1], print)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(()))
+    with pytest.raises(ForetailError, match="no PostgreSQL on this machine"):
+        server.serve(tmp_path / "server", free_port(), print)
+    assert not (tmp_path / "server").exists()
+
+
+def test_pages_need_a_tracked_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert main(["ui"]) == 2
+    assert "there is no tracked run in" in capsys.readouterr().err
+    assert main(["ui", "--port", "x"]) == 2
+    assert "usage: foretail ui" in capsys.readouterr().out
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    assert main(["ui"]) == 2
+    assert "a server, which has pages of its own: open http://127.0.0.1:1" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
