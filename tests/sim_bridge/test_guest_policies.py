@@ -14,6 +14,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import GuestPolicy, native_policy
+from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import accept, compare
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
@@ -160,6 +161,8 @@ def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path
 
 @pytest.mark.ns3
 def test_it_decides_in_ns3_as_the_policy_that_it_repeats(header: Path, tmp_path: Path) -> None:
+    for policy in (None, GuestPolicy.of(f"{header}:mine::Again")):
+        build_driver(policy=policy)  # takes longer than a command has
     (tmp_path / "again.hpp").write_text(HEADER)
     tiny = ("scenario=tiny", "seeds=[11]", "jobs=1", "baselines=[]", "hydra.run.dir=run")
     guest, own = "policy=[dt,again.hpp:mine::Again]", ("policy.dt.alpha=0.25", "policy.Again.alpha=0.25")

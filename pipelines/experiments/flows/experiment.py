@@ -41,6 +41,7 @@ from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.policies import policy_name
 
 LQD, CREDENCE, OURS, GIVEN = "lqd", "credence", "ours", "given"
 SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeouts", "unfinished")
@@ -300,7 +301,7 @@ def _points(
     points = []
     for condition, scenario in scenarios.items():
         for seed in sweep.seeds:
-            for name in sweep.policies:
+            for name in map(policy_name, sweep.policies):
                 simulation = Simulation.of(name, scenario, policies[name], seed, None, ns3)
                 points.append(FlowPoint(condition, name, 0.0, simulation))
             for model, predictor in predictors.items():
