@@ -18,7 +18,7 @@ from foretail.testing import check_target
 from foretail.testing.target import PREFIX
 
 
-@pytest.mark.parametrize("target", [C, P4, Onnx])
+@pytest.mark.parametrize("target", [pytest.param(C, marks=pytest.mark.slow), P4, Onnx])
 def test_targets_keep_the_contract(target: type[Target]) -> None:
     check_target(target, changes=4)
 
