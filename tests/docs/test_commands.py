@@ -128,6 +128,7 @@ RULES = [
     Rule(r"plugins.md: evaluate arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
+    Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
