@@ -114,7 +114,7 @@ clean: ## remove build products and caches; .venv and outputs stay
 
 .venv/.package: .venv/.tools pyproject.toml $(EXTENSION)
 	@echo "installing foretail and building its native core (the first time takes a few minutes)"
-	@$(PIP) --no-build-isolation --editable .
+	@$(PIP) --no-build-isolation --editable '.[onnx,xgboost]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/.package

@@ -73,6 +73,7 @@ docs/glossary
 :caption: Use
 
 docs/predictors
+docs/tracking
 docs/live
 docs/plugins
 docs/closed-loop

@@ -1,4 +1,4 @@
-"""The ``foretail`` command: ``foretail STAGE [overrides]``, and ``foretail verify PATH...``."""
+"""The ``foretail`` command: ``foretail STAGE [overrides]``, and what is no stage, such as ``foretail doctor``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from types import FrameType
 from foretail.features.errors import ForetailError
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
-UI, VERIFY = "ui", "verify"
-COMMANDS = (UI, VERIFY)
-"""What is no stage."""
 USUAL_PORT = 5000
+COMMANDS = {
+    "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", f"[--port {USUAL_PORT}]"),
+    "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
+    "doctor": ("tell what this machine has, and how to get the rest", ""),
+    "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
+}
+"""What is no stage: what it does, and its arguments."""
 MULTIRUN = ("--multirun", "-m")
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
@@ -29,15 +33,14 @@ class Terminated(KeyboardInterrupt):
 
 def usage() -> str:
     """The text of ``foretail --help``."""
-    width = max(map(len, STAGES))
+    width = max(map(len, (*STAGES, *COMMANDS)))
     lines = ["usage: foretail STAGE [name=value ...] [--multirun] [--debug]", "", "stages:"]
     for stage, (what, example) in STAGES.items():
         lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
+    lines += ["", "other commands:"]
+    for command, (what, arguments) in COMMANDS.items():
+        lines += [f"  {command:<{width}}  {what}", f"  {'':<{width}}    foretail {command} {arguments}".rstrip()]
     lines += [
-        f"  {UI:<{width}}  show the tracked runs of this folder: MLflow's pages on 127.0.0.1",
-        f"  {'':<{width}}    foretail {UI} [--port {USUAL_PORT}]",
-        f"  {VERIFY:<{width}}  tell whether folders, stores and tracking files are as Foretail wrote them",
-        f"  {'':<{width}}    foretail {VERIFY} PATH...",
         "",
         "foretail STAGE --help lists the settings of a stage; foretail STAGE --cfg job prints them as they are used;",
         "--multirun sweeps over values given as name=a,b,c; --debug shows the traceback of an error.",
@@ -56,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
+    if given[0] == "--version":
+        from importlib import metadata
+
+        print(f"foretail {metadata.version('foretail')}")
+        return 0
     stage, overrides = given[0], given[1:]
     if stage not in (*STAGES, *COMMANDS):
         return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
@@ -63,27 +71,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         with _terminable():
-            run = {UI: _ui, VERIFY: _verify}.get(stage)
-            return _run_stage(stage, overrides) if run is None else run(overrides)
+            if stage in COMMANDS:
+                return _run_command(stage, overrides)
+            if not {"--help", "-h"}.isdisjoint(overrides):
+                return _help(stage, [override for override in overrides if override not in ("--help", "-h")])
+            return _run_stage(stage, overrides)
     except KeyboardInterrupt as stop:
         if debug:
             traceback.print_exc()
         print("foretail: interrupted; only what is complete is kept.", file=sys.stderr)
         return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever reads has enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except StageFailed as failed:
-        return _failed(failed.error, debug)
+        return _failed(failed.error, stage, debug)
     except Exception as error:
-        return _failed(error, debug)
+        return _failed(error, stage, debug)
 
 
-def _failed(error: Exception, debug: bool) -> int:
+def _failed(error: Exception, stage: str, debug: bool) -> int:
     from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
     from foretail.pipelines.stage import setting_names
 
     if debug:
         traceback.print_exception(error)
     if is_bad_input(error):
-        _refuse(sentence(error, setting_names()))
+        _refuse(sentence(error, setting_names(), setting_names(stage)))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT
@@ -117,29 +131,69 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     return 0
 
 
-def _ui(arguments: list[str]) -> int:
+def _help(stage: str, overrides: Sequence[str]) -> int:
+    from foretail.pipelines.command.reference import help_text
+
+    print(help_text(stage, *STAGES[stage], overrides))
+    return 0
+
+
+def _run_command(command: str, arguments: Sequence[str]) -> int:
+    run = {"ui": _ui, "verify": _verify, "doctor": _doctor, "completion": _completion}[command]
+    code = None if {"--help", "-h"} & set(arguments) else run(arguments)
+    if code is None:
+        what, given = COMMANDS[command]
+        print(f"usage: foretail {command} {given}".rstrip() + f"\n\n{what}")
+        return 0 if {"--help", "-h"} & set(arguments) else EXIT_BAD_INPUT
+    return code
+
+
+def _ui(arguments: Sequence[str]) -> int | None:
     from pathlib import Path
 
     from foretail.pipelines.tracking.server import show_pages
 
     port = str(USUAL_PORT) if not arguments else arguments[1] if len(arguments) == 2 else ""
-    if arguments[:1] not in ([], ["--port"]) or not port.isdecimal():
-        print(f"usage: foretail {UI} [--port {USUAL_PORT}]: shows the runs tracked in outputs/mlflow.db")
-        return 0 if "--help" in arguments or "-h" in arguments else EXIT_BAD_INPUT
+    if (arguments and arguments[0] != "--port") or not port.isdecimal():
+        return None
     show_pages(Path.cwd(), int(port))
     return 0
 
 
-def _verify(paths: Sequence[str]) -> int:
+def _verify(paths: Sequence[str]) -> int | None:
     from foretail.pipelines.runs.result import show
     from foretail.pipelines.runs.verification import verify
 
     if not paths or paths[0].startswith("-"):
-        print(f"usage: foretail {VERIFY} PATH...: 0 = whole, {EXIT_BAD_INPUT} = damaged, missing or without a digest")
-        return 0 if "--help" in paths or "-h" in paths else EXIT_BAD_INPUT
+        return None
     found = verify(paths)
     show([found.table()])
     return 0 if found.is_whole else EXIT_BAD_INPUT
+
+
+def _doctor(arguments: Sequence[str]) -> int | None:
+    from pathlib import Path
+
+    from foretail.pipelines.command.doctor import examine, table
+    from foretail.pipelines.runs.result import show
+
+    if arguments:
+        return None
+    findings = examine(Path.cwd())
+    show([table(findings)])
+    return EXIT_BAD_INPUT if any(finding.found is None and finding.needed for finding in findings) else 0
+
+
+def _completion(arguments: Sequence[str]) -> int | None:
+    from foretail.pipelines.command.completion import SCRIPTS, words
+
+    if len(arguments) == 2 and arguments[0] == "words":  # what the script asks
+        print("\n".join(words(arguments[1], tuple(COMMANDS))))
+        return 0
+    if len(arguments) != 1 or arguments[0] not in SCRIPTS:
+        return None
+    print(SCRIPTS[arguments[0]], end="")
+    return 0
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:

@@ -54,24 +54,25 @@ def is_bad_input(error: BaseException | None) -> bool:
     return isinstance(error, OverflowError) and _OF_A_SETTING.search(str(error)) is not None
 
 
-def sentence(error: BaseException, settings: Iterable[str] = ()) -> str:
+def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = ()) -> str:
     """`error` as one line that ends with a full stop.
 
     Parameters
     ----------
     error : for which :func:`is_bad_input` holds
     settings : dotted names of all settings, to suggest the one that was meant
+    of_stage : those of the stage at hand
     """
-    return _one_line(_message(error, tuple(settings)))
+    return _one_line(_message(error, tuple(settings), tuple(of_stage)))
 
 
-def _message(error: BaseException, settings: tuple[str, ...]) -> str:
+def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[str, ...]) -> str:
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {error.override!r}: {_first_line(error)}, write name=value"
     if isinstance(error, MissingConfigException):
         return _missing_config(error)
     if isinstance(error, ConfigCompositionException):
-        return _composition(error, settings)
+        return _composition(error, settings, of_stage)
     if isinstance(error, MissingMandatoryValue):
         name = str(error.full_key or _first_line(error).rpartition(" ")[2])
         return f"the setting {name} is missing: give {name}=..."
@@ -110,9 +111,13 @@ def _options(group: str) -> Iterator[str]:
         yield from POLICIES
 
 
-def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -> str:
+def _composition(error: ConfigCompositionException, settings: tuple[str, ...], of_stage: tuple[str, ...]) -> str:
     cause = error.__cause__
     match = re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", str(error))
+    several = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
+    if several is not None:
+        values = f"write {_as_list(several[1], several[2])} for all of them, or --multirun for one run with each"
+        return f"{several[1]}={several[2]} are several values: {values}"
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
         reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else _first_line(cause)
@@ -126,12 +131,27 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...]) -
     first, _, rest = name.partition(".")
     if first in RENAMED:
         return f"the setting {name} has another name now: {RENAMED[first]}{'.' + rest if rest else ''}"
+    if f"{name}s" in of_stage:
+        return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
+    here = list(dict.fromkeys(setting for setting in of_stage if setting.endswith(f".{name}")))
+    if name in settings and here:
+        return f"{name} is a setting of another stage: this one has {', '.join(here)}"
     if name in settings:
         return f"{name} is a setting of another stage: --help lists those of this one"
     last = name.rpartition(".")[2]
-    close = difflib.get_close_matches(name, settings, n=1, cutoff=0.7)
-    close = close or [setting for setting in settings if setting.endswith(f".{last}")]
+    close = [
+        found
+        for known in (of_stage, settings)
+        for found in (
+            *difflib.get_close_matches(name, known, n=1, cutoff=0.7),
+            *(setting for setting in known if setting.endswith(f".{last}")),
+        )
+    ]
     return f"unknown setting {name}: " + (f"did you mean {close[0]}?" if close else "--help lists the settings")
+
+
+def _as_list(name: str, values: str) -> str:
+    return f"'{name}=[{values.strip('[]')}]'"
 
 
 def _os_error(error: OSError) -> str:

@@ -124,9 +124,9 @@ def _own_files(run_dir: Path, store_dir: Path, written: Iterable[Path]) -> Itera
             yield path / DIGEST_FILE if path.is_dir() else path
 
 
-def setting_names() -> Iterator[str]:
-    """Dotted names of all settings of all stages, for suggestions."""
-    for schema in STAGES.values():
+def setting_names(stage: str | None = None) -> Iterator[str]:
+    """Dotted names of all settings of a stage, or of all stages, for suggestions."""
+    for schema in STAGES.values() if stage is None else [STAGES[stage]] if stage in STAGES else []:
         yield from _names(schema, "")
     for file in (resources.files("foretail.configs") / "predictor").iterdir():  # its class has the settings
         yield from (f"predictor.{name!s}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))

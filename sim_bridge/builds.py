@@ -20,6 +20,7 @@ ROOM = Path(__file__).parent
 """Include path of the buffer library."""
 
 _SOURCES = (".cc", ".cpp", ".h", ".hpp", ".txt")
+_STEP = re.compile(r"\[(\d+)/(\d+)\]")
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
 )
@@ -57,22 +58,43 @@ def cached(kind: str, file: str, depends_on: Iterable[Any], build: Callable[[Pat
     build : callable
         Makes the file in a folder that it gets.
     """
-    chosen = compiler()
-    described = subprocess.run([chosen, "--version"], capture_output=True, text=True, check=False).stdout
-    key = json.dumps([*depends_on, chosen, described, os.environ.get("CXXFLAGS", "")])
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / kind
-    target = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+    target = _place(kind, depends_on)
     if not _is_whole(target, file):
         with staged_folder(target, replace=True) as folder:
             build(folder)
     return target / file
 
 
-def run_compiler(command: Sequence[str | Path]) -> str | None:
-    """Run a compiler, or what calls one; return None, or all that it says when it fails."""
+def is_cached(kind: str, file: str, depends_on: Iterable[Any]) -> bool:
+    """Return whether :func:`cached` would find a file; parameters as there."""
+    return _is_whole(_place(kind, depends_on), file)
+
+
+def _place(kind: str, depends_on: Iterable[Any]) -> Path:
+    chosen = compiler()
+    described = subprocess.run([chosen, "--version"], capture_output=True, text=True, check=False).stdout
+    key = json.dumps([*depends_on, chosen, described, os.environ.get("CXXFLAGS", "")])
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretail" / kind
+    return cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def run_compiler(command: Sequence[str | Path], report: Callable[[int, int], None] | None = None) -> str | None:
+    """Run a compiler, or what calls one; return None, or all that it says when it fails.
+
+    `report` hears how many of how many steps Ninja has done.
+    """
     environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return None if done.returncode == 0 else done.stdout + done.stderr
+    said = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            step = _STEP.match(line)
+            if step is not None and report is not None:
+                report(int(step[1]), int(step[2]))
+    return None if process.returncode == 0 else "".join(said)
 
 
 def first_error(output: str, header: Path | None = None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -278,6 +279,7 @@ def evaluate_policies(
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)
     ]
+    _announce(simulations, scenario, store, jobs)
     tasks = {
         f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, ns3)
         for simulation in simulations
@@ -287,6 +289,17 @@ def evaluate_policies(
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
     return FlowsResult(runs, baselines, predictor)
+
+
+def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Store, jobs: int) -> None:
+    """Say what a comparison will take, before it begins."""
+    stored = sum(store.has(simulation.key) for simulation in simulations)
+    end_ms = (scenario.incast.connect_ahead_ns + scenario.traffic_ns + scenario.drain_ns) / 1e6
+    print(
+        f"{len(simulations)} simulations of up to {end_ms:,.0f} ms in ns-3, {stored} of them in the store, "
+        f"{min(jobs, len(simulations))} at a time",
+        file=sys.stderr,
+    )
 
 
 def flows_sha256(flows: NDArray[np.void]) -> str:

@@ -47,7 +47,11 @@ class Ns3:
             if known not in self._executables:
                 once = "once per machine" if guest is None else f"once for {guest.name}"
                 report(0.0, f"finding the ns-3 driver, which is built {once}")
-                self._executables[known] = build_driver(self._prefix, policy=guest)
+                self._executables[known] = build_driver(
+                    self._prefix,
+                    policy=guest,
+                    report=lambda done, of: report(0.0, f"building the ns-3 driver, {once}: {done} of {of} steps"),
+                )
             return self._executables[known]
 
 

@@ -89,6 +89,10 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
 
+    def has(self, key: Key) -> bool:
+        """Return whether there is an entry of a key, whole or damaged."""
+        return (self.folder / key.kind / key.digest).is_dir()
+
     def find(self, key: Key) -> Entry | None:
         """The entry of `key`, or None when it has not been built.
 

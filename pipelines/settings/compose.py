@@ -56,14 +56,15 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
 
 
 @functools.cache
-def default_settings(stage: str) -> dict[str, Any]:
-    """What a stage does when nothing is given, JSON-like; ``???`` for what has to be given."""
+def composed_settings(stage: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The unchecked settings of a stage, JSON-like; ``???`` for what has to be given."""
     register(stage)
+    register_guests(overrides)
     if GlobalHydra.instance().is_initialized():
-        node = hydra.compose(stage, [])
+        node = hydra.compose(stage, list(overrides))
     else:
         with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
-            node = hydra.compose(stage, [])
+            node = hydra.compose(stage, list(overrides))
     found = OmegaConf.to_container(node, resolve=True)
     if not isinstance(found, dict):
         raise TypeError(f"the settings of {stage} are no mapping")
@@ -78,7 +79,7 @@ def differing(config: Stage) -> dict[str, Any]:
     stage = next(name for name, kind in STAGES.items() if kind is type(config))
     job = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name"}
-    usual, given = dict(flat(default_settings(stage))), dict(flat(asdict(config)))
+    usual, given = dict(flat(composed_settings(stage))), dict(flat(asdict(config)))
     return {
         name: value
         for name, value in given.items()

@@ -80,7 +80,7 @@ def serve(folder: Path, port: int, say: Callable[[str], None]) -> None:
     ForetailError
         Without PostgreSQL or its driver for Python, when the port is taken, or when one of the two ends by itself.
     """
-    programs, owner = _postgres_programs(), _owner()
+    programs, owner = postgres_programs(), _owner()
     _require_driver()
     _require_free(port)
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _mlflow(command: str, port: int) -> list[str | Path]:
     return [*program, "--host", LOOPBACK, "--port", str(port), "--workers", str(WORKERS)]
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     """The folder of PostgreSQL's programs: on PATH, else the newest where Debian and others put them."""
     on_path = shutil.which("initdb")
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))

@@ -28,11 +28,11 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.features.staging import writing
-from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
+from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, is_cached, run_compiler, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy
 
 OLDEST_NS3 = (3, 44)
-_EXECUTABLE = "foretail-ns3"
+_KIND, _EXECUTABLE = "ns3-driver", "foretail-ns3"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,11 @@ def driver_digest() -> str:
 
 
 def build_driver(
-    ns3_prefix: str | os.PathLike[str] | None = None, *, debug: bool = False, policy: GuestPolicy | None = None
+    ns3_prefix: str | os.PathLike[str] | None = None,
+    *,
+    debug: bool = False,
+    policy: GuestPolicy | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Return the driver's executable, building it if this machine has not built it yet.
 
@@ -84,6 +88,8 @@ def build_driver(
         With assertions: every arrival recounts the bytes of its queue.
     policy : GuestPolicy, optional
         A policy from outside, which this driver then knows beside Foretail's own.
+    report : callable, optional
+        Hears how many of how many steps of the build are done.
 
     Raises
     ------
@@ -92,13 +98,27 @@ def build_driver(
     """
     ns3 = find_ns3(ns3_prefix)
     build_type = "Debug" if debug else "Release"
-    key: list[str] = [driver_digest(), str(ns3.prefix), ns3.version, build_type]
-    if policy is not None:
-        key += [policy.sha256, policy.type]
-    return cached("ns3-driver", _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, policy))
+    key = _key(ns3, build_type, policy)
+    return cached(_KIND, _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, policy, report))
 
 
-def _compile(folder: Path, ns3: Ns3Installation, build_type: str, policy: GuestPolicy | None) -> None:
+def driver_is_built(ns3_prefix: str | os.PathLike[str] | None = None) -> bool:
+    """Return whether :func:`build_driver` has nothing left to do; ForetailError without ns-3 or a compiler."""
+    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(ns3_prefix), "Release", None))
+
+
+def _key(ns3: Ns3Installation, build_type: str, policy: GuestPolicy | None) -> list[str]:
+    guest = [] if policy is None else [policy.sha256, policy.type]
+    return [driver_digest(), str(ns3.prefix), ns3.version, build_type, *guest]
+
+
+def _compile(
+    folder: Path,
+    ns3: Ns3Installation,
+    build_type: str,
+    policy: GuestPolicy | None,
+    report: Callable[[int, int], None] | None,
+) -> None:
     executable = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     json_package = importlib.util.find_spec("nlohmann_json")
     if json_package is None or not json_package.submodule_search_locations:
@@ -117,7 +137,7 @@ def _compile(folder: Path, ns3: Ns3Installation, build_type: str, policy: GuestP
         configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
     compile_: list[str | Path] = [executable, "--build", build, "--parallel", str(os.cpu_count() or 1)]
     for command in (configure, compile_):
-        said = run_compiler(command)
+        said = run_compiler(command, report)
         if said is not None and policy is not None:
             raise policy.refused(said)
         if said is not None:

@@ -129,6 +129,8 @@ RULES = [
     Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
+    # docs/tracking.md
+    Rule(r"tracking.md: train ", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),

@@ -146,16 +146,6 @@ def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[st
     assert cli.main([]) == cli.EXIT_BAD_INPUT
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", STAGES)
-def test_help_of_a_stage_shows_its_settings(stage: str, tmp_path: Path) -> None:
-    done = foretail(tmp_path, stage, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"usage: foretail {stage} " in done.stdout
-    assert "store_dir: outputs/store" in done.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "foretail.pipelines", "collect", "seeds=[]"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,51 @@
+"""Completion of words in a shell: ``eval "$(foretail completion bash)"``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from foretail.pipelines.command.reference import groups_of, settings_of
+from foretail.pipelines.stages import STAGES
+
+FLAGS = ("--help", "--multirun", "--cfg", "--config-dir", "--debug")
+# The shell cuts words at '='; what is completed is the part behind the last one.
+_BASH = """\
+_foretail() {
+  local line=${COMP_LINE:0:COMP_POINT}
+  local word=${line##*[[:space:]]}
+  local found cut=
+  [[ $word != *=* ]] || cut=${word%"${word##*=}"}
+  COMPREPLY=()
+  while IFS= read -r found; do
+    COMPREPLY+=("${found#"$cut"}")
+  done < <(foretail completion words "$line" 2>/dev/null)
+  [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
+}
+complete -o default -F _foretail foretail
+"""
+SCRIPTS = {"bash": _BASH, "zsh": "autoload -U +X bashcompinit && bashcompinit\n" + _BASH}
+
+
+def words(line: str, commands: Sequence[str]) -> Iterator[str]:
+    """Whole words that the last word of a line may become; nothing where the shell should name files."""
+    *before, word = line.split(" ")
+    given = [part for part in before if part]
+    if len(given) <= 1:
+        yield from (name for name in (*STAGES, *commands, "--help", "--version") if name.startswith(word))
+    elif given[1] in STAGES:
+        yield from (found for found in _of_stage(given[1], word) if found.startswith(word))
+
+
+def _of_stage(stage: str, word: str) -> Iterator[str]:
+    name, has_value, _ = word.partition("=")
+    if not has_value and word.startswith("-"):
+        yield from FLAGS
+        return
+    found = list(settings_of(stage))  # before the groups: it registers their options
+    groups = dict(groups_of(stage))
+    if has_value:
+        of_setting = [option for one in found if one.name == name for option in one.options]
+        yield from (f"{name}={option}" for option in groups.get(name, of_setting))
+        return
+    yield from (f"{group}=" for group in groups)
+    yield from (f"{one.name}=" for one in found if one.default is not None)

@@ -1,0 +1,118 @@
+"""``foretail doctor``: what this machine has of what Foretail can use, and how to get the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from foretail.export.c.build import find_compiler
+from foretail.features.errors import ForetailError
+from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.tracking.server import postgres_programs
+from foretail.sim_bridge.builds import compiler
+from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3
+
+EXTRAS = {
+    "xgboost": (("xgboost-cpu", "xgboost"), "boosted trees (predictor=boosted_trees)"),
+    "onnx": (("onnx", "onnxruntime"), "target=onnx, models in ONNX"),
+    "nn": (("torch", "onnxruntime"), "neural predictors (predictor=mlp, sequence), live modules"),
+    "gym": (("gymnasium",), "foretail.gym: the switch as an environment"),
+    "ray": (("ray",), "launcher=ray: points of an experiment on several machines"),
+    "server": (("psycopg2-binary",), "make tracking-server: MLflow with PostgreSQL"),
+}
+"""Extra -> its packages, any one of them for ``xgboost``, and what it is for."""
+P4_TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for.
+
+    Attributes
+    ----------
+    what : it
+    found : its version or place; None when it is missing
+    fix : what to do when it is missing
+    needed : Foretail cannot work without it
+    """
+
+    what: str
+    found: str | None
+    fix: str
+    needed: bool = False
+
+
+def examine(folder: Path) -> tuple[Finding, ...]:
+    """Look for everything, from a working folder; nothing is made or changed."""
+    return (
+        Finding("Python", platform.python_version(), "", True),
+        _tried("native simulators", lambda: _version("foretail"), "make setup", needed=True),
+        _tried("C++ compiler", compiler, "install g++ 10 or clang 12, or newer", needed=True),
+        _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
+        _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
+        _tried("ns-3 driver", _driver, "nothing: the first run builds it"),
+        *_extras(),
+        _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
+        Finding("P4 compiler and switch", _p4_tools(), "docs/p4-demo.md says how to build them"),
+        *_outputs(folder),
+    )
+
+
+def table(findings: tuple[Finding, ...]) -> Table:
+    """What was found, and the fix of what was not."""
+    missing = [finding for finding in findings if finding.found is None and finding.fix]
+    return Table(
+        "This machine",
+        ("what", "found"),
+        tuple((finding.what, finding.found or "-") for finding in findings),
+        tuple(f"{finding.what}{' (needed)' if finding.needed else ''}: {finding.fix}" for finding in missing),
+    )
+
+
+def _tried(what: str, find: Callable[[], str | None], fix: str, needed: bool = False) -> Finding:
+    try:
+        return Finding(what, find(), fix, needed)
+    except ForetailError:
+        return Finding(what, None, fix, needed)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (packages, purpose) in EXTRAS.items():
+        versions = [f"{package} {found}" for package in packages if (found := _version(package)) is not None]
+        whole = bool(versions) if extra == "xgboost" else len(versions) == len(packages)
+        fix = f"pip install 'foretail[{extra}]', for {purpose}"
+        yield Finding(f"extra {extra}", ", ".join(versions) if whole else None, fix)
+
+
+def _outputs(folder: Path) -> Iterator[Finding]:
+    outputs = folder / "outputs"
+    writable = os.access(next(path for path in (outputs, *outputs.parents) if path.exists()), os.W_OK)
+    fix = "choose a folder that you may write to, with store_dir= and hydra.run.dir="
+    yield Finding("outputs of this folder", str(outputs) if writable else None, fix, True)
+    uri = tracking_uri(None, outputs)
+    if sqlite_file(uri) is None:
+        yield Finding("tracking", f"the server {uri}", "")
+    else:
+        yield Finding("tracking", uri if store_exists(uri) else None, "nothing: the first training makes the store")
+
+
+def _driver() -> str | None:
+    return "built" if driver_is_built() else None
+
+
+def _p4_tools() -> str | None:
+    places = [shutil.which(tool) for tool in P4_TOOLS]
+    return ", ".join(place for place in places if place) if all(places) else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,139 @@
+"""What the command says of itself: help, version, completion, doctor, and what is missing. Costs 15 s."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretail.configs.schema.stages import STAGES as SCHEMAS
+from foretail.pipelines import cli
+from foretail.pipelines.command import doctor
+from foretail.pipelines.command.completion import SCRIPTS, words
+from foretail.pipelines.command.reference import WIDTH, groups_of, settings_of
+from foretail.pipelines.settings.compose import composed_settings, flat
+from foretail.pipelines.stages import STAGES
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_help_lists_every_setting_with_its_default(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([stage, "--help"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert max(map(len, lines[4:])) <= WIDTH + 2, max(lines[4:], key=len)
+    for field in dataclasses.fields(SCHEMAS[stage]):
+        assert f"\n  {field.name}" in printed
+        assert field.metadata["doc"].split()[0] in printed
+    listed = {found.name: found.default for found in settings_of(stage)}
+    leaves = dict(flat(composed_settings(stage)))
+    for name, value in leaves.items():
+        if isinstance(value, (int, str)) and not isinstance(value, bool) and name in listed:
+            assert listed[name] in (str(value), f"{str(value)[:48]}..."), name
+    mappings = ("policy.", "collect_policy.", "demand_predictor.", "predictor._target_", "predictor.name")
+    missing = [name for name in leaves if name not in listed and not name.startswith(mappings)]
+    assert not [name for name in missing if "." not in name], missing
+
+
+def test_help_follows_the_groups_that_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "predictor=boosted_trees", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "predictor.learning_rate=" in printed
+    assert "an integer >= 1" in printed
+    assert cli.main(["train", "predictor=none", "--help"]) == 2
+    assert "predictor=none is unknown: choose from boosted_forest" in capsys.readouterr().err
+
+
+def test_groups_name_the_experiments_of_their_stage() -> None:
+    found = {stage: dict(groups_of(stage)).get("experiment", []) for stage in STAGES}
+    every = [name for names in found.values() for name in names]
+    files = {file.stem for file in (Path(__file__).parents[2] / "configs" / "experiment").glob("*.yaml")}
+    assert sorted(every) == sorted(files)
+    assert "vermilion_fig8_7" in found["schedule"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["evaluate", "seeds=1,2"], "seeds=1,2 are several values: write 'seeds=[1,2]' for all of them, or --multirun"),
+        (["evaluate", "seed=1"], "unknown setting seed: it is called seeds and is a list, as in 'seeds=[1,2]'"),
+        (["train", "seed=3"], "seed is a setting of another stage: this one has split.seed, sampling.seed"),
+    ],
+)
+def test_a_setting_of_nearly_the_right_name(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("foretail ")
+    for command in cli.COMMANDS:
+        assert cli.main([command, "--help"]) == 0
+        assert capsys.readouterr().out.startswith(f"usage: foretail {command}")
+        if command != "verify":
+            assert cli.main([command, "more", "than", "it takes"]) == 2
+            assert capsys.readouterr().out.startswith(f"usage: foretail {command}")
+
+
+@pytest.mark.parametrize(
+    ("line", "among"),
+    [
+        ("foretail tr", {"train"}),
+        ("foretail do", {"doctor"}),
+        ("foretail train predictor=m", {"predictor=mlp"}),
+        ("foretail train predictor.dep", {"predictor.depth="}),
+        ("foretail train scenario=t", {"scenario=tiny"}),
+        ("foretail train scenario.background.destinations=n", {"scenario.background.destinations=next_leaf"}),
+        ("foretail train tracking.enabled=f", {"tracking.enabled=false"}),
+        ("foretail train --mu", {"--multirun"}),
+        ("foretail verify out", set()),
+    ],
+)
+def test_words_are_completed(line: str, among: set[str]) -> None:
+    assert set(words(line, tuple(cli.COMMANDS))) == among
+
+
+@pytest.mark.parametrize(("line", "becomes"), [("foretail tra", "train"), ("foretail train predictor=ml", "mlp")])
+def test_bash_completes(line: str, becomes: str, tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    (tmp_path / "foretail").write_text(f'#!/bin/sh\nexec {sys.executable} -m foretail.pipelines.cli "$@"\n')
+    (tmp_path / "foretail").chmod(0o755)
+    script = SCRIPTS["bash"] + (
+        f'PATH="{tmp_path}:$PATH"; COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}\n'
+        "compopt() { :; }; _foretail\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run([bash, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [becomes], done.stderr
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["doctor"]) == 0
+    whole = capsys.readouterr().out
+    assert "ns-3 driver" in whole
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setitem(doctor.EXTRAS, "xgboost", (("no-such-package",), "boosted trees"))
+    assert cli.main(["doctor"]) == 2
+    printed = capsys.readouterr().out
+    assert "C++ compiler (needed): install g++ 10" in printed
+    assert "extra xgboost: pip install 'foretail[xgboost]', for boosted trees" in printed
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m foretail.pipelines.cli train --help | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("usage: foretail train")
+    assert done.stderr == ""
