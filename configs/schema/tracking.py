@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,9 @@ class Launcher:
     address: str = setting("127.0.0.1:6379", "ray: HOST:PORT of the cluster's head, as ray start names it")
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on an address of no cluster."""
+        """Raise ForetailError on an address of no cluster, or without Ray."""
+        if self.name == "ray" and importlib.util.find_spec("ray") is None:
+            raise ForetailError("launcher=ray needs Ray, which is not installed: pip install 'foretail[ray]'")
         address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
         if self.name == "ray" and (address is None or int(address[1]) > 65_535):
             raise ForetailError(f"{where}.address = {self.address} is no HOST:PORT: give what ray start names")

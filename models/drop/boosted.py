@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +62,13 @@ class BoostedTrees(TreePredictor):
     """
 
     packages = ("xgboost", "xgboost-cpu")
+
+    @classmethod
+    def require_packages(cls) -> None:
+        """Raise ForetailError without XGBoost, which is not loaded for that."""
+        if importlib.util.find_spec("xgboost") is None:
+            import_xgboost()
+
     mode: Literal["boosted", "forest"] = parameter("boosted", choices=("boosted", "forest"))
     trees: int = parameter(4, low=1, high=4096)
     depth: int = parameter(4, low=1, high=32)

@@ -130,6 +130,10 @@ class DropPredictor(Parameterised, ABC):
     threads_change_the_model: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ()
 
+    @classmethod
+    def require_packages(cls) -> None:
+        """Raise ForetailError when a package is missing without which nothing can be trained; none by default."""
+
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
 

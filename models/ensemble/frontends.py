@@ -413,7 +413,7 @@ def import_xgboost() -> Any:
     try:
         import xgboost
     except ModuleNotFoundError:
-        raise ForetailError("XGBoost models need XGBoost: install foretail[xgboost]") from None
+        raise ForetailError("XGBoost models need XGBoost: pip install 'foretail[xgboost]'") from None
     return xgboost
 
 

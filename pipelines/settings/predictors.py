@@ -56,6 +56,7 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
 def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
+    predictor_class(predictor).require_packages()
     constraints = predictor_class(predictor).constraints()
     if not isinstance(predictor.get("name"), str):
         raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")

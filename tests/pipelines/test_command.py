@@ -17,6 +17,7 @@ from foretail.pipelines.command.completion import SCRIPTS, words
 from foretail.pipelines.command.reference import WIDTH, groups_of, settings_of
 from foretail.pipelines.settings.compose import composed_settings, flat
 from foretail.pipelines.stages import STAGES
+from tests.forests import paper_forest
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -137,3 +138,37 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("usage: foretail train")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "extra"),
+    [
+        ("xgboost", ("train", "predictor=boosted_trees"), "xgboost"),
+        ("torch", ("train", "predictor=mlp"), "nn"),
+        ("onnxruntime", ("train", "predictor=mlp"), "nn"),
+        ("xgboost", ("demand", "demand_predictor=boosted_entries"), "xgboost"),
+        ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
+        ("ray", ("evaluate", "experiment=competitive_ratio", "size=small", "launcher=ray"), "ray"),
+        ("onnx", ("export", "target=onnx", "model=ensemble.json"), "onnx"),
+    ],
+)
+def test_a_missing_extra_is_named_before_any_work(
+    module: str, arguments: tuple[str, ...], extra: str, tmp_path: Path
+) -> None:
+    hidden = f"sys.modules[{module!r}] = None"
+    if module == "torch":  # SciPy looks into sys.modules for PyTorch, and takes None for it
+        hidden = f"sys.path.insert(0, {str(tmp_path / 'hidden')!r})"
+        (tmp_path / "hidden").mkdir()
+        (tmp_path / "hidden" / "torch.py").write_text(
+            "raise ModuleNotFoundError('No module named torch', name='torch')\n"
+        )
+    program = f"import sys; {hidden}; from foretail.pipelines.cli import main; sys.exit(main())"
+    if arguments[0] == "export":
+        paper_forest(trees=1, depth=2).ensemble.save(tmp_path / "ensemble.json")
+    before = list(tmp_path.iterdir())
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'foretail[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == before  # neither a run nor a store nor a dataset
