@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import Experiment, part, setting
 from foretail.configs.schema.policies import ASKING, BUFFER_POLICIES
+from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
 from foretail.features.errors import ForetailError
 
@@ -36,6 +38,55 @@ class SlotExperiment(Experiment):
         super().check(where)
         if self.experiment != "competitive_ratio" and "credence" not in self.policies:
             raise ForetailError(f"{where}.policies lacks credence, which {self.experiment} is about: add it")
+
+
+@dataclass
+class PredictionTradeoff(Experiment):
+    """Consistency against robustness of drop predictions: every workload, seed and predictor is a point."""
+
+    experiment: str = setting(MISSING, "what is drawn and tabled", one_of=("tradeoff",))
+    workloads: dict[str, dict[str, Any]] = setting(
+        MISSING, "by their names in figures, each as {workload: NAME, PARAMETER: VALUE}; proofs are the worst cases"
+    )
+    ports: int = setting(MISSING, "N, ports of the switch", at_least=2, at_most=32_767)
+    buffer_per_port: int = setting(MISSING, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
+    slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
+    seeds: list[int] = setting(
+        MISSING, "of arrivals and flips; none on which a model trained", at_least=1, at_most=2**31 - 1
+    )
+    flip_probabilities: list[float] = setting(
+        MISSING, "shares of predictions that are inverted; 0 and 1 have to be there", at_least=0, at_most=1
+    )
+    thresholds: list[float] = setting(
+        MISSING, "drop iff a model's probability exceeds this, beside its own threshold", above=0, at_most=1 - 2**-53
+    )
+    alphas: list[float] = setting(MISSING, "DT: the best for each workload is shown", above=0)
+    search_ports: list[int] = setting(
+        MISSING,
+        "ports of the small switches for which a search looks for the worst predictions",
+        at_least=2,
+        at_most=10,
+    )
+    search_buffer_per_port: int = setting(2, "packets of buffer per port of these", at_least=1, at_most=64)
+    search_restarts: int = setting(MISSING, "sequences that the search grows", at_least=1, at_most=10**6)
+    search_steps: int = setting(MISSING, "changes to each of them", at_least=1, at_most=10**9)
+    features: FeatureArithmetic = part(FeatureArithmetic, "of the models; average_shift null is 15, 32 slots")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when there is no workload, or a flip is missing that consistency or robustness needs."""
+        super().check(where)
+        if not self.workloads:
+            raise ForetailError(f"{where}.workloads is empty: name at least one")
+        for name, given in self.workloads.items():
+            if "workload" not in given:
+                raise ForetailError(f"{where}.workloads.{name} names no workload: write {{workload: NAME}}")
+        if not {0.0, 1.0} <= set(self.flip_probabilities):
+            raise ForetailError(f"{where}.flip_probabilities lacks 0 or 1, between which all is shown: add them")
+
+    def parameters(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The workload of a name, and its parameters."""
+        given = dict(self.workloads[name])
+        return given.pop("workload"), given
 
 
 @dataclass

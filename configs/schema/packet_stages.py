@@ -9,8 +9,15 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
-from foretail.configs.schema.packet_experiments import FlowExperiment, SlotExperiment
+from foretail.configs.schema.fields import (
+    SIZES,
+    experiment_of_size,
+    part,
+    require_distinct,
+    require_seeds,
+    setting,
+)
+from foretail.configs.schema.packet_experiments import FlowExperiment, PredictionTradeoff, SlotExperiment
 from foretail.configs.schema.policies import (
     Policy,
     PolicyParameters,
@@ -26,6 +33,9 @@ from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
 from foretail.features.catalog import training_columns
 from foretail.features.errors import ForetailError
+
+MODES = ("slots", "tradeoff", "flows", "arrivals", "datasets")
+"""Settings of ``foretail evaluate`` that make it run something else than flows in ns-3, once."""
 
 
 @dataclass
@@ -98,6 +108,7 @@ class EvaluateConfig(Stage):
     policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
     seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
     model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
+    models: list[str] = setting([], "tradeoff: several models, each as in model, beside each other")
     jobs: int = setting(2, "simulations or, open loop, policies at the same time", at_least=1, at_most=1024)
     launcher: Launcher = part(Launcher, "experiments: where points are measured")
     baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
@@ -133,22 +144,25 @@ class EvaluateConfig(Stage):
     flows: dict[str, FlowExperiment] = setting(
         {}, "experiment on flows in ns-3, by size: full, medium and small; empty = none"
     )
+    tradeoff: dict[str, PredictionTradeoff] = setting(
+        {}, "experiment on what right and wrong predictions are worth in slots, by size; empty = none"
+    )
     size: str = setting("full", "which experiment; in ns-3, small is the scenario tiny", one_of=SIZES)
 
     @property
     def mode(self) -> str:
-        """What runs: slots or flows (experiments), arrivals or datasets (open loop), else ns3."""
-        return next((name for name in ("slots", "flows", "arrivals", "datasets") if getattr(self, name)), "ns3")
+        """What runs: slots, tradeoff or flows (experiments), arrivals or datasets (open loop), else ns3."""
+        return next((name for name in MODES if getattr(self, name)), "ns3")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work."""
         require_policies("policy", self.policy)
         require_seeds("seeds", self.seeds)
-        self.launcher.require_points([self.slots, self.flows])
-        given = [name for name in ("slots", "flows", "arrivals", "datasets") if getattr(self, name)]
+        self.launcher.require_points([self.slots, self.tradeoff, self.flows])
+        given = [name for name in MODES if getattr(self, name)]
         if len(given) > 1:
             raise ForetailError(f"{' and '.join(given)} are both given: evaluate one after the other")
-        if self.mode in ("slots", "flows"):
+        if self.mode in ("slots", "tradeoff", "flows"):
             self._check_experiment()
         elif self.mode == "ns3":
             self._check_flows()
@@ -171,9 +185,12 @@ class EvaluateConfig(Stage):
             "ns3": of_arrivals | open_loop | {"parameters"},
             "arrivals": of_ns3 | {"own_queues", "launcher"},
             "datasets": of_ns3 | of_arrivals | {"prediction_column", "launcher"},
+            "tradeoff": of_ns3 | of_arrivals | open_loop | {"parameters"},
             "slots": of_ns3 | open_loop | {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "model"},
             "flows": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
         }[self.mode]
+        if self.mode != "tradeoff":
+            names |= {"models"}
         return dict.fromkeys(names, "flows in ns-3" if self.mode == "ns3" else f"{self.mode}=...")
 
     def _check_flows(self) -> None:
@@ -193,6 +210,9 @@ class EvaluateConfig(Stage):
 
     def _check_experiment(self) -> None:
         experiment_of_size(self.mode, getattr(self, self.mode), self.size)
+        if self.model is not None and self.models:
+            raise ForetailError("model and models are both given: name all of them in models=[...]")
+        require_distinct("models", self.models, "name every model once")
         if self.mode == "slots" and len(self.parameters.alpha) != 1:
             raise ForetailError(
                 "parameters.alpha has several values, but generated arrivals have one priority: give one"

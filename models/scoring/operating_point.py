@@ -101,7 +101,12 @@ def choose_operating_point(
         low = int(sums[-1])
         high = max(int(attainable[-1]), low) + unit
     threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / unit
-    return OperatingPoint(threshold, _probability(ensemble, threshold), confusion, "cells" if over_cells else "rows")
+    return OperatingPoint(
+        threshold,
+        threshold_probability(ensemble.with_threshold(threshold)),
+        confusion,
+        "cells" if over_cells else "rows",
+    )
 
 
 def choose_network_threshold(
@@ -186,6 +191,7 @@ def _middle_of_widest_gap(low: int, high: int, attainable: Iterable[int]) -> Fra
     return Fraction(-2 * start + width, 2)
 
 
-def _probability(ensemble: Ensemble, threshold: Fraction) -> float:
-    total = float(threshold)
+def threshold_probability(ensemble: Ensemble) -> float:
+    """Return the threshold of an ensemble as a drop probability, rounded."""
+    total = float(ensemble.threshold)
     return total / len(ensemble.trees) if ensemble.output == "mean_probability" else float(1 / (1 + np.exp(-total)))

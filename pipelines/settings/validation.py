@@ -75,6 +75,14 @@ def _check_names(config: Stage) -> None:
 
         for name in config.slots[config.size].workloads:
             _require_known(f"slots.{config.size}.workloads", name, WORKLOADS)
+    if isinstance(config, EvaluateConfig) and config.mode == "tradeoff":
+        from foretail.sim_bridge.arrivals.workloads import workload_of
+
+        sweep = config.tradeoff[config.size]
+        for name in sweep.workloads:
+            workload_of(*sweep.parameters(name)).batches(
+                sweep.ports, sweep.ports * sweep.buffer_per_port, sweep.slots, seed=1
+            )
     if isinstance(config, CollectConfig) and config.source == "slotted":
         from foretail.sim_bridge.arrivals.workloads import workload_of
 

@@ -16,12 +16,15 @@ from foretail.pipelines.comparison.flows import evaluate_flows
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.experiments.flows.experiment import flow_experiment
 from foretail.pipelines.experiments.slots.experiment import slot_experiment
+from foretail.pipelines.experiments.slots.tradeoff import tradeoff_experiment
 
 
 def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
     """Compare policies on what the settings name: a sweep, a file of arrivals, datasets, or else flows in ns-3."""
     if config.slots:
         return slot_experiment(config, run_dir)
+    if config.tradeoff:
+        return tradeoff_experiment(config, run_dir)
     if config.flows:
         return flow_experiment(config, run_dir)
     if config.arrivals is not None:

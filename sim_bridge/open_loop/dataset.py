@@ -52,7 +52,7 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
     )
     shadow = replay_of("credence", run, features=True)
     with write_dataset(path, run) as writer:
-        for records in _labelled(run, arrivals):
+        for records in labelled_records(run, arrivals):
             writer.write(records, *shadow_credence(shadow, records))
             data = records["flow_class"] != FlowClass.CONTROL
             counters["data_packets"] += int(np.count_nonzero(data))
@@ -75,8 +75,8 @@ def longest_stay_ns(run: Run) -> int:
     )
 
 
-def _labelled(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]:
-    """Fill in what LQD does.
+def labelled_records(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]:
+    """Yield arrivals with labels and features: what LQD does on the switches of `run`.
 
     A replay knows the fates of a batch only as far as they are settled when the batch ends. Two replays whose batches
     overlap by a window of at least the longest stay settle them all: of every window, one of them has a batch that

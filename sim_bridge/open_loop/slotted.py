@@ -105,13 +105,16 @@ def in_file(batch: Labelled) -> Predicted:
     return Predicted(batch.arrivals.prediction)
 
 
-def flipped(probability: float, seed: int) -> Predictions:
-    """Predict what LQD does, inverted with `probability` (0 to 1) packet by packet; batches of any size agree."""
+def flipped(probability: float, seed: int, of: Predictions = perfect) -> Predictions:
+    """Predict what `of` does, inverted with `probability` (0 to 1) packet by packet; batches of any size agree.
+
+    Packet i of the sequence is inverted iff number i of ``numpy.random.default_rng(seed).random`` is below.
+    """
     random = np.random.default_rng(seed)
 
     def predict(batch: Labelled) -> Predicted:
         wrong = random.random(len(batch.arrivals)) < probability
-        return Predicted(batch.lqd_drop ^ wrong.astype(np.uint8))
+        return Predicted(of(batch).drop ^ wrong.astype(np.uint8))
 
     return predict
 
