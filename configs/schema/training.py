@@ -25,7 +25,9 @@ class FeatureSelection:
 class Trainer:
     """What a predictor is trained on."""
 
-    device: str = setting("cpu", "where XGBoost and PyTorch train", one_of=("cpu", "cuda"))
+    device: str = setting(
+        "cpu", "where XGBoost and PyTorch train; auto: a GPU where there is one", one_of=("cpu", "cuda", "auto")
+    )
     jobs: int = setting(1, "threads that train", at_least=1, at_most=1024)
 
 

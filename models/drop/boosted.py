@@ -64,6 +64,11 @@ class BoostedTrees(TreePredictor):
     packages = ("xgboost", "xgboost-cpu")
 
     @classmethod
+    def device_here(cls) -> str:
+        """Return ``cuda`` where XGBoost finds a GPU."""
+        return "cuda" if _finds_gpu(import_xgboost()) else "cpu"
+
+    @classmethod
     def require_packages(cls) -> None:
         """Raise ForetailError without XGBoost, which is not loaded for that."""
         if importlib.util.find_spec("xgboost") is None:
@@ -96,8 +101,11 @@ class BoostedTrees(TreePredictor):
 
     def _boost(self, matrix: Callable[[Callable[..., Any]], Any]) -> None:
         xgboost = import_xgboost()
-        if self.device == "cuda":
-            _require_cuda(xgboost)
+        if self.device == "cuda" and not _finds_gpu(xgboost):
+            raise ForetailError(
+                "trainer.device=cuda finds no GPU for XGBoost: install the package xgboost instead of xgboost-cpu on a "
+                "machine with one, or set trainer.device=cpu"
+            )
         try:
             rows = matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs))
         except _Stopped as stopped:
@@ -141,18 +149,15 @@ class _Stopped(Exception):
     """Carries Ctrl-C through XGBoost."""
 
 
-def _require_cuda(xgboost: Any) -> None:
-    """Refuse where XGBoost would only warn and train on the CPU."""
-    if xgboost.build_info()["USE_CUDA"]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about the very thing that is asked here
-            booster = xgboost.train({"device": "cuda"}, xgboost.DMatrix(np.zeros((2, 1)), label=[0.0, 1.0]), 1)
-        if json.loads(booster.save_config())["learner"]["generic_param"]["device"].startswith("cuda"):
-            return
-    raise ForetailError(
-        "trainer.device=cuda finds no GPU for XGBoost: install the package xgboost instead of xgboost-cpu on a machine "
-        "with one, or set trainer.device=cpu"
-    )
+def _finds_gpu(xgboost: Any) -> bool:
+    """Whether XGBoost trains on a GPU when asked to, where it would otherwise only warn and train on the CPU."""
+    if not xgboost.build_info()["USE_CUDA"]:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about the very thing that is asked here
+        booster = xgboost.train({"device": "cuda"}, xgboost.DMatrix(np.zeros((2, 1)), label=[0.0, 1.0]), 1)
+    device: str = json.loads(booster.save_config())["learner"]["generic_param"]["device"]
+    return device.startswith("cuda")
 
 
 def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:

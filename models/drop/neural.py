@@ -45,6 +45,11 @@ class _Dense(NetworkPredictor):
     jobs: int = parameter(1, low=1)
     device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
+    @classmethod
+    def device_here(cls) -> str:
+        """Return ``cuda`` where PyTorch finds a GPU."""
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
     def _start(
         self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64], arrivals: int
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

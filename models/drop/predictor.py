@@ -131,6 +131,11 @@ class DropPredictor(Parameterised, ABC):
     packages: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
+    def device_here(cls) -> str:
+        """Return where this machine trains it fastest, as ``trainer.device=auto`` asks: ``cuda`` only with a GPU."""
+        return "cpu"
+
+    @classmethod
     def require_packages(cls) -> None:
         """Raise ForetailError when a package is missing without which nothing can be trained; none by default."""
 

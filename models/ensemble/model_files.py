@@ -125,8 +125,8 @@ def load_model_file(
         )
     if not features:
         raise ForetailError(
-            f"{path} ({kind}) does not say the range of its inputs: declare them in order, as foretail export does with "
-            f"'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that it writes"
+            f"{path} ({kind}) does not say the range of its inputs: declare them in order, as foretail export does "
+            f"with 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that it writes"
         )
     return _read_apart(path, kind, features, limits)
 

@@ -47,7 +47,8 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
     """The predictor of the settings, not trained yet; it takes of `trainer` and `window` what it knows."""
     kind = predictor_class(predictor)
     given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
-    around: dict[str, Any] = {**asdict(trainer), "arrivals": window.arrivals}
+    device = kind.device_here() if trainer.device == "auto" else trainer.device
+    around: dict[str, Any] = {**asdict(trainer), "device": device, "arrivals": window.arrivals}
     given |= {name: value for name, value in around.items() if name in kind.constraints()}
     with running(kind, "its constructor"):
         return kind(**given)
@@ -73,7 +74,7 @@ def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
             )
     if isinstance(config, DemoConfig):
         return
-    if config.trainer.device != "cpu" and "device" not in constraints:
+    if config.trainer.device == "cuda" and "device" not in constraints:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "
             "set trainer.device=cpu"

@@ -315,6 +315,8 @@ def test_boosted_trees_need_a_gpu_for_cuda() -> None:
         pytest.skip("this XGBoost is built for GPUs")
     with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for XGBoost"):
         BoostedTrees(device="cuda").fit(X, Y)
+    assert BoostedTrees.device_here() == "cpu"
+    assert RandomForest.device_here() == "cpu"
 
 
 def test_fit_reports_how_far_it_is() -> None:

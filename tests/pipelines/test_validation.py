@@ -54,7 +54,7 @@ REFUSED = [
     ("train", "drop_weight=heavy", "drop_weight is heavy: set it to a positive number, balanced or cost"),
     ("train", "drop_weight=0", "drop_weight is 0"),
     ("train", "trainer.device=cuda", "trainer.device=cuda is for XGBoost and PyTorch, and random_forest is neither"),
-    ("train", "trainer.device=tpu", "choose from cpu, cuda"),
+    ("train", "trainer.device=tpu", "choose from cpu, cuda, auto"),
     ("train", "window.behind=-1", "window.behind = -1"),
     ("train", "features.names=[queue,quue]", "unknown feature 'quue'"),
     ("train", "split.test=[1]", "both hold seed 1"),
