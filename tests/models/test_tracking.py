@@ -155,6 +155,25 @@ def test_mlflow_loads_the_model_without_a_pickle(
     assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
 
 
+@pytest.mark.slow
+def test_mlflow_loads_the_model_without_what_trained_it(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    script = (
+        "import json, sys\n"
+        "for package in ('xgboost', 'skops', 'treelite', 'optuna'): sys.modules[package] = None\n"
+        "import mlflow, pandas\n"
+        f"mlflow.set_tracking_uri({uri!r})\n"
+        "model = mlflow.pyfunc.load_model('models:/foretail-drop@candidate')\n"
+        f"rows = pandas.DataFrame({trained.rows[:50].tolist()}, columns={[item.name for item in PAPER_INPUTS]})\n"
+        "print(json.dumps(model.predict(rows).tolist()))\n"
+        "assert not {'sklearn', 'torch', 'foretail.pipelines', 'foretail.export'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
+
+
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
     other = paper_forest(trees=1, depth=2)
     runs = []
