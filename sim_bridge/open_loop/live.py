@@ -122,7 +122,7 @@ def run_live(
     if policy not in ASKING:
         raise ForetailError(f"policy {policy!r} asks no predictor: choose one of {', '.join(ASKING)}")
     names = list(training_columns(features, own_queues=True))
-    answer = _Checked(predictor, threshold)
+    answer = CheckedPredictor(predictor, threshold)
     by_rules: dict[str, Any] = {"counting": rules.counting, "tie": rules.tie, "victim": rules.victim, "seed": seed}
     runs = LiveRuns(policy, len(sequences), names)
     for i, arrivals in enumerate(sequences):
@@ -150,8 +150,8 @@ def run_live(
     return LiveResult(tuple(finished(i, arrivals) for i, arrivals in enumerate(sequences)), calls)
 
 
-class _Checked:
-    """A predictor of any kind as a function from features to drops, which refuses what is no answer."""
+class CheckedPredictor:
+    """A predictor of any kind as a function from int32[n, features] to bool[n], which refuses what is no answer."""
 
     def __init__(self, predictor: Any, threshold: float) -> None:
         self._name = getattr(predictor, "__qualname__", type(predictor).__qualname__)
