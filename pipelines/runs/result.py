@@ -7,19 +7,26 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from rich import box
+from rich.align import Align
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from foretail.features.staging import write_file
 
 RESULT_FILE = "result.json"
+COLUMNS = 80
+"""What is printed fits into so many columns."""
+SENTENCE = 30
+"""Cells up to this width, numbers with their intervals among them, stay in one line."""
+GAP = 2
 Cell = str | int | float | None
 
 
@@ -35,6 +42,20 @@ class Table:
     def numeric(self, position: int) -> bool:
         """Whether a column holds numbers, and belongs to the right."""
         return any(isinstance(row[position], (int, float)) for row in self.rows)
+
+    def natural(self, position: int) -> int:
+        """The width of a column whose name and cells are each in one line."""
+        return max(cell_len(line) for text in self._texts(position) for line in [*text.splitlines(), ""])
+
+    def least(self, position: int) -> int:
+        """The least width of a column: names break between words, and so do texts longer than `SENTENCE`."""
+        name, *cells = self._texts(position)
+        words = [word for text in (name, *cells) for word in text.split()]
+        kept = [cell_len(line) for text in cells for line in text.splitlines()]
+        return max(*(cell_len(word) for word in words), min(SENTENCE, max(kept, default=0)), 1)
+
+    def _texts(self, position: int) -> list[str]:
+        return [self.columns[position], *(cell_text(row[position]) for row in self.rows)]
 
 
 def plain(value: Any) -> Any:
@@ -68,32 +89,77 @@ def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
 
 
 def show(tables: Sequence[Table]) -> None:
-    """Print tables to stdout: boxed on a terminal, plain aligned columns elsewhere."""
-    terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout,
-        width=None if terminal else 200,
-        highlight=False,
-        soft_wrap=not terminal,
-        markup=False,  # features.names=[queue] is text
-        emoji=False,
-    )
+    """Print tables to stdout within `COLUMNS`, the same on a terminal and in a file.
+
+    A wider table is printed in blocks of columns, each of which begins with the columns that tell its rows apart.
+    Texts break between words alone, so only a word or a number that is too long makes a longer line. Titles and notes
+    break on a terminal; elsewhere each is one line, which can be searched for.
+    """
+    console = Console(file=sys.stdout, width=COLUMNS, highlight=False, markup=False, emoji=False)  # [queue] is text
     for table in tables:
-        drawn = RichTable(
-            title=table.title,
-            title_justify="left",
-            box=box.SIMPLE_HEAD if terminal else None,
-            pad_edge=False,
-            show_edge=False,
-        )
-        for position, column in enumerate(table.columns):
-            drawn.add_column(column, justify="right" if table.numeric(position) else "left", overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(cell_text(cell) for cell in row))
-        console.print(drawn)
+        console.print(_sentence(table.title), style="table.title", soft_wrap=True)
+        for number, widths in enumerate(blocks(table)):
+            if number:
+                console.print()
+            drawn = RichTable(box=None, pad_edge=False)
+            for position, width in widths.items():
+                side: Literal["left", "right"] = "right" if table.numeric(position) else "left"
+                name = Align(table.columns[position], side, vertical="bottom")
+                drawn.add_column(name, justify=side, width=width, overflow="fold")
+            for row in table.rows:
+                drawn.add_row(*(cell_text(row[position]) for position in widths))
+            console.width = max(COLUMNS, _together(widths.values()))
+            console.print(drawn)
         for note in table.notes:
-            console.print(note, style="dim")
+            console.print(_sentence(note), style="dim", soft_wrap=True)
         console.print()
+
+
+def blocks(table: Table) -> list[dict[int, int]]:
+    """The columns of every block of a table, by position, with their widths."""
+    least = [table.least(position) for position in range(len(table.columns))]
+    if _together(least) <= COLUMNS:
+        return [_widths(table, range(len(least)))]
+    key = _key(table, least)
+    found: list[list[int]] = []
+    for position in range(len(key), len(least)):
+        if found and _together(least[one] for one in (*found[-1], position)) <= COLUMNS:
+            found[-1].append(position)
+        else:
+            found.append([*key, position])
+    return [_widths(table, block) for block in found or [list(key)]]
+
+
+def _key(table: Table, least: Sequence[int]) -> range:
+    """The first columns, as few as tell the rows apart; the first alone where they take more than half of a line."""
+    for columns in range(1, len(table.columns)):
+        if len({row[:columns] for row in table.rows}) == len(table.rows):
+            return range(columns if _together(least[:columns]) <= COLUMNS // 2 else 1)
+    return range(1)
+
+
+def _widths(table: Table, block: Sequence[int]) -> dict[int, int]:
+    """Widths of columns beside each other: the widest give way, down to their least."""
+    widths = {position: table.natural(position) for position in block}
+    least = {position: table.least(position) for position in block}
+    while _together(widths.values()) > COLUMNS:
+        wide = [position for position in block if widths[position] > least[position]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda position: widths[position])] -= 1
+    return widths
+
+
+def _together(widths: Iterable[int]) -> int:
+    found = list(widths)
+    return sum(found) + GAP * (len(found) - 1)
+
+
+def _sentence(text: str) -> str:
+    """`text` as it is printed; on a terminal in lines of `COLUMNS`, but for a command, which is there to be copied."""
+    if not sys.stdout.isatty() or text.startswith("foretail "):
+        return text
+    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def cell_text(cell: Cell) -> str:
@@ -101,5 +167,5 @@ def cell_text(cell: Cell) -> str:
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return "-"
     if isinstance(cell, float):
-        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
+        return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e12 else f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) else cell

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.pipelines.runs.result import Table, plain, show, write_result
+from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, plain, show, write_result
+from tests.examples import draws
 
 
 def test_json_has_null_for_what_is_no_number(tmp_path: Path) -> None:
@@ -85,3 +92,69 @@ def test_brackets_and_colons_are_text(capsys: pytest.CaptureFixture[str]) -> Non
     show([Table("[bold]", ("[red]",), (("names=[queue]",),), ("names=[queue] :snake:",))])
     words = capsys.readouterr().out.split()
     assert words == ["[bold]", "[red]", "names=[queue]", "names=[queue]", ":snake:"]
+
+
+WORDS = st.text("abcdefgh0123456789_/-=[],", min_size=1, max_size=30)
+SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
+INTEGERS = st.integers(-(10**20), 10**20)
+CELLS: st.SearchStrategy[Cell] = st.one_of(WORDS, SENTENCES, INTEGERS, st.floats(), st.none())
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    """Tables of up to twelve columns without a word longer than 30."""
+    columns = draw(st.lists(SENTENCES, min_size=1, max_size=12))
+    rows = draw(st.lists(st.tuples(*[CELLS] * len(columns)), max_size=5))
+    return Table("Title", tuple(columns), tuple(rows))
+
+
+@settings(max_examples=draws(50))
+@given(tables())
+def test_any_table_fits_and_keeps_its_words_and_cells(table: Table) -> None:
+    with redirect_stdout(StringIO()) as out:
+        show([table])
+    printed = out.getvalue()
+    cells = [cell_text(cell) for row in table.rows for cell in row]
+    words = [word for text in (*table.columns, *cells) for word in text.split()]
+    assert set(re.findall(r"\S+", printed)) <= {"Title", *words}, "a word is broken"
+    shown = blocks(table)
+    own = [position for block in shown for position in block]
+    repeated = {position for position in own if own.count(position) > 1}
+    assert set(own) == set(range(len(table.columns)))
+    assert repeated <= set(range(len(repeated))), "what is repeated stands first"
+    assert all(own.count(position) == len(shown) for position in repeated)
+    texts = [
+        text
+        for position in own
+        for text in (table.columns[position], *(cell_text(row[position]) for row in table.rows))
+    ]
+    assert Counter(printed.split()) == Counter(["Title", *(word for text in texts for word in text.split())])
+    assert max(len(line) for line in printed.splitlines()) <= COLUMNS
+
+
+def test_a_wide_table_repeats_what_tells_its_rows_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    names = tuple(f"a long name {place}" for place in range(8))
+    rows = tuple((side, region, *(10**7 + place for place in range(8))) for side in "ab" for region in ("x", "y"))
+    table = Table("Scores", ("side", "region", *names), rows)
+    show([table])
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= COLUMNS
+    assert printed.count("side  region") == len(blocks(table)) == 2
+    assert [line.split()[:2] for line in printed.splitlines() if line.startswith("a ")] == [["a", "x"], ["a", "y"]] * 2
+
+
+def test_a_path_longer_than_a_line_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/".join(["folder"] * 20)
+    show([Table("Files", ("file", "bytes", "path"), (("a", 3, path),), (f"result: {path}", f"foretail verify {path}"))])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "Files",
+        "file  bytes",
+        "a         3",
+        "",
+        "file  path",
+        f"a     {path}",
+        f"result: {path}",
+        f"foretail verify {path}",
+        "",
+    ]
