@@ -66,7 +66,7 @@ class BufferPolicy:
     name : str
         In settings and in the native library.
     title : str
-        In figures and tables.
+        In tables and sentences.
     meaning : str
         One sentence.
     parameters : tuple of Parameter
@@ -79,6 +79,8 @@ class BufferPolicy:
         Whether it removes packets that it has accepted.
     option : dict
         What the option ``policy=NAME`` sets, beside the defaults of the parameters.
+    words : str
+        In figures, where the title is an abbreviation that not every reader knows.
     """
 
     name: str
@@ -89,14 +91,26 @@ class BufferPolicy:
     knows_priorities: bool = True
     pushes_out: bool = False
     option: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
 
 
 POLICIES = {
     policy.name: policy
     for policy in (
-        BufferPolicy("cs", "CS", "Complete Sharing: accept while the buffer has room"),
-        BufferPolicy("cp", "CP", "Complete Partitioning: an equal part of the buffer for every queue"),
-        BufferPolicy("dt", "DT", "Dynamic Thresholds: a queue grows while it is shorter than its threshold", (ALPHA,)),
+        BufferPolicy("cs", "CS", "Complete Sharing: accept while the buffer has room", words="Complete Sharing"),
+        BufferPolicy(
+            "cp",
+            "CP",
+            "Complete Partitioning: an equal part of the buffer for every queue",
+            words="Complete Partitioning",
+        ),
+        BufferPolicy(
+            "dt",
+            "DT",
+            "Dynamic Thresholds: a queue grows while it is shorter than its threshold",
+            (ALPHA,),
+            words="Dynamic Thresholds",
+        ),
         BufferPolicy("harmonic", "Harmonic", "the k longest of n queues hold at most H_k / H_n of the buffer"),
         BufferPolicy(
             "abm",
@@ -162,6 +176,15 @@ def header_and_type(guest: str) -> tuple[Path, str]:
 def policy_name(policy: str) -> str:
     """What tables call a policy: its name, or its type without the namespace."""
     return header_and_type(policy)[1].rpartition("::")[2] if is_guest(policy) else policy
+
+
+def policy_words(policy: str) -> str:
+    """What figures and sentences call a policy, or Credence with a model: ``credence_accept``, ``credence, MODEL``."""
+    if policy == "credence_accept":
+        return "Credence, always accept"
+    if policy in POLICIES:
+        return POLICIES[policy].words or POLICIES[policy].title
+    return policy_name(policy).replace("credence,", "Credence,")
 
 
 def may_ask(policy: str) -> bool:

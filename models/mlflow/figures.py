@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from foretail.models.scoring.figure_style import styled
 from foretail.models.scoring.metrics import Confusion, rank
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@styled
 def write_figures(
     folder: Path,
     split: str,

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from foretail.configs.schema.tracking import Launcher
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_files
+from foretail.models.scoring.figure_style import figure_style
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.store import Entry, Key, Store
@@ -115,7 +116,7 @@ def _read(entry: Entry) -> Measurement:
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:
     """Write tables (CSV, Parquet) and figures (PDF, PNG, SVG) by name into the run folder; a file appears whole."""
-    with staged_files(run_dir) as staging:
+    with staged_files(run_dir) as staging, figure_style():
         for name, content in files.items():
             path = staging / name
             if isinstance(content, Figure):

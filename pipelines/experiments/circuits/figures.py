@@ -12,10 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.experiments.circuits.smoothness import hyperbola
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness
 
 
+@styled
 def draw_noise(curves: pd.DataFrame) -> Figure:
     """Mean throughput by deviation of the noise: a panel per noise and matrix, a line per gamma.
 
@@ -45,13 +47,14 @@ def draw_noise(curves: pd.DataFrame) -> Figure:
                 axes.fill_between(line["deviation"], line["least"], line["mean"], color="grey", alpha=0.2, linewidth=0)
         axes.set_title(f"{str(matrix).replace('_', ' ')}, {noise}", fontsize="medium")
         axes.set_xlabel("standard deviation of the noise")
-        axes.grid(alpha=0.25)
+        axes.grid()
     columns[0].set_ylabel("multi-hop throughput, without duty cycle")
     title = "k drawn from" if drawn else "gamma"
     figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
     return figure
 
 
+@styled
 def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
     """Throughput of every sample by the error of the predicted shape, with its fit: a panel per noise and matrix.
 
@@ -72,7 +75,7 @@ def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
             axes.plot(error, theta, color=color, label=f"gamma {fit['schedule']}")
         axes.set_title(f"{str(matrix).replace('_', ' ')}, {noise}", fontsize="medium")
         axes.set_xlabel("error of shape")
-        axes.grid(alpha=0.25)
+        axes.grid()
     columns[0].set_ylabel("multi-hop throughput, without duty cycle")
     figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     return figure
@@ -84,6 +87,7 @@ def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
     return sorted(sorted(found, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
 
 
+@styled
 def draw_designs(curves: pd.DataFrame) -> Figure:
     """Mean throughput by matrix: a panel per number of nodes, a marker per design, routing and k."""
     panels = list(curves.groupby("nodes", sort=False))
@@ -109,7 +113,7 @@ def draw_designs(curves: pd.DataFrame) -> Figure:
                 axes.axhline((k - 1) / k, color=f"C{place % 10}", linewidth=0.9, linestyle=":")
         axes.set_title(f"{nodes} nodes; dotted: (k - 1) / k", fontsize="medium")
         axes.set_ylim(0, 1.05)
-        axes.grid(alpha=0.25)
+        axes.grid()
     names = [str(matrix).replace("_", " ") for matrix in matrices]
     rows[-1].set_xticks(range(len(matrices)), names, rotation=60, ha="right", fontsize="small")
     figure.supylabel("throughput, without duty cycle", fontsize="medium")
@@ -117,6 +121,7 @@ def draw_designs(curves: pd.DataFrame) -> Figure:
     return figure
 
 
+@styled
 def draw_sizes(samples: pd.DataFrame) -> Figure:
     """Vermilion's single-hop throughput over all matrices by k, a line per number of nodes, and by nodes, one per k."""
     made = samples[samples["design"] == "vermilion"]
@@ -141,13 +146,14 @@ def draw_sizes(samples: pd.DataFrame) -> Figure:
             ticks = sorted(set(made["nodes"]))
             axes.set_xticks(ticks, [str(nodes) for nodes in ticks])
         axes.set_xlabel(name)
-        axes.grid(alpha=0.25)
+        axes.grid()
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.supylabel("single-hop throughput, without duty cycle", fontsize="medium")
     figure.suptitle("mean over matrices (solid) and least (dashed); dotted: (k - 1) / k", fontsize="medium")
     return figure
 
 
+@styled
 def draw_completion_times(curves: pd.DataFrame) -> Figure:
     """Completion times by load, a line per design: p99 of short flows, mean and p99 of long ones."""
     titles = {"short_p99_us": "short flows, p99", "long_mean_us": "long flows, mean", "long_p99_us": "long flows, p99"}
@@ -163,6 +169,7 @@ def draw_completion_times(curves: pd.DataFrame) -> Figure:
     return figure
 
 
+@styled
 def draw_utilisation(curves: pd.DataFrame) -> Figure:
     """Link utilisation by load, a line per design: delivered over the uplinks' rate, and any cell over circuits."""
     titles = {"delivered": "delivered, of the uplinks' rate", "raw_utilisation": "carrying any cell, of circuits up"}
@@ -189,9 +196,10 @@ def _by_load(axes: Axes, curves: pd.DataFrame, metric: str) -> None:
         axes.plot(percent[bound], line["mean"][bound], f"{color}{marker}", markersize=4, markerfacecolor="white")
         axes.fill_between(percent, line["least"], line["largest"], color=color, alpha=0.2, linewidth=0)
     axes.set_xlabel("load in % of the uplinks' rate")
-    axes.grid(alpha=0.25)
+    axes.grid()
 
 
+@styled
 def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence[int]) -> Figure:
     """Consistency over robustness: what is proven for the largest gammas in `hulls`, and what was measured by routing.
 
@@ -220,7 +228,7 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
                 line["uniform_robustness"], line["uniform_consistency"], "d:", color="C1", label="proven, k uniform"
             )
         axes.set_xlabel("robustness")
-        axes.grid(alpha=0.25)
+        axes.grid()
     theory.plot(optimised["robustness"], optimised["consistency"], "k*", label="proven, best for a floor")
     measured[0].plot(optimised["least_wrong"], optimised["least_right"], "k*", label="measured, best for a floor")
     theory.set_title("proven", fontsize="medium")

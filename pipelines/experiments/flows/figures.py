@@ -12,9 +12,10 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS
 from foretail.pipelines.experiments.slots.figures import MARKERS
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import policy_words
 
 PANELS = {
     "p95.short": "short flows, p95 slowdown",
@@ -26,13 +27,7 @@ PANELS = {
 LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
 
 
-def policy_title(policy: str) -> str:
-    """A policy's name for legends."""
-    if policy == "credence_accept":
-        return "Credence, always accept"
-    return POLICIES[policy].title if policy in POLICIES else policy.replace("credence,", "Credence,")
-
-
+@styled
 def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
     """Figures by condition; by the share of inverted predictions where there are several, beside level lines.
 
@@ -47,7 +42,7 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
     for axes, (metric, title) in zip(_row(figure, len(PANELS)), PANELS.items(), strict=True):
         of_metric = figures[figures["metric"] == metric]
         for number, (policy, part) in enumerate(of_metric.groupby("policy", sort=False)):
-            style: dict[str, Any] = {"color": f"C{number}", "label": policy_title(str(policy))}
+            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
             if by == "flip_probability" and part[by].nunique() == 1:
                 axes.axhline(part["mean"].iloc[0], linestyle=("--", "-.", ":")[number % 3], **style)
                 axes.axhspan(part["low"].iloc[0], part["high"].iloc[0], color=f"C{number}", alpha=0.08, linewidth=0)
@@ -64,11 +59,12 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
             _plain_ticks(axes.yaxis)
         axes.set_xlabel(axis)
         axes.set_title(title, fontsize="medium")
-        axes.grid(alpha=0.25)
+        axes.grid()
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize="small")
     return figure
 
 
+@styled
 def draw_distributions(quantiles: pd.DataFrame) -> Figure:
     """Distributions of slowdown: a row per condition, a column per class of flows.
 
@@ -84,13 +80,13 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
             shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
             for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
                 part = shown[shown["policy"] == policy]
-                style: dict[str, Any] = {"color": f"C{number % 10}", "label": policy_title(str(policy))}
+                style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
                 axes.step(part["slowdown"], part["share"], where="post", linewidth=_width(number), **style)
             axes.set_xscale("log")
             _plain_ticks(axes.xaxis)
             axes.set_ylim(0, 1)
             axes.set_title(f"{group} flows, {condition}", fontsize="small")
-            axes.grid(alpha=0.25)
+            axes.grid()
     for axes in grid[-1]:
         axes.set_xlabel("FCT slowdown, all seeds")
     figure.supylabel("share of flows")
@@ -98,6 +94,7 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
     return figure
 
 
+@styled
 def draw_map(figures: pd.DataFrame) -> Figure:
     """By how much every policy is above or below Complete Sharing, per scenario.
 
@@ -119,7 +116,7 @@ def draw_map(figures: pd.DataFrame) -> Figure:
                 style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "x-small"}
                 color = "white" if abs(doublings[row, column]) > 1.4 else "black"
                 axes.text(column, row, f"{value:.2f}", color=color, **style)
-        axes.set_xticks(range(ratio.shape[1]), [policy_title(str(policy)) for policy in ratio], rotation=60, ha="right")
+        axes.set_xticks(range(ratio.shape[1]), [policy_words(str(policy)) for policy in ratio], rotation=60, ha="right")
         axes.set_yticks(range(ratio.shape[0]), list(ratio.index))
         axes.tick_params(labelsize="small")
         axes.set_title(f"{title} / Complete Sharing", fontsize="medium")

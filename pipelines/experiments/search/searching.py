@@ -22,6 +22,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.search.trials import Drawn, Trial, Trials
 from foretail.pipelines.experiments.studies.held_out import HeldOut, judge_held_out
@@ -179,6 +180,7 @@ def trial_frame(trials: Sequence[Trial], front: frozenset[int], space: Space) ->
     )
 
 
+@styled
 def draw_front(frame: pd.DataFrame, score: str, cost: str, chosen: int | None) -> Figure:
     """Every trial by its cost and score, the front as steps, and the chosen one."""
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
@@ -191,7 +193,7 @@ def draw_front(frame: pd.DataFrame, score: str, cost: str, chosen: int | None) -
     axes.set_xscale("symlog")  # a model that always accepts has no table entries
     axes.set_xlabel(cost.replace("_", " "))
     axes.set_ylabel(f"{score.replace('_', ' ')}, validation runs")
-    axes.grid(alpha=0.25)
+    axes.grid()
     axes.legend(fontsize="small")
     return figure
 

@@ -11,16 +11,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiments.slots.tables import LQD_RATIO, SWITCH, over_seeds, policies_of
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import policy_words
 
 MARKERS = "osD^v<>PXph*"
 LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
 
 
+@styled
 def draw(experiment: str, points: pd.DataFrame) -> Figure:
     """The figure of an experiment."""
     return {
@@ -39,7 +41,7 @@ def _flips(points: pd.DataFrame) -> Figure:
         for number, policy in enumerate(others, start=1):
             found = next(iter(over_seeds(part, "flip_probability", f"lqd_over_{policy}").values()))
             style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
-            axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=POLICIES[policy].title)
+            axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=policy_words(policy))
             if found.low is not None and found.high is not None:
                 axes.axhspan(found.low, found.high, color=f"C{number}", alpha=0.12, linewidth=0)
         for policy, marker in (("credence", "o"), ("credence_artifact", "x")):
@@ -49,7 +51,7 @@ def _flips(points: pd.DataFrame) -> Figure:
         axes.set_xlabel("probability that a prediction is inverted")
         axes.set_ylabel("throughput of LQD / that of the policy")
         axes.legend(fontsize="small")
-        axes.grid(alpha=0.25)
+        axes.grid()
     return figure
 
 
@@ -65,7 +67,7 @@ def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str) -> None:
         markersize=4,
         capsize=3,
         color="C0",
-        label=POLICIES[policy].title,
+        label=policy_words(policy),
     )
 
 
@@ -79,7 +81,7 @@ def _smoothness(points: pd.DataFrame) -> Figure:
     ratio, closed = _row(figure, 2)
     for number, (workload, part) in enumerate(points.groupby("workload", sort=False)):
         style: dict[str, Any] = {
-            "color": f"C{number % 10}",
+            "color": f"C{number}",
             "marker": MARKERS[number % len(MARKERS)],
             "s": 18,
             "alpha": 0.7,
@@ -103,7 +105,7 @@ def _smoothness(points: pd.DataFrame) -> Figure:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("prediction error eta, exact")
-        axes.grid(alpha=0.25)
+        axes.grid()
     figure.legend(*ratio.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     closed.legend(*([found[-1]] for found in closed.get_legend_handles_labels()), loc="lower right", fontsize="small")
     return figure
@@ -131,7 +133,7 @@ def _competitive(points: pd.DataFrame) -> Figure:
                 marker=MARKERS[number],
                 markersize=9 - 0.6 * number,
                 linewidth=2.4 - 0.18 * number,
-                label=POLICIES[policy].title,
+                label=policy_words(policy),
             )
         for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
             axes.plot(ports, bound, linestyle="--", **LINE)
@@ -148,7 +150,7 @@ def _competitive(points: pd.DataFrame) -> Figure:
             axis.set_major_formatter("{x:g}")
         axes.set_xlabel("ports N")
         axes.set_title(title, fontsize="medium")
-        axes.grid(alpha=0.25)
+        axes.grid()
     figure.axes[0].set_ylabel("largest optimum / policy")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     return figure

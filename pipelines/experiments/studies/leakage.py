@@ -18,6 +18,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
+from foretail.models.scoring.figure_style import styled
 from foretail.models.scoring.metrics import Confusion
 
 SPLITS = ("by row", "by time", "by run")
@@ -62,6 +63,7 @@ def leakage(
     return found
 
 
+@styled
 def draw_leakage(found: Sequence[dict[str, Any]]) -> Figure:
     """Scores by number of trees: a panel per score, a line per split."""
     figure = Figure(figsize=(3 * len(SHOWN), 3), layout="constrained")
@@ -75,7 +77,7 @@ def draw_leakage(found: Sequence[dict[str, Any]]) -> Figure:
         axes.set_xticks(counts, labels=[str(count) for count in counts])
         axes.set_xlabel("trees")
         axes.set_title(score)
-        axes.grid(alpha=0.25)
+        axes.grid()
     figure.legend(*panels[0].get_legend_handles_labels(), title="split", loc="outside right center")
     return figure
 

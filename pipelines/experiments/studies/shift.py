@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.experiments.studies.held_out import HeldOut
 from foretail.pipelines.runs.result import Table
@@ -77,6 +78,7 @@ class ShiftMatrix:
             for title, matrix in self.matrices().items()
         ]
 
+    @styled
     def draw(self) -> Figure:
         """A heat map per matrix."""
         matrices = self.matrices()
