@@ -51,6 +51,14 @@ class StageResult(Protocol):
 
 
 @runtime_checkable
+class SaysVerdict(Protocol):
+    """A result that says what it comes to; the page of ``foretail report`` opens with it."""
+
+    def verdict(self) -> list[str]:
+        """Two sentences made of the figures of the document; none where there is nothing to tell."""
+
+
+@runtime_checkable
 class MayFail(Protocol):
     """A result that is written and printed although the answer is no."""
 
@@ -95,6 +103,7 @@ def run(name: str, node: DictConfig) -> None:
             "seconds": time.monotonic() - started,
             "used_models": said.models,
             **result.document(),
+            "verdict": result.verdict() if isinstance(result, SaysVerdict) else [],
             "tables": tables,
         }
         path = write_result(run_dir, document)

@@ -2,91 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from foretail.features.digest import DIGEST_FILE
 from foretail.features.staging import staged_folder
+from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
 from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.policies import policy_words
 
 FOLDER = "figures"
 CDF_POINTS = 500
+_KEY = "A bar is the mean over the seeds, a dot a seed, a whisker the 95 % t interval of the mean."
+CAPTIONS = {
+    f"{FOLDER}/slowdown_p95": "The slowdown that 95 % of the flows stay below, by policy and class of flows; less is "
+    f"better. {_KEY}",
+    f"{FOLDER}/buffer_and_drops": f"How full the leaves' buffers were, and what was lost, by policy. {_KEY}",
+    f"{FOLDER}/incast_slowdown": "Which share of the incast flows had at most which slowdown, by policy, all seeds "
+    "together. A line further to the left is better; where lines meet, policies do the same.",
+}
+"""What is seen on each figure, the one first that tells most."""
 
 
+def with_figures(result: FlowsResult, run_dir: Path) -> FlowsResult:
+    """`result` with its figures drawn into the run folder."""
+    files = tuple(f"{FOLDER}/{path.name}" for path in write_figures(result, run_dir))
+    return replace(result, files=files, captions=CAPTIONS)
+
+
+@styled
 def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
     """Write all figures of `result` into ``run_dir/figures`` and return their paths; the folder appears whole."""
     with staged_folder(run_dir / FOLDER, replace=True) as staging:
         _save(*_slowdown_bars(result), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_buffer_and_drops(result), staging / "buffer_and_drops")
-    return sorted(path for path in (run_dir / FOLDER).iterdir() if path.name != DIGEST_FILE)
+    return [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
 
 
 def _slowdown_bars(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
-    frame = _per_run(result, {group: f"slowdown.{group}.p95" for group in FLOW_GROUPS})
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, group in zip(figure.subplots(1, len(FLOW_GROUPS)), FLOW_GROUPS, strict=True):
-        _bars(axes, frame, group, result.policies)
-        axes.set_title(f"{group} flows")
-    figure.supylabel("p95 FCT slowdown")
-    return figure, frame
+    metrics = {group: f"slowdown.{group}.p95" for group in FLOW_GROUPS}
+    titles = {group: f"{group} flows, p95 slowdown" for group in FLOW_GROUPS}
+    return _bars(result, metrics, titles)
+
+
+def _buffer_and_drops(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
+    metrics = {"occupancy p99 %": "occupancy_percent.p99", "drops": "drops", "timeouts": "timeouts"}
+    titles = {"occupancy p99 %": "buffer in use, p99, %", "drops": "packets dropped", "timeouts": "timeouts of flows"}
+    return _bars(result, metrics, titles)
 
 
 def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     parts = []
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     axes = figure.subplots()
     share = np.linspace(0, 1, CDF_POINTS)
-    for policy in result.policies:
+    for number, policy in enumerate(result.policies):
         pooled = np.concatenate([_incast_slowdowns(run) for run in result.runs if run.policy == policy])
         if not len(pooled):
             continue
         quantiles = np.quantile(pooled, share)
         parts.append(pd.DataFrame({"policy": policy, "share": share, "slowdown": quantiles}))
-        axes.step(quantiles, share, where="post", label=policy)
+        # policies that do the same lie on each other: the later ones are thinner
+        axes.step(quantiles, share, where="post", label=policy_words(policy), linewidth=max(3 - 0.35 * number, 0.8))
     axes.set_xscale("log")
-    axes.set_xlabel("FCT slowdown of incast flows, all seeds")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("slowdown of incast flows, all seeds")
     axes.set_ylabel("share of flows")
     axes.set_ylim(0, 1)
+    axes.grid()
     if parts:
-        axes.legend(fontsize="small")
+        figure.legend(loc="outside right center")
     columns = ["policy", "share", "slowdown"]
     return figure, pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def _buffer_and_drops(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
-    shown = {"occupancy p99 %": "occupancy_percent.p99", "drops": "drops", "timeouts": "timeouts"}
-    frame = _per_run(result, shown)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(shown)), shown, strict=True):
-        _bars(axes, frame, name, result.policies)
-        axes.set_title(name)
-    return figure, frame
-
-
-def _per_run(result: FlowsResult, metrics: Mapping[str, str]) -> pd.DataFrame:
-    return pd.DataFrame(
+def _bars(result: FlowsResult, metrics: Mapping[str, str], titles: Mapping[str, str]) -> tuple[Figure, pd.DataFrame]:
+    """A panel per metric, in a row: means as bars with their intervals, seeds as dots; and the numbers."""
+    frame = pd.DataFrame(
         [
             {"policy": run.policy, "seed": run.seed} | {name: run.metrics()[metric] for name, metric in metrics.items()}
             for run in result.runs
         ]
     ).astype(dict.fromkeys(metrics, "float64"))
-
-
-def _bars(axes: Axes, frame: pd.DataFrame, name: str, policies: Sequence[str]) -> None:
-    """Means as bars, seeds as dots."""
-    position = {policy: place for place, policy in enumerate(policies)}
-    means = frame.groupby("policy")[name].mean()
-    axes.bar(list(position.values()), [float(means[policy]) for policy in policies], color="0.8")
-    axes.plot(frame["policy"].map(position).to_numpy(), frame[name].to_numpy(), ".", color="C0", markersize=4)
-    axes.set_xticks(list(position.values()), list(policies), rotation=60, ha="right", fontsize="small")
+    place = {policy: position for position, policy in enumerate(result.policies)}
+    figure = Figure(figsize=(9, 1.4 + 0.3 * len(place)), layout="constrained")
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, (name, metric) in zip(panels, metrics.items(), strict=True):
+        for policy, found in result.means(metric).items():
+            if found.mean is None:
+                continue
+            axes.barh(place[policy], found.mean, color="0.82", height=0.7)
+            if found.low is not None and found.high is not None:
+                # nothing here is below 0, whatever an interval says
+                axes.plot([max(found.low, 0), found.high], [place[policy]] * 2, color="0.35", linewidth=1.2)
+        axes.plot(frame[name].to_numpy(), frame["policy"].map(place).to_numpy(), "o", color="C0", markersize=3.5)
+        axes.set_xlim(left=0)
+        axes.set_title(titles[name])
+        axes.grid(axis="x")
+    shown = (Patch(color="0.82"), Line2D([], [], color="0.35"), Line2D([], [], color="C0", marker="o", linestyle=""))
+    names = ("mean over seeds", "its 95 % interval", "a seed")
+    figure.legend(shown, names, loc="outside lower right", ncols=len(shown))
+    panels[0].set_yticks(list(place.values()), [policy_words(policy) for policy in place])
+    panels[0].invert_yaxis()
+    return figure, frame
 
 
 def _incast_slowdowns(run: PolicyRun) -> np.ndarray:

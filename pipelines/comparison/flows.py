@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.policies import policy_words
 
 FLOWS = "flows"
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
@@ -154,12 +155,15 @@ class FlowsResult:
     baselines : policies to which differences are taken
     predictor : the exported model that Credence asked, if any did
     tracked : its run in MLflow, if it has one
+    files, captions : figures below the run folder with their numbers, and what is seen on each
     """
 
     runs: tuple[PolicyRun, ...]
     baselines: tuple[str, ...]
     predictor: ExportedPredictor | None
     tracked: Mapping[str, str] | None = None
+    files: tuple[str, ...] = ()
+    captions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def policies(self) -> list[str]:
@@ -195,7 +199,38 @@ class FlowsResult:
             },
             "predictor": self.predictor,
             "tracked": self.tracked,
+            "files": self.files,
+            "captions": self.captions,
         }
+
+    def verdict(self) -> list[str]:
+        """Who is best at the tail of incast flows beside LQD, and what predictions are worth there."""
+        metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
+        means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
+        if len(means) < 2:
+            return []
+        best = min(means, key=lambda policy: means[policy])
+        first = f"{policy_words(best)} has the lowest {what}, {means[best]:.4g}"
+        if "lqd" in means and best != "lqd":
+            first += f"; LQD, which Credence imitates, has {means['lqd']:.4g}"
+        elif best == "lqd":
+            second = min((policy for policy in means if policy != "lqd"), key=lambda policy: means[policy])
+            first += f"; of those that push nothing out, {policy_words(second)} is next with {means[second]:.4g}"
+        seeds = len({run.seed for run in self.runs})
+        found = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
+        if found is None or found.mean is None:
+            return [f"{first}.", "What predictions are worth is not known without both credence and credence_accept."]
+        if found.low is None or found.high is None:
+            verdict = "one seed cannot tell whether that is chance"
+        elif found.low <= 0 <= found.high:
+            verdict = "which is no difference that these seeds can tell from chance"
+        else:
+            verdict = "so predictions help here" if found.high < 0 else "so predictions do harm here"
+        return [
+            f"{first}.",
+            f"Asking the predictor instead of always accepting changes it by {interval_text(found)} "
+            f"({seeds} seed{'s' if seeds > 1 else ''}, lower is better), {verdict}.",
+        ]
 
     def tables(self) -> list[Table]:
         """Means per policy, paired differences per baseline, speed."""
@@ -305,8 +340,8 @@ def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Stor
 def flows_sha256(flows: NDArray[np.void]) -> str:
     """Hash of the offered flows, whatever became of them."""
     digest = hashlib.sha256()
-    for field in TRAFFIC_FIELDS:
-        digest.update(np.ascontiguousarray(flows[field]).tobytes())
+    for name in TRAFFIC_FIELDS:
+        digest.update(np.ascontiguousarray(flows[name]).tobytes())
     return digest.hexdigest()
 
 

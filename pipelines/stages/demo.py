@@ -8,7 +8,7 @@ from typing import Any
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
-from foretail.pipelines.comparison.figures import write_figures
+from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
@@ -29,14 +29,12 @@ class DemoResult:
     ----------
     trained, exported, evaluated : results of the stages
     step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
-    figures : files below the run folder
     """
 
     trained: TrainResult
     exported: ExportedPredictor
     evaluated: FlowsResult
     step_seconds: dict[str, float]
-    figures: tuple[Path, ...]
 
     def document(self) -> dict[str, Any]:
         """Every figure, seed, dataset hash and timing, JSON-like."""
@@ -46,8 +44,13 @@ class DemoResult:
             "evaluate": self.evaluated.document(),
             "step_seconds": self.step_seconds,
             "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
-            "files": [f"{path.parent.name}/{path.name}" for path in self.figures],
+            "files": self.evaluated.files,
+            "captions": self.evaluated.captions,
         }
+
+    def verdict(self) -> list[str]:
+        """That of the evaluation."""
+        return self.evaluated.verdict()
 
     def tables(self) -> list[Table]:
         """Datasets, scores, proof, policies, differences, timings."""
@@ -88,9 +91,9 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         )
         evaluated = track_flows(config, evaluated)
     with steps.timed("draw figures"):
-        figures = write_figures(evaluated, run_dir)
+        evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(trained, exported, evaluated, steps.seconds, tuple(figures))
+    return DemoResult(trained, exported, evaluated, steps.seconds)
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

@@ -12,6 +12,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines import stage
 from foretail.pipelines.comparison.arrivals import evaluate_arrivals
 from foretail.pipelines.comparison.datasets import evaluate_datasets
+from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import evaluate_flows
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.experiments.flows.experiment import flow_experiment
@@ -31,4 +32,4 @@ def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
         return evaluate_arrivals(config)
     if config.datasets:
         return evaluate_datasets(config)
-    return track_flows(config, evaluate_flows(config))
+    return with_figures(track_flows(config, evaluate_flows(config)), run_dir)
