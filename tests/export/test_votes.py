@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -101,6 +102,40 @@ def test_above_the_limit_votes_are_exact_where_they_fit() -> None:
     voted = with_votes(ensemble, max_cells=1000)
     assert voted.vote_bits == 6
     assert relate_by_boxes(ensemble, voted) == Relation(order=True, default=True)
+
+
+def test_above_the_limit_a_base_counts_with_its_sign() -> None:
+    plain = stumps(*([0.0, k / 64] for k in range(1, 28)), threshold=Fraction(3))
+    ensemble = Ensemble(plain.features, plain.trees, Fraction(9, 4), base=-0.75, output="logit")
+    voted = with_votes(ensemble, max_cells=1000)
+    assert relate_by_boxes(ensemble, voted) == Relation(order=True, default=True)
+    rounded = replace(plain, trees=tuple(replace(tree, value=tree.value / 3) for tree in plain.trees))
+    for base in (-0.75, 0.75):
+        moved = replace(ensemble, trees=rounded.trees, threshold=1 + Fraction(base), base=base)
+        narrow = replace(
+            moved,
+            trees=tuple(replace(tree, votes=votes_of(tree.value, 4)) for tree in moved.trees),
+            vote_bits=4,
+            default_tau=int((moved.threshold - Fraction(base)) * 16),
+        )
+        points = np.random.default_rng(1).integers(0, 21, (4000, len(moved.features)))
+        far = [abs(Fraction(s) - moved.threshold) for s in moved.float_sum(points).tolist()]
+        wrong = (narrow.score(points) > narrow.require_votes()[1]) != moved.exceeds(points)
+        bound = relate_by_boxes(moved, narrow).rounding
+        assert wrong.any()
+        assert max(distance for distance, differs in zip(far, wrong, strict=True) if differs) <= bound
+        assert bound < Fraction(28, 16)  # half a vote for each tree, and tau's own rounding
+
+
+@pytest.mark.parametrize("largest", [1.0, 0.75, 3.0, 2.0**-40, 2.0**30])
+def test_the_widest_votes_fill_64_bits_and_no_wider_ones_fit(largest: float) -> None:
+    ensemble = stumps([0.0, largest], [0.0, largest], [0.0, largest])
+
+    def fits(bits: int) -> bool:
+        return 3 * Fraction(largest) * Fraction(2) ** bits + 3 < 2**63
+
+    assert fits(ensemble.max_vote_bits)
+    assert ensemble.max_vote_bits == 58 or not fits(ensemble.max_vote_bits + 1)
 
 
 def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework() -> None:

@@ -94,3 +94,10 @@ def test_empty_and_malformed_boxes_are_refused() -> None:
         Boxes(np.array([[2]]), np.array([[1]]), np.array([0]))
     with pytest.raises(ForetailError, match="one bound per box and input"):
         Boxes(np.array([[2]]), np.array([[3]]), np.array([0, 1]))
+
+
+def test_the_default_vote_counts_where_no_box_is() -> None:
+    model = Boxes(np.array([[0]]), np.array([[3]]), np.array([7]))
+    half = Boxes(np.array([[0]]), np.array([[1]]), np.array([7]), default=7)
+    assert difference(model, half) is None
+    assert difference(model, Boxes(half.low, half.high, half.votes, default=6)) is not None

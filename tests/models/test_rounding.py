@@ -55,3 +55,13 @@ def test_files_that_name_no_arithmetic_add_as_they_always_did() -> None:
     boosted = replace(_three((1.0, 2.0, 3.0), ""), origin={})
     assert arithmetic(boosted) == np.float32
     assert arithmetic(replace(boosted, output="mean_probability")) == np.float64
+
+
+def test_logits_are_compared_without_a_division() -> None:
+    candidates = 1.5 + np.arange(64) / 128
+    above_all = np.nextafter(candidates, 2)
+    # what a forest of three trees would compare is equal
+    threshold, above = next((t, a) for t, a in zip(candidates, above_all, strict=True) if a / 3 == t / 3)
+    ensemble = replace(_three((float(above), 0.0, 0.0), "float64"), threshold=Fraction(float(threshold)))
+    assert framework_drops(ensemble, X).all()
+    assert not framework_drops(replace(ensemble, output="mean_probability"), X).any()
