@@ -195,3 +195,18 @@ def threshold_probability(ensemble: Ensemble) -> float:
     """Return the threshold of an ensemble as a drop probability, rounded."""
     total = float(ensemble.threshold)
     return total / len(ensemble.trees) if ensemble.output == "mean_probability" else float(1 / (1 + np.exp(-total)))
+
+
+def constant_decision(ensemble: Ensemble, tau: int | None = None) -> bool | None:
+    """Return True if an ensemble drops whatever its leaves add up to, False if it never does, else None.
+
+    By its threshold, or with `tau` by its integer votes.
+    """
+    if tau is None:
+        values = [[Fraction(value) for value in tree.value[tree.leaves].tolist()] for tree in ensemble.trees]
+        base, limit = Fraction(ensemble.base), ensemble.threshold
+    else:
+        values = [[Fraction(vote) for vote in tree.require_votes()[tree.leaves].tolist()] for tree in ensemble.trees]
+        base, limit = Fraction(0), Fraction(tau)
+    least, most = (base + sum(chosen(of_tree) for of_tree in values) for chosen in (min, max))
+    return True if least > limit else False if most <= limit else None

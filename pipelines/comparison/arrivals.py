@@ -11,19 +11,25 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
+    ASKED_COLUMNS,
     PredictionScores,
     Source,
+    asked_cells,
+    asked_document,
     asked_model,
     check_inputs,
     described,
     model_predictions,
     region_scores,
+    say_zeros,
+    shown_questions,
     source_of,
 )
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Parameters,
@@ -53,7 +59,7 @@ class ArrivalsResult:
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
-        found = self.comparison
+        found, questions = self.comparison, self.questions()
         return {
             "file": self.path,
             "ports": found.ports,
@@ -66,11 +72,16 @@ class ArrivalsResult:
                     "dropped": found.arrivals - transmitted,
                     "throughput_ratio_to_lqd": found.ratio_to_lqd(policy),
                     "throughput_ratio_to_optimum": self._ratio_to_optimum(policy),
+                    **asked_document(questions.get(policy)),
                 }
                 for policy, transmitted in found.transmitted.items()
             },
             "predictions": self.worth().document(),
         }
+
+    def questions(self) -> dict[str, Questions]:
+        """What the policies of the table asked."""
+        return shown_questions(self.comparison.questions, self.comparison.transmitted)
 
     def worth(self) -> PredictionScores:
         """What the predictions are worth."""
@@ -91,16 +102,23 @@ class ArrivalsResult:
 
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
-        found = self.comparison
-        columns = ["policy", "transmitted", "dropped", "ratio to LQD"]
+        found, questions = self.comparison, self.questions()
+        columns = ["policy", "transmitted", "dropped", *ASKED_COLUMNS, "ratio to LQD"]
         rows: list[tuple[Cell, ...]] = [
-            (policy, transmitted, found.arrivals - transmitted, found.ratio_to_lqd(policy))
+            (
+                policy,
+                transmitted,
+                found.arrivals - transmitted,
+                *asked_cells(questions.get(policy)),
+                found.ratio_to_lqd(policy),
+            )
             for policy, transmitted in found.transmitted.items()
         ]
         if found.optimum is not None:
             columns.append("ratio to optimum")
             rows = [(*row, self._ratio_to_optimum(str(row[0]))) for row in rows]
-            rows.append(("optimum", found.optimum, found.arrivals - found.optimum, found.optimum / found.lqd, 1.0))
+            dropped = found.arrivals - found.optimum
+            rows.append(("optimum", found.optimum, dropped, *asked_cells(None), found.optimum / found.lqd, 1.0))
         note = f"{found.arrivals:,} packets to {found.ports} ports that share {found.buffer:,} packets of buffer"
         return [Table("Policies", tuple(columns), tuple(rows), (note,)), self.worth().table()]
 
@@ -145,7 +163,9 @@ def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
             optimum=config.optimum,
             threads=config.jobs,
         )
-    return ArrivalsResult(file.path, described(config, source, model), comparison)
+    result = ArrivalsResult(file.path, described(config, source, model), comparison)
+    say_zeros(source, result.worth().scores, result.questions())
+    return result
 
 
 def _reported(batches: Iterator[Slotted], file: ArrivalFile, progress: StageProgress) -> Iterator[Slotted]:

@@ -17,11 +17,23 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import scores
-from foretail.pipelines.comparison.predictions import PredictionScores, asked_model, check_inputs, described, source_of
+from foretail.pipelines.comparison.predictions import (
+    ASKED_COLUMNS,
+    PredictionScores,
+    asked_cells,
+    asked_document,
+    asked_model,
+    check_inputs,
+    described,
+    say_zeros,
+    shown_questions,
+    source_of,
+)
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
+from foretail.sim_bridge.open_loop.scores import Questions
 
 
 @dataclass(frozen=True)
@@ -34,12 +46,14 @@ class DatasetsResult:
     offered : data that arrived
     transmitted : data that every policy sent
     worth : what the predictions are worth
+    questions : of the policies that may ask
     """
 
     datasets: tuple[Mapping[str, Any], ...]
     offered: Sent
     transmitted: Mapping[str, Sent]
     worth: PredictionScores
+    questions: Mapping[str, Questions]
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -54,6 +68,7 @@ class DatasetsResult:
                     "transmitted_bytes": sent.bytes,
                     "dropped_bytes": self.offered.bytes - sent.bytes,
                     "throughput_ratio_to_lqd": self._ratio_to_lqd(policy),
+                    **asked_document(self.questions.get(policy)),
                 }
                 for policy, sent in self.transmitted.items()
             },
@@ -64,12 +79,13 @@ class DatasetsResult:
         """Policies, and the scores of the predictions."""
         policies = Table(
             "Policies",
-            ("policy", "packets sent", "dropped", "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
+            ("policy", "packets sent", "dropped", *ASKED_COLUMNS, "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
             tuple(
                 (
                     policy,
                     sent.packets,
                     self.offered.packets - sent.packets,
+                    *asked_cells(self.questions.get(policy)),
                     sent.bytes,
                     self.offered.bytes - sent.bytes,
                     self._ratio_to_lqd(policy),
@@ -134,13 +150,17 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
-    return DatasetsResult(
+    transmitted = {
+        policy: Sent.together([found.transmitted[policy] for found in compared]) for policy in compared[0].transmitted
+    }
+    questions = {
+        policy: sum((found.questions[policy] for found in compared), Questions()) for policy in compared[0].questions
+    }
+    result = DatasetsResult(
         datasets=tuple(_described(dataset) for dataset in datasets),
         offered=Sent.together([found.offered for found in compared]),
-        transmitted={
-            policy: Sent.together([found.transmitted[policy] for found in compared])
-            for policy in compared[0].transmitted
-        },
+        transmitted=transmitted,
+        questions=shown_questions(questions, transmitted),
         worth=PredictionScores(
             described(config, source, model),
             "bytes",
@@ -162,6 +182,8 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
             ),
         ),
     )
+    say_zeros(source, result.worth.scores, result.questions)
+    return result
 
 
 def _rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,9 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.operating_point import constant_decision
+from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
     FlowSummary,
@@ -45,8 +48,10 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor, export_tab
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
+from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
 from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import policy_words
 
 FLOWS = "flows"
@@ -79,6 +84,7 @@ class PolicyRun:
     flows : summary per class
     occupancy : percentiles of the leaves' occupancy as fractions of their buffers
     counters : drops by reason and other counters, over all switches
+    asked, predicted_drops : packets about which it asked its predictor, and those refused by that; None if it has none
     reused : it was in the store
     seconds, cpu_seconds : wall and CPU time of the simulation, now or earlier
     packets_per_cpu_second : data packets that arrived at leaves, per CPU second
@@ -91,6 +97,8 @@ class PolicyRun:
     flows: Mapping[str, FlowSummary]
     occupancy: Mapping[str, float | None]
     counters: Mapping[str, int]
+    asked: int | None
+    predicted_drops: int | None
     reused: bool
     seconds: float
     cpu_seconds: float
@@ -142,7 +150,9 @@ class Simulation:
 
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
-        return _policy_run(self.policy, self.seed, entry)
+        policy = self.document["policy"]
+        asks = policy["library"] is not None or policy["flip_probability"] > 0
+        return _policy_run(self.policy, self.seed, entry, asks)
 
 
 @dataclass(frozen=True)
@@ -245,9 +255,14 @@ class FlowsResult:
         tables = [
             Table(
                 "Policies",
-                ("policy", *(title for title, _ in HEADLINES), "packets per CPU s"),
+                ("policy", *(title for title, _ in HEADLINES), *ASKED_COLUMNS, "packets per CPU s"),
                 tuple(
-                    (policy, *(self.means(metric)[policy].mean for _, metric in HEADLINES), self._speed(policy))
+                    (
+                        policy,
+                        *(self.means(metric)[policy].mean for _, metric in HEADLINES),
+                        *self._asked(policy),
+                        self._speed(policy),
+                    )
                     for policy in self.policies
                 ),
                 tuple(notes),
@@ -273,6 +288,11 @@ class FlowsResult:
             where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
             tables.append(replace(table, notes=(*table.notes, *where)))
         return tables
+
+    def _asked(self, policy: str) -> Iterator[float | None]:
+        """Means over seeds of what the policy asked, and of what it was told to drop."""
+        for name in ("asked", "predicted_drops"):
+            yield mean_interval([getattr(run, name) for run in self.runs if run.policy == policy]).mean
 
     def _speed(self, policy: str) -> float | None:
         return mean_interval([run.packets_per_cpu_second for run in self.runs if run.policy == policy]).mean
@@ -310,6 +330,8 @@ def evaluate_policies(
     for policy in policies.values():
         if predictor is not None and policy.tau is not None and policy.asks_exported_model:
             predictor.certificate.check_tau(policy.tau)
+            exported = Ensemble.load(predictor.folder / ENSEMBLE_FILE)
+            say_if_constant("the model", f"tau = {policy.tau}", constant_decision(exported, policy.tau))
     simulations = [
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)
@@ -321,6 +343,7 @@ def evaluate_policies(
     }
     runs = tuple(run_jobs(tasks, jobs).values())
     check_same_flows(runs)
+    say_unasked(runs)
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
     return FlowsResult(runs, baselines, predictor)
@@ -335,6 +358,16 @@ def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Stor
         f"{min(jobs, len(simulations))} at a time",
         file=sys.stderr,
     )
+
+
+def say_unasked(runs: Iterable[PolicyRun]) -> None:
+    """Say which policies never asked their predictor, or were never told to drop, on all their seeds."""
+    questions: dict[str, Questions] = {}
+    for run in runs:
+        if run.asked is not None and run.predicted_drops is not None:
+            sofar = questions.get(run.policy, Questions())
+            questions[run.policy] = sofar + Questions(run.asked, run.predicted_drops)
+    say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
 def flows_sha256(flows: NDArray[np.void]) -> str:
@@ -366,9 +399,9 @@ def check_same_flows(runs: Sequence[PolicyRun]) -> None:
             )
 
 
-def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:
+def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
     run = DriverRun.open(entry.path)
-    flows = run.flows()
+    flows, counted = run.flows(), counters(run)
     return PolicyRun(
         policy=name,
         seed=seed,
@@ -376,7 +409,9 @@ def _policy_run(name: str, seed: int, entry: Entry) -> PolicyRun:
         flows_sha256=flows_sha256(flows),
         flows=summarise_flows(flows, run.summary["end_ns"]),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
-        counters=counters(run),
+        counters=counted,
+        asked=counted["asked"] if asks else None,
+        predicted_drops=counted["data_drops.predicted"] if asks else None,
         reused=entry.reused,
         seconds=run.summary["wall_seconds"],
         cpu_seconds=run.summary["simulation_cpu_seconds"],

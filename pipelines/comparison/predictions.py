@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,15 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
-from foretail.sim_bridge.open_loop.scores import SENT
+from foretail.sim_bridge.open_loop.scores import SENT, Questions
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
+from foretail.sim_bridge.policies import POLICIES
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+ASKED_COLUMNS = ("asked", "predicted drops")
+"""Of tables of policies; a dash for those that ask no predictor."""
 Scores = Mapping[str, Mapping[str, Score]]
 """Region (whole, asked) to name to score."""
 
@@ -108,6 +112,33 @@ class PredictionScores:
         )
         columns = ("region", "rows", "drops", "predicted drops", *(name.replace("_", " ") for name in SHOWN))
         return Table("Predictions", columns, tuple(rows), (note,))
+
+
+def asked_document(questions: Questions | None) -> dict[str, int | None]:
+    """What a policy asked, for ``result.json``; None when it asks nobody."""
+    return dict(zip(("asked", "predicted_drops"), asked_cells(questions), strict=True))
+
+
+def asked_cells(questions: Questions | None) -> tuple[int | None, int | None]:
+    """The cells below `ASKED_COLUMNS`."""
+    return (None, None) if questions is None else (questions.asked, questions.predicted_drops)
+
+
+def shown_questions(questions: Mapping[str, Questions], policies: Iterable[str]) -> dict[str, Questions]:
+    """Those of the policies in a table; of one from outside that never asked nobody knows whether it would."""
+    asking = (policy for policy in policies if policy in questions)
+    return {policy: questions[policy] for policy in asking if policy in POLICIES or questions[policy].asked}
+
+
+def say_zeros(source: str, scores: Scores, questions: Mapping[str, Questions]) -> None:
+    """Say that a model predicts no drop at all, or which policies never asked or were never told to drop."""
+    if source == "accept":  # which is what was wanted
+        return
+    whole = scores["whole"]
+    predicted = _sum(whole, "true_positives", "false_positives")
+    if source == "model":
+        say_if_silent("the model", "these arrivals", int(whole["rows"] or 0), predicted)
+    say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
 def source_of(config: EvaluateConfig, has_column: bool = False) -> str:

@@ -43,6 +43,7 @@ from foretail.pipelines.promotion.gate import (
 from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_silent
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
@@ -136,6 +137,10 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     if holder is not None:
         refuse_seen(datasets, lineage(holder.sha256, uri), f"the {alias}, version {version},")
     scores = [held_out_scores(candidate, dataset, "the model") for dataset in datasets]
+    for dataset, found in zip(datasets, scores, strict=True):
+        whole = found.scores["whole"]
+        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
+        say_if_silent("the model", str(dataset.path), int(whole["rows"] or 0), predicted)
     theirs = None if holder is None else [held_out_scores(holder, dataset, f"the {alias}") for dataset in datasets]
     against = "always accepting" if version is None else f"{alias}, version {version}"
     with staged_files(run_dir) as folder:

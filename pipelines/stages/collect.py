@@ -8,11 +8,10 @@ from typing import Any
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table, import_runs, slotted_runs
-from foretail.pipelines.data.simulation import (
-    Ns3,
-)
+from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_no_drops
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,15 @@ class CollectResult:
 
 def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
     """One labelled dataset per seed, from the store, or made now."""
-    store = Store(config.store_dir)
+    runs = _runs(config, Store(config.store_dir))
+    say_if_no_drops({run.seed: (run.rows, run.drops) for run in runs})
+    return CollectResult(runs)
+
+
+def _runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
     if config.source == "slotted":
-        return CollectResult(slotted_runs(config, store))
+        return slotted_runs(config, store)
     if config.source != "ns3":
-        return CollectResult(import_runs(config, store))
+        return import_runs(config, store)
     ((_, policy),) = config.policy.items()
-    return CollectResult(
-        collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
-    )
+    return collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)

@@ -18,6 +18,7 @@ from foretail.pipelines.training.outcome import (
     nest_in_study,
     read_outcome,
     register,
+    say_zeros,
     tracked_entry,
 )
 
@@ -44,5 +45,7 @@ def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
     run_dir.mkdir(parents=True, exist_ok=True)
     ensemble.save(run_dir / ENSEMBLE_FILE)
     outcome = read_outcome(entry)
+    say_zeros("the teacher", teacher, outcome["teacher"]["scores"])
+    say_zeros("the student", ensemble, outcome["student"]["scores"])
     registered = register(config, outcome, outcome["student"]["scores"], ensemble)
     return DistillResult(ensemble, outcome, collected, entry.reused, entry.seconds, registered)

@@ -11,13 +11,14 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.pipelines.training.outcome import TrainResult, register, say_zeros
 
 
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:
     """Train on the configured datasets; ``ensemble.json`` or ``model.onnx`` goes to the run folder as well."""
     store = Store(config.store_dir)
     result = train_model(config, store, Ns3(config.ns3_prefix))
+    say_zeros("the model", result.model, result.outcome["scores"])
     run_dir.mkdir(parents=True, exist_ok=True)
     result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))
     return replace(result, registered=register(config, result.outcome, result.outcome["scores"], result.model))

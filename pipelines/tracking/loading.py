@@ -12,9 +12,11 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.models.mlflow.store import tracking_uri
+from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.notes import use_model
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_constant
 from foretail.pipelines.tracking.identity import identify
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def load_model(
 def _used(ensemble: Ensemble, address: str, tracking: Tracking, store: Store) -> Ensemble:
     identity = identify(ensemble, address, tracking, store)
     use_model(identity.document(), identity.sentence())
+    say_if_constant(f"model {address}", "the threshold", constant_decision(ensemble))
     return ensemble
 
 

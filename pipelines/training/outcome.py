@@ -20,10 +20,12 @@ from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
+from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
 from foretail.pipelines.tracking.identity import register_trained
@@ -110,6 +112,16 @@ def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Itera
         for region, named in scores[side].items():
             drops = int(named["true_positives"] or 0) + int(named["false_negatives"] or 0)
             yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
+
+
+def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> None:
+    """Say that a model never drops on its validation or test rows, or whatever it is asked, if that is so."""
+    for side in ("validation", "test"):
+        whole = scores[side]["whole"]
+        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
+        say_if_silent(whose, f"the {side} side", int(whole["rows"] or 0), predicted)
+    if isinstance(model, Ensemble):
+        say_if_constant(whose, "the threshold", constant_decision(model))
 
 
 def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:

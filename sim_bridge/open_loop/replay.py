@@ -18,6 +18,7 @@ from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
+from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, may_ask, policy_name
 
 
@@ -93,11 +94,14 @@ class ReplayComparison:
         By every policy, LQD always among them.
     scores : ReplayScores
         What the predictions are worth.
+    questions : dict of str to Questions
+        Of the policies that may ask.
     """
 
     offered: Sent
     transmitted: dict[str, Sent]
     scores: ReplayScores
+    questions: dict[str, Questions]
 
 
 def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:
@@ -148,7 +152,15 @@ def compare_replays(
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     replays = {policy_name(policy): replay(policy) for policy in ran}
     reduced = replay("followlqd")
+    questions = {policy: Questions() for policy in replays if may_ask(policy)}
     row = arrived = offered_bytes = 0
+
+    def pass_on(policy: str, arrivals: Records, drop: NDArray[np.uint8], is_data: NDArray[np.bool_]) -> None:
+        asks = policy in questions
+        seen = feed(replays[policy], arrivals, drop if asks else None)
+        if asks:
+            questions[policy] = questions[policy].and_more(seen["asked"][is_data], drop[is_data])
+
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[Any]] = []
         for arrivals in dataset.arrivals():
@@ -160,8 +172,7 @@ def compare_replays(
             offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
             _wait(at_work)  # so far the policies were busy with the arrivals before
             at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
-            for policy, one in replays.items():
-                at_work.append(pool.submit(feed, one, arrivals, drop if may_ask(policy) else None))
+            at_work += [pool.submit(pass_on, policy, arrivals, drop, is_data) for policy in replays]
             arrived += len(arrivals)
             if report is not None:
                 report(arrived / (manifest.rows + manifest.control_rows))
@@ -171,6 +182,7 @@ def compare_replays(
         offered=Sent(manifest.rows, offered_bytes),
         transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
         scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes),
+        questions=questions,
     )
 
 

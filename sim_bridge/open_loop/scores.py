@@ -10,6 +10,11 @@ sends (``docs/findings.md``), so :func:`sent_percent_of_lqd` belongs beside them
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
 SENT = "sent, % of LQD"
 """How tables call :func:`sent_percent_of_lqd`."""
 
@@ -28,3 +33,24 @@ def recovered_loss(lqd: int, followlqd: int, accept: int) -> float | None:
 def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
     """What Credence sends with the predictions, in % of what LQD sends; None when that sends nothing."""
     return 100 * credence / lqd if lqd else None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What a policy asked its predictor.
+
+    Attributes
+    ----------
+    asked, predicted_drops : int
+        Packets about which it asked, and those of them that it was told to drop.
+    """
+
+    asked: int = 0
+    predicted_drops: int = 0
+
+    def and_more(self, asked: NDArray[np.uint8], told: NDArray[np.uint8]) -> Questions:
+        """These and those of more packets: whether it asked about each, and what it was or would have been told."""
+        return self + Questions(int(np.count_nonzero(asked)), int(np.count_nonzero(asked & told)))
+
+    def __add__(self, other: Questions) -> Questions:
+        return Questions(self.asked + other.asked, self.predicted_drops + other.predicted_drops)

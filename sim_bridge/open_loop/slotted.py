@@ -21,6 +21,7 @@ from foretail.sim_bridge._native import SlottedRun, late_qd
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
+from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import (
     ALPHA,
     FIRST_RTT_ALPHA,
@@ -190,6 +191,8 @@ class Comparison:
         The most that any policy could transmit, if that was computed.
     whole, asked : Agreement
         Predictions against labels, for all packets and for those at which a Credence that is told the true labels asks.
+    questions : dict of str to Questions
+        Of the policies that may ask.
     """
 
     ports: int
@@ -203,6 +206,7 @@ class Comparison:
     optimum: int | None
     whole: Agreement
     asked: Agreement
+    questions: dict[str, Questions]
 
     @property
     def eta(self) -> float | None:
@@ -335,12 +339,16 @@ def compare(
     reduced, shadow = switch.run("followlqd"), switch.run("credence")
     whole = asked = Agreement()
     arrivals = lqd_drops = 0
+    questions = {policy: Questions() for policy in runs if may_ask(policy)}
     sequence: list[Slotted] = []
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
         priority = batch.priority if policy in KNOW_PRIORITIES else None
-        answers = drop if may_ask(policy) else None
-        runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=False)
+        asks = policy in questions
+        answers = drop if asks else None
+        seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
+        if asks:
+            questions[policy] = questions[policy].and_more(seen["asked"], drop)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         kept = drop == 0
@@ -372,6 +380,7 @@ def compare(
     sent |= {"lqd": arrivals - lqd_drops}
     if predictions is perfect:
         sent["credence"] = shadow.finish()["transmitted"]
+        questions["credence"] = Questions(asked.tp + asked.fp + asked.tn + asked.fn, asked.tp + asked.fp)
     return Comparison(
         ports=ports,
         buffer=buffer,
@@ -384,6 +393,7 @@ def compare(
         optimum=_optimum(sequence, ports, buffer) if optimum else None,
         whole=whole,
         asked=asked,
+        questions=questions,
     )
 
 

@@ -23,7 +23,8 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
-from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, simulate
+from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, say_unasked, simulate
+from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import PointsFailed
@@ -47,6 +48,8 @@ LQD, CREDENCE, OURS, GIVEN = "lqd", "credence", "ours", "given"
 SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeouts", "unfinished")
 """Figures of a run as a whole."""
 CDF_POINTS = 500
+QUESTIONS = ("asked", "predicted_drops")
+"""Of a run, NaN where the policy asks no predictor."""
 
 
 @dataclass(frozen=True)
@@ -138,18 +141,22 @@ class FlowFindings:
 
     def _figures(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
+        names = map(_flipped, self.points["policy"], self.points["flip_probability"])
+        by_policy = self.points.assign(policy=list(names)).groupby(["condition", "policy"])
+        questions = {name: by_policy[name].mean().to_dict() for name in QUESTIONS}
         for condition, found in self.conditions.items():
             for policy in found.policies:
+                asked = (questions[name][(condition, policy)] for name in QUESTIONS)
                 cells: list[Cell] = [found.figure(policy, metric).mean for _, metric in MEASURES]
                 cells += [
                     "-" if policy == LQD else interval_text(found.difference(policy, LQD, metric))
                     for _, metric in MEASURES
                 ]
-                rows.append((condition, policy, *cells, found.figure(policy, "unfinished").mean))
+                rows.append((condition, policy, *cells, found.figure(policy, "unfinished").mean, *asked))
         titles = [title for title, _ in MEASURES]
         return Table(
             f"{self.experiment.experiment}: FCT slowdown by {self.experiment.axis}",
-            ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished"),
+            ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished", *ASKED_COLUMNS),
             tuple(rows),
             (
                 f"Means over seeds {', '.join(map(str, self.experiment.seeds))}, the same flows under every policy; "
@@ -229,6 +236,7 @@ def find(config: EvaluateConfig, plan: Plan) -> FlowFindings:
     models, predictors = _models(config, plan, store, ns3)
     points = _points(sweep, scenarios, plan.policies, predictors, ns3)
     runs, failed = _simulated(points, store, ns3, config)
+    say_unasked(runs.values())
     conditions, quantiles = {}, []
     for position, condition in enumerate(scenarios):
         of_condition = [runs[point.name] for point in points if point.condition == condition and point.name in runs]
@@ -394,6 +402,9 @@ def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> p
             figures = {"seconds": run.seconds, "cpu_seconds": run.cpu_seconds}
             figures["packets_per_cpu_second"] = run.packets_per_cpu_second or np.nan
             metrics = {name: np.nan if value is None else value for name, value in run.metrics().items()}
+            for name in QUESTIONS:
+                asked = getattr(run, name)
+                figures[name] = np.nan if asked is None else asked
             key = {"key": point.simulation.key.digest, "reused": run.reused}
             rows.append(row | {"seed": run.seed} | metrics | figures | key)
     return pd.DataFrame(rows)

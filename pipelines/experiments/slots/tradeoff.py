@@ -34,6 +34,7 @@ from foretail.pipelines.experiments.slots.tradeoff_tables import curves_of, judg
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge._native import late_qd, slotted
@@ -135,6 +136,9 @@ def _result(
     searched = sought.rows(lambda case, found: found)
     curves = curves_of(rows)
     below = violations(rows, searched, sweep.ports)
+    told_to = rows[rows["threshold"].isna() & (rows["flip_probability"] == 0)].groupby("predictor")
+    sums = {name: told_to[name].sum().astype(int).to_dict() for name in ("asked", "predicted_drops")}
+    say_if_unasked({model: (sums["asked"][model], sums["predicted_drops"][model]) for model in models})
     stem, own = sweep.experiment, {name: threshold_probability(model) for name, model in models.items()}
     files: dict[str, pd.DataFrame | Figure] = {
         f"{stem}.csv": curves,
