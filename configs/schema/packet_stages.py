@@ -27,7 +27,7 @@ from foretail.configs.schema.policies import (
     require_policies,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
-from foretail.configs.schema.sources import ArtifactImport, EtalonImport, SlottedTraffic
+from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
@@ -55,9 +55,12 @@ class CollectConfig(Stage):
         at_most=2**31 - 1,
     )
     jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
-    source: str = setting("ns3", "where packets come from", one_of=("ns3", "slotted", "etalon", "credence_artifact"))
+    source: str = setting(
+        "ns3", "where packets come from", one_of=("ns3", "slotted", "pcap", "etalon", "credence_artifact")
+    )
     slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
-    log: Any = setting(None, "source=etalon, credence_artifact: a log to import, or a list of them")
+    log: Any = setting(None, "source=pcap, etalon, credence_artifact: a log to import, or a list of them")
+    pcap: PcapImport = part(PcapImport, "source=pcap")
     etalon: EtalonImport = part(EtalonImport, "source=etalon")
     credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")
 
@@ -73,16 +76,20 @@ class CollectConfig(Stage):
         require_seeds("seeds", self.seeds)
         if self.source in ("ns3", "slotted"):
             if self.logs:
-                raise ForetailError("log is for imports: give source=etalon or source=credence_artifact with it")
+                raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
             return
-        if not self.logs:
+        if self.source == "pcap":
+            self.pcap.require_switch(len(self.logs))
+            if not self.logs and len(self.seeds) > 1:
+                raise ForetailError("pcap.captures without log=FILE are one dataset: give one number in seeds")
+        elif not self.logs:
             raise ForetailError(f"source={self.source} imports a log and there is none: give log=FILE")
         for log in self.logs:
             if not isinstance(log, str):
                 raise ForetailError(f"log holds {log!r}, which is no path: give log=FILE or log=[FILE,...]")
             if not Path(log).is_file():
                 raise ForetailError(f"log: there is no file {log}")
-        if len(self.logs) != len(self.seeds):
+        if self.logs and len(self.logs) != len(self.seeds):
             numbers = ",".join(map(str, range(1, len(self.logs) + 1)))
             raise ForetailError(
                 f"log names {len(self.logs)} files and seeds has {len(self.seeds)} numbers: give every log a number of "
@@ -91,7 +98,7 @@ class CollectConfig(Stage):
 
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
-        names = {"slotted", "etalon", "credence_artifact"} - {self.source}
+        names = {"slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
         if self.source != "ns3":
             names |= {"scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment"}
         return dict.fromkeys(names, f"source={self.source}")

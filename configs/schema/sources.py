@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, setting
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, require_distinct, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.features.errors import ForetailError
 
@@ -62,6 +65,59 @@ class ArtifactImport:
     port_rate_bps: int = setting(
         10_000_000_000, "rate of every port, for the manifest", at_least=1, at_most=FASTEST_BPS
     )
+
+
+@dataclass
+class EgressCapture:
+    """What left one port."""
+
+    file: str = setting(MISSING, "capture file")
+    port: int = setting(MISSING, "egress port, from 0")
+
+
+@dataclass
+class PcapImport:
+    """Captures at one switch, and the shared buffer that labels them (docs/imports.md); captures do not say."""
+
+    captures: list[EgressCapture] = setting([], "a capture per egress port, as [{file: FILE, port: 0}, ...]")
+    table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures")
+    ports: int | None = setting(None, "ports of the switch", at_least=2, at_most=32_767)
+    buffer_bytes: int | None = setting(None, "shared buffer of the switch", at_least=1, at_most=2**30)
+    port_rates_bps: list[int] = setting(
+        [], "rate of every port, or one rate for all of them", at_least=1000, at_most=FASTEST_BPS
+    )
+    wire_overhead_bytes: int = setting(
+        24,
+        "bytes of a frame on the wire that a capture lacks: check sequence, preamble and gap",
+        at_least=0,
+        at_most=256,
+    )
+    sort: bool = setting(False, "sort a capture whose times go back by time, instead of refusing it")
+    rules: Rules = part(Rules, "rules of LQD")
+    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
+
+    def require_switch(self, logs: int) -> None:
+        """Raise ForetailError unless the switch is known, and the port of every packet of `logs` ingress captures."""
+        for name, value in (("ports", self.ports), ("buffer_bytes", self.buffer_bytes)):
+            if value is None:
+                raise ForetailError(f"pcap.{name} is not set, and a capture does not say: give pcap.{name}=NUMBER")
+        if len(self.port_rates_bps) not in (1, self.ports):
+            raise ForetailError(
+                f"pcap.port_rates_bps has {len(self.port_rates_bps)} rates: give one for all ports, such as "
+                f"[10_000_000_000], or one for each of pcap.ports={self.ports}"
+            )
+        if bool(self.captures) == (self.table is not None):
+            raise ForetailError(
+                "the port of a packet is unknown or known twice: give either pcap.captures or pcap.table"
+            )
+        if self.table is not None and not logs:
+            raise ForetailError("pcap.table says where the packets of log=FILE go: give that capture too")
+        for what, path in [("captures", capture.file) for capture in self.captures] + [("table", self.table)]:
+            if path is not None and not Path(path).is_file():
+                raise ForetailError(f"pcap.{what}: there is no file {path}")
+        require_distinct(
+            "pcap.captures", [capture.port for capture in self.captures], "merge captures of one port first"
+        )
 
 
 @dataclass

@@ -121,7 +121,7 @@ def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...
 def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
     """The datasets of the logs, in that order; what the store does not have is imported, `jobs` at a time."""
 
-    def task(log: Path, seed: int, report: Report) -> CollectedRun:
+    def task(log: Path | None, seed: int, report: Report) -> CollectedRun:
         key = Key(DATASET, import_key(config, log, seed))
 
         def read(dataset: Path) -> dict[str, Any]:
@@ -129,9 +129,10 @@ def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]
 
         return _made(seed, store.get_or_build(key, lambda folder: _make(read, folder)))
 
+    logs: list[Path | None] = [Path(log) for log in config.logs] or [None]
     tasks = {
-        f"{log}, number {seed}": lambda report, log=Path(log), seed=seed: task(log, seed, report)
-        for log, seed in zip(config.logs, config.seeds, strict=True)
+        f"{log or 'captures'}, number {seed}": lambda report, log=log, seed=seed: task(log, seed, report)
+        for log, seed in zip(logs, config.seeds, strict=True)
     }
     return tuple(run_jobs(tasks, config.jobs).values())
 
@@ -163,7 +164,11 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     if not found:
         return [f"{seed}: rows in the order of their fates, for training and scores only"]
     notes = [f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/imports.md says what is missing"]
-    if found["active_voqs"] <= found["racks"]:
+    if found.get("without_ip"):
+        notes.append(f"{seed}: {found['without_ip']:,} frames without IP, such as ARP, were left out")
+    if found.get("active_ports") == 1:
+        notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")
+    if "active_voqs" in found and found["active_voqs"] <= found["racks"]:
         notes.append(f"{seed}: {found['active_voqs']} VOQs were active among {found['racks']} racks: little is shared")
     return notes
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.sources import ArtifactImport, EtalonImport
+from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
@@ -18,36 +19,87 @@ from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.etalon.survey import Survey
+from foretail.sim_bridge.imports.pcap.log import read_captures
 from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
 
 AVERAGE_SHIFT = 15
 """About 33 us, the round trip over the emulator's packet path."""
 
 
-def import_key(config: CollectConfig, log: Path, seed: int) -> dict[str, Any]:
-    """Everything that an imported dataset depends on."""
-    settings: EtalonImport | ArtifactImport = getattr(config, config.source)
+def import_key(config: CollectConfig, log: Path | None, seed: int) -> dict[str, Any]:
+    """Everything that an imported dataset depends on; files count by what is in them."""
+    settings = asdict(getattr(config, config.source))
+    if config.source == "pcap":
+        for capture in settings["captures"]:
+            capture["file"] = file_digest(Path(capture["file"]))
+        settings["captures"].sort(key=itemgetter("port"))
+        settings["table"] = file_digest(Path(config.pcap.table)) if config.pcap.table else None
     return {
         "source": config.source,
-        "log_sha256": file_digest(log),
-        "settings": asdict(settings),
+        "log_sha256": file_digest(log) if log else None,
+        "settings": settings,
         "seed": seed,
         "code": dataset_code(),
     }
 
 
-def import_log(config: CollectConfig, key: Key, log: Path, dataset: Path, report: Report) -> dict[str, Any]:
+def import_log(config: CollectConfig, key: Key, log: Path | None, dataset: Path, report: Report) -> dict[str, Any]:
     """Import a log as `dataset`; return the log, its hash, the packets by outcome and what was found in it.
+
+    Captures of egress ports alone are an import without a `log`.
 
     Raises
     ------
     ForetailError
         If the log is not what its source says.
     """
+    if log is None or config.source == "pcap":
+        return _import_pcap(config.pcap, key, log, dataset, report)
     sha256, seed = key.depends_on["log_sha256"], key.depends_on["seed"]
     if config.source == "etalon":
         return _import_etalon(config.etalon, log, sha256, seed, dataset, report)
     return _import_artifact(config.credence_artifact, log, sha256, seed, dataset, report)
+
+
+def _import_pcap(settings: PcapImport, key: Key, path: Path | None, dataset: Path, report: Report) -> dict[str, Any]:
+    ports, rates, shift = settings.ports or 0, settings.port_rates_bps, settings.features.average_shift
+    log = read_captures(
+        path,
+        {capture.port: Path(capture.file) for capture in sorted(settings.captures, key=attrgetter("port"))},
+        Path(settings.table) if settings.table else None,
+        ports,
+        sort=settings.sort,
+        report=lambda packets: report(0.0, f"{packets:,} packets read"),
+    )
+    files = key.depends_on["settings"]
+    run = Run(
+        # as of an Etalon log: nothing of the buffer
+        scenario={
+            "name": "pcap",
+            "source": "pcap",
+            "log_sha256": key.depends_on["log_sha256"],
+            "captures_sha256": {str(capture["port"]): capture["file"] for capture in files["captures"]},
+            "table_sha256": files["table"],
+            "open_loop": True,
+            "drops_visible": path is not None,
+            "topology": {"wire_overhead_bytes": settings.wire_overhead_bytes},
+        },
+        policy={"name": "lqd", "fate_times": "upper_bounds"},
+        seed=key.depends_on["seed"],
+        switches=(SwitchGeometry(ports, settings.buffer_bytes or 0, tuple(rates * (ports if len(rates) == 1 else 1))),),
+        rules=Rules(**asdict(settings.rules)),
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+        versions={"foretail": metadata.version("foretail")},
+    )
+    arrivals = log.arrivals(_reporting(report, len(log.port), 0.5, 0.5, "replayed"))
+    counters = write_open_loop_dataset(dataset, run, arrivals)
+    return {
+        "log": str(path.absolute()) if path else None,
+        "log_sha256": key.depends_on["log_sha256"],
+        "counters": counters,
+        "survey": log.figures() | {"longest_stay_ns": longest_stay_ns(run)},
+    }
 
 
 def _import_etalon(

@@ -1,1 +1,1 @@
-"""Other people's traces: the packet logs of the Etalon emulator, the training rows of the public Credence artifact."""
+"""Other people's traces: packet captures, logs of the Etalon emulator, rows of the public Credence artifact."""

@@ -20,6 +20,7 @@ from foretail.configs.schema.stages import STAGES, register
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
+from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.docs.pages import PAGES, ROOT, Command, commands_of
 
@@ -116,6 +117,7 @@ RULES = [
     Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/imports.md
+    Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
     Rule(r"imports.md: train datasets=\[DATASET\]", "compose"),
     Rule(r"imports.md: demand datasets=", "compose"),
@@ -183,6 +185,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (here / "arrivals.csv").write_text("\n".join(["slot,port,prediction", *lines]) + "\n")
     (here / "demand.csv").write_text("0,3,1,0\n0,0,2,2\n2,0,0,1\n1,1,0,0\n")
+    (here / "captures").mkdir()
+    write_switch(here / "captures", ports=2, packets=1000, seed=1)
     for name in ("RUN", "A", "B", "C"):
         write_etalon_log(here / f"{name}-click.txt", *emulate(8, 12, 0.8, 50, seed=ord(name[0])))
     for name in ("A", "B", "C"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,9 @@ from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.imports.pcap.log import read_captures
+from foretail.sim_bridge.imports.pcap.ports import PortTable
+from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.export.p4_texts import small_ensemble, texts_of
 from tests.traces import RUN, write_bursts
@@ -129,6 +133,22 @@ def _read_etalon(path: Path) -> None:
     survey = log.survey()
     for _ in log.arrivals(survey):
         pass
+
+
+def _capture(folder: Path) -> list[bytes]:
+    write_capture(folder / "a.pcap", draw_arrivals(4, 1000, seed=1)[:20])
+    section = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+    interface = struct.pack("<IIHHIHHBxxxI", 1, 28, 1, 0, 96, 9, 1, 9, 28)
+    frame = (folder / "a.pcap").read_bytes()[40:136]
+    packet = struct.pack("<7I", 6, 128, 0, 0, 5000, 96, 1000) + frame + struct.pack("<I", 128)
+    return [(folder / "a.pcap").read_bytes(), section + interface + 3 * packet]
+
+
+def _read_capture(path: Path) -> None:
+    """As a capture of port 1, and as one of which only the destinations tell the port."""
+    for _ in read_captures(None, {1: path}, None, 4).arrivals():
+        pass
+    read_captures(path, {2: path}, None, 4)
 
 
 def _read_artifact(path: Path) -> None:
@@ -218,6 +238,7 @@ DEMAND = b"0,0.5,0.25\n0.5,0,0.25\n0.25,0.5,0\n"
 ROWS = _lines("time_ns,source,destination,bytes,run", ["1000,0,1,500,a", "1100,1,0,20,a", "1000,1,2,7,b"])
 STEPS = Steps(interval_ns=100, uplink_bps=80_000_000)
 ARRIVALS = _lines("slot,port,prediction,first_rtt,priority", ["0,1,0,0,0", "0,2,1,1,1", "4,3,0,0,0"])
+PORT_TABLE = _lines("prefix,port", ["10.0.0.0/24,1", "2001:db8::/32,2"])
 ARTIFACT_LOG = _lines(" ".join(COLUMNS), ["10 20 30 40 0", "1 2 3 4 1"])
 EMULATOR = Emulator()
 NATIVE_MODEL = ("xgboost", "treelite", "skops.io", "sklearn.ensemble")
@@ -235,6 +256,8 @@ READERS: dict[str, Reader] = {
     "shift table": Reader("shift.csv", _listed(b"tested on,F1\nhigher *load*,0.5\ncubic,\n"), read_shift_table),
     "arrivals": Reader("arrivals.csv", _listed(ARRIVALS), _read_arrivals),
     "etalon log": Reader("log.txt", _etalon, _read_etalon, inputs=5_000),
+    "capture": Reader("a.pcap", _capture, _read_capture, inputs=5_000),
+    "table of ports": Reader("ports.csv", _listed(PORT_TABLE), lambda path: PortTable.read(path, 4)),
     "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact, inputs=1_500),
     "P4 profile": Reader(
         "mine.yaml",

@@ -17,6 +17,7 @@ from foretail.pipelines.settings.validation import refuse_unused, typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
+from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.composed import composed
 from tests.pipelines.test_cli import foretail
@@ -69,6 +70,62 @@ def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: P
     )
     assert done.returncode == 0, done.stderr
     assert result_of(tmp_path, "train")["scores"]["test"]["whole"]["f1"] > 0.2
+
+
+SWITCH = ["source=pcap", "pcap.ports=4", "pcap.buffer_bytes=100_000", "pcap.port_rates_bps=[10_000_000_000]"]
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    write_switch(folder, ports=4, packets=6000, seed=1)
+    return folder
+
+
+def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None:
+    egress = ",".join(f"{{file: {captures / f'port{port}.pcap'}, port: {port}}}" for port in range(4))
+    ingress = f"log={captures / 'ingress.pcap'}"
+    done = foretail(tmp_path, "collect", *SWITCH, ingress, f"pcap.table={captures / 'ports.csv'}")
+    assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
+    (run,) = result_of(tmp_path, "collect")["runs"]
+    assert run["drops"] == run["counters"]["data_drops.buffer_full"] + run["counters"]["data_drops.pushed_out"] > 100
+    assert (run["imported"]["survey"]["packets"], run["imported"]["survey"]["active_ports"]) == (6000, 4)
+    manifest = Dataset.open(Path(run["path"])).manifest
+    assert manifest.switches[0].port_rates_bps == (10**10,) * 4
+    assert (manifest.scenario["open_loop"], manifest.scenario["drops_visible"]) == (True, True)
+    given = [f"datasets=[{run['path']}]", "split=by_time", "split.gap_ns=100_000", "allow_constant_features=true"]
+    done = foretail(tmp_path, "train", *given, "tracking=off")
+    assert done.returncode == 0, done.stderr
+
+    again = collect(config(tmp_path, *SWITCH, ingress, f"pcap.captures=[{egress}]"), tmp_path).runs[0]
+    assert (again.rows, again.drops) == (run["rows"], run["drops"])
+    alone = collect(config(tmp_path, *SWITCH, f"pcap.captures=[{egress}]"), tmp_path).runs[0]
+    assert Dataset.open(alone.path).manifest.scenario["drops_visible"] is False
+    assert alone.drops < run["drops"]  # what left one after the other hardly queues again
+    (captures / "copy.csv").write_bytes((captures / "ports.csv").read_bytes())
+    copied = collect(config(tmp_path, *SWITCH, ingress, f"pcap.table={captures / 'copy.csv'}"), tmp_path).runs[0]
+    moved = collect(config(tmp_path, *SWITCH, ingress, f"pcap.table={captures / 'ports.csv'}"), tmp_path).runs[0]
+    assert copied.path == moved.path  # files count by their content
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ([], "known twice: give either pcap.captures or pcap.table"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", f"pcap.table={__file__}"], "known twice"),
+        ([f"pcap.table={__file__}"], "give that capture too"),
+        (["pcap.captures=[{file: nowhere, port: 0}]"], "pcap.captures: there is no file nowhere"),
+        ([f"log={__file__}", "pcap.table=nowhere"], "pcap.table: there is no file nowhere"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.ports=null"], "give pcap.ports=NUMBER"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.buffer_bytes=null"], "give pcap.buffer_bytes=NUMBER"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.port_rates_bps=[1000,1000]"], "has 2 rates: give one"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", "seeds=[1,2]"], "are one dataset: give one number"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 1}},{{file: {__file__}, port: 1}}]"], "holds 1 twice"),
+    ],
+)
+def test_captures_need_a_switch(tmp_path: Path, overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        config(tmp_path, *SWITCH, *overrides)
 
 
 BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
@@ -145,7 +202,7 @@ def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        (["log=x"], "give source=etalon"),
+        (["log=x"], "give source=pcap, etalon or credence_artifact"),
         (["source=etalon"], "give log=FILE"),
         (["source=etalon", "log=nowhere"], "there is no file nowhere"),
         (["source=etalon", "log=3"], "which is no path"),
@@ -171,6 +228,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complain
         ("credence_artifact", "etalon.racks=4"),
         ("ns3", "credence_artifact.ports=20"),
         ("ns3", "slotted.ports=20"),
+        ("etalon", "pcap.ports=20"),
     ],
 )
 def test_settings_of_another_source_are_refused(source: str, override: str) -> None:

@@ -1,0 +1,1 @@
+"""Packet captures (pcap, pcapng) as arrivals at the ports of one switch."""

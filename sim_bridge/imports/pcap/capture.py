@@ -1,0 +1,235 @@
+"""Capture files: where every frame lies, when it passed, and how long it was on the wire.
+
+Both formats are read strictly: a file that does not end with a whole record is refused, as are blocks whose two lengths
+differ. Times are whole nanoseconds, computed without rounding to a float; lengths are those on the wire, whatever the
+snap length has kept. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.errors import ForetailError
+
+CHUNK_PACKETS = 1 << 17
+ETHERNET = 1
+
+_PCAP = {  # the file's first four bytes: byte order, ticks per second
+    b"\xd4\xc3\xb2\xa1": ("<", 10**6),
+    b"\xa1\xb2\xc3\xd4": (">", 10**6),
+    b"\x4d\x3c\xb2\xa1": ("<", 10**9),
+    b"\xa1\xb2\x3c\x4d": (">", 10**9),
+}
+_PCAPNG = b"\x0a\x0d\x0d\x0a"
+_SECTION, _INTERFACE, _OBSOLETE_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+_TIME_RESOLUTION, _TIME_OFFSET = 9, 14
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+_LATEST_NS = 2**62
+_LARGEST_FRAME_BYTES = 2**20
+
+Frame = tuple[int, int, int, int]
+"""Time in ns, where its bytes begin in the file, how many were kept, and how many it had."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Frames of a capture, in its order.
+
+    Attributes
+    ----------
+    number : of the first one in the file, from 1
+    time_ns : int64 [n]
+    kept_bytes, wire_bytes : int64 [n]
+    heads : uint8 [n, width], the first bytes of each, zero behind what was kept
+    """
+
+    number: int
+    time_ns: NDArray[np.int64]
+    kept_bytes: NDArray[np.int64]
+    wire_bytes: NDArray[np.int64]
+    heads: NDArray[np.uint8]
+
+
+def frames_of(path: Path, width: int) -> Iterator[Frames]:
+    """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes.
+
+    Raises
+    ------
+    ForetailError
+        If the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of Ethernet.
+    """
+    try:
+        with path.open("rb") as file:
+            if not file.seek(0, 2):
+                raise ForetailError(f"the capture {path} is empty: copy it again")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                yield from _chunks(path, content, width)
+    except OSError as error:
+        raise ForetailError(f"cannot read the capture {path}: {error.strerror}; give another file") from None
+
+
+def _chunks(path: Path, content: mmap.mmap, width: int) -> Iterator[Frames]:
+    magic = content[:6]
+    for start, name in _COMPRESSED.items():
+        if magic.startswith(start):
+            raise ForetailError(f"the capture {path} is compressed ({name}): unpack it and give the unpacked file")
+    if magic[:4] == _PCAPNG:
+        walk = _PcapNg(path, content).frames()
+    elif magic[:4] in _PCAP:
+        walk = _pcap(path, content)
+    else:
+        raise ForetailError(f"the file {path} is no capture: give one in the format pcap or pcapng")
+    number, waiting = 1, []
+    for frame in walk:
+        waiting.append(frame)
+        if len(waiting) == CHUNK_PACKETS:
+            yield _frames(content, number, waiting, width)
+            number, waiting = number + len(waiting), []
+    if waiting:
+        yield _frames(content, number, waiting, width)
+
+
+def _frames(content: mmap.mmap, number: int, found: list[Frame], width: int) -> Frames:
+    time_ns, _, kept, wire = np.array(found, np.int64).T
+    heads = b"".join(content[at : at + min(length, width)].ljust(width, b"\0") for _, at, length, _ in found)
+    return Frames(number, time_ns, kept, wire, np.frombuffer(heads, np.uint8).reshape(-1, width))
+
+
+def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
+    order, ticks = _PCAP[content[:4]]
+    if len(content) < 24:
+        raise _truncated(path, 0)
+    _require_ethernet(path, struct.unpack_from(order + "I", content, 20)[0] & 0xFFFF)
+    record, at, number = struct.Struct(order + "4I"), 24, 0
+    scale = 10**9 // ticks
+    while at < len(content):
+        if at + 16 > len(content):
+            raise _truncated(path, number)
+        seconds, fraction, kept, wire = record.unpack_from(content, at)
+        number += 1
+        if fraction >= ticks or not kept <= wire <= _LARGEST_FRAME_BYTES:
+            raise _damaged(path, f"packet {number} has an impossible time or length")
+        if at + 16 + kept > len(content):
+            raise _truncated(path, number - 1)
+        yield seconds * 10**9 + fraction * scale, at + 16, kept, wire
+        at += 16 + kept
+
+
+@dataclass(frozen=True)
+class _Interface:
+    ticks: int
+    offset_seconds: int
+
+
+class _PcapNg:
+    """The blocks of a pcapng file."""
+
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        self._path, self._content = path, content
+        self._order = "<"
+        self._interfaces: list[_Interface] = []
+        self._number = 0
+
+    def frames(self) -> Iterator[Frame]:
+        """Walk through the blocks; those that hold no packet and describe no interface are passed over."""
+        at = 0
+        while at < len(self._content):
+            kind, begin, end, following = self._block(at)
+            if kind == _SECTION:
+                self._interfaces = []  # interfaces are numbered anew in each section
+            elif kind == _INTERFACE:
+                self._interfaces.append(self._interface(begin, end))
+            elif kind == _PACKET:
+                self._number += 1
+                yield self._packet(begin, end)
+            elif kind in (_SIMPLE_PACKET, _OBSOLETE_PACKET):
+                raise ForetailError(
+                    f"the capture {self._path} has a packet block of kind {kind}, which says no time or is obsolete: "
+                    "write the file again as pcap, such as with editcap -F nsecpcap"
+                )
+            at = following
+
+    def _block(self, at: int) -> tuple[int, int, int, int]:
+        """Kind of the block at a place, where its body begins and ends, and where the next block begins."""
+        content = self._content
+        if at + 12 > len(content):
+            raise _truncated(self._path, self._number)
+        if content[at : at + 4] == _PCAPNG:
+            orders = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+            if (order := orders.get(content[at + 8 : at + 12])) is None:
+                raise _damaged(self._path, "a section has no byte order")
+            self._order = order
+        kind, length = self._unpack("2I", at)
+        if length < 12 or length % 4:
+            raise _damaged(self._path, f"the block behind packet {self._number} has the length {length}")
+        if at + length > len(content):
+            raise _truncated(self._path, self._number)
+        if self._unpack("I", at + length - 4) != (length,):
+            raise _damaged(self._path, f"the block behind packet {self._number} ends with another length")
+        return kind, at + 8, at + length - 4, at + length
+
+    def _interface(self, begin: int, end: int) -> _Interface:
+        if end - begin < 8:
+            raise _damaged(self._path, "an interface is described in less than 8 bytes")
+        link, _, _ = self._unpack("2HI", begin)
+        _require_ethernet(self._path, link)
+        ticks, offset_seconds, at = 10**6, 0, begin + 8
+        while at + 4 <= end:
+            code, length = self._unpack("2H", at)
+            if at + 4 + length > end:
+                raise _damaged(self._path, "an option of an interface is longer than its block")
+            if code == _TIME_RESOLUTION and length == 1:
+                exponent = self._content[at + 4]
+                ticks = 2 ** (exponent & 127) if exponent & 128 else 10**exponent
+            elif code == _TIME_OFFSET and length == 8:
+                (offset_seconds,) = self._unpack("q", at + 4)
+            at += 4 + length + -length % 4
+        return _Interface(ticks, offset_seconds)
+
+    def _packet(self, begin: int, end: int) -> Frame:
+        if end - begin < 20:
+            raise _damaged(self._path, f"packet {self._number} is described in less than 20 bytes")
+        interface, high, low, kept, wire = self._unpack("5I", begin)
+        if interface >= len(self._interfaces):
+            raise _damaged(self._path, f"packet {self._number} is of interface {interface}, which nothing describes")
+        if not kept <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + kept > end:
+            raise _damaged(self._path, f"packet {self._number} has an impossible length")
+        seen = self._interfaces[interface]
+        time_ns = (high << 32 | low) * 10**9 // seen.ticks + seen.offset_seconds * 10**9
+        if not 0 <= time_ns < _LATEST_NS:
+            raise _damaged(self._path, f"packet {self._number} has an impossible time")
+        return time_ns, begin + 20, kept, wire
+
+    def _unpack(self, form: str, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(self._order + form, self._content, at)
+
+
+def _require_ethernet(path: Path, link: int) -> None:
+    if link != ETHERNET:
+        raise ForetailError(
+            f"the capture {path} has link type {link}, not {ETHERNET} (Ethernet): capture on an Ethernet interface of "
+            "the switch, not on `any`"
+        )
+
+
+def _truncated(path: Path, packets: int) -> ForetailError:
+    return ForetailError(
+        f"the capture {path} is truncated: it ends inside a record behind packet {packets}; copy it again"
+    )
+
+
+def _damaged(path: Path, how: str) -> ForetailError:
+    return ForetailError(f"the capture {path} is damaged: {how}; copy it again")

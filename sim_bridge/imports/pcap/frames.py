@@ -1,0 +1,145 @@
+"""What the headers of Ethernet frames say: flows, and whether a packet carries data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.imports.pcap.capture import Frames
+
+HEAD_BYTES = 128
+"""Ethernet with two VLAN tags, IPv4 with all options, TCP up to its flags: 22 + 60 + 14 and some room."""
+
+_VLAN = (0x8100, 0x88A8, 0x9100)
+_IPV4, _IPV6 = 0x0800, 0x86DD
+_TCP, _UDP = 6, 17
+KEY_DTYPE = np.dtype(
+    [
+        ("version", "u1"),
+        ("protocol", "u1"),
+        ("ports", "u1", (4,)),
+        ("source", "u1", (16,)),
+        ("destination", "u1", (16,)),
+    ]
+)
+"""A five-tuple. IPv4 addresses fill the first four bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packets:
+    """IP packets of a capture, in its order.
+
+    Attributes
+    ----------
+    time_ns : int64 [n]
+    size_bytes : int64 [n], of the frame on the wire without its check sequence
+    flow : int64 [n], number of the five-tuple
+    data : bool [n], False for TCP without payload
+    """
+
+    time_ns: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+    flow: NDArray[np.int64]
+    data: NDArray[np.bool_]
+
+
+@dataclass
+class Flows:
+    """Five-tuples by their number, in the order in which they appear; they are kept in memory only.
+
+    Attributes
+    ----------
+    number_of : five-tuple -> number
+    """
+
+    number_of: dict[bytes, int] = field(default_factory=dict)
+
+    def numbers(self, keys: NDArray[np.void]) -> NDArray[np.int64]:
+        """The number of each five-tuple, KEY_DTYPE [n]."""
+        distinct, first, inverse = np.unique(
+            keys.view(f"V{KEY_DTYPE.itemsize}"), return_index=True, return_inverse=True
+        )
+        number = np.empty(len(distinct), np.int64)
+        for position in np.argsort(first):
+            number[position] = self.number_of.setdefault(distinct[position].tobytes(), len(self.number_of))
+        return number[inverse]
+
+    def destinations(self) -> list[bytes]:
+        """Destination of every flow, by its number: 4 or 16 bytes."""
+        keys = np.frombuffer(b"".join(self.number_of), KEY_DTYPE)
+        return [
+            bytes(address[:4] if version == 4 else address)
+            for version, address in zip(keys["version"], keys["destination"], strict=True)
+        ]
+
+
+def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
+    """The IP packets among `frames`; others, such as ARP and LLDP, are left out.
+
+    Raises
+    ------
+    ForetailError
+        If the snap length has cut a header that is needed.
+    """
+    start, kind = _network_layer(frames.heads)
+    least = np.select([kind == _IPV4, kind == _IPV6], [20, 40], 0)
+    whole = frames.kept_bytes >= start + least
+    _refuse_cut(path, frames, ~whole)
+    first = frames.heads[np.arange(len(start)), start]
+    header = np.where(kind == _IPV6, 40, (first & 15).astype(np.int64) * 4)
+    found = np.flatnonzero(
+        whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
+    )
+    heads, start, header, six = frames.heads[found], start[found], header[found], kind[found] == _IPV6
+    rows = np.arange(len(found))
+
+    protocol = heads[rows, start + np.where(six, 6, 9)]
+    fragment = ~six & (_word(heads, start + 6) & 0x1FFF != 0)
+    transport = start + header
+    tcp, with_ports = (protocol == _TCP) & ~fragment, np.isin(protocol, (_TCP, _UDP)) & ~fragment
+    needed = np.zeros(len(frames.heads), np.int64)
+    needed[found] = transport + np.where(tcp, 13, np.where(with_ports, 4, 0))
+    _refuse_cut(path, frames, frames.kept_bytes < needed)
+
+    keys = np.zeros(len(found), KEY_DTYPE)
+    keys["version"], keys["protocol"] = np.where(six, 6, 4), protocol
+    keys["ports"][with_ports] = heads[rows[:, None], transport[:, None] + np.arange(4)][with_ports]
+    for name, of_four, of_six in (("source", 12, 8), ("destination", 16, 24)):
+        length = np.where(six, 16, 4)[:, None]
+        address = heads[rows[:, None], (start + np.where(six, of_six, of_four))[:, None] + np.arange(16)]
+        keys[name] = np.where(np.arange(16) < length, address, 0)
+
+    wire = frames.wire_bytes[found]
+    stated = np.where(six, _word(heads, start + 4) + 40, _word(heads, start + 2))
+    ip_bytes = np.where(stated > np.where(six, 40, 0), stated, wire - start)  # zero: a segment that the card splits
+    of_tcp = (heads[rows, np.minimum(transport + 12, HEAD_BYTES - 1)] >> 4).astype(np.int64) * 4
+    data = ~tcp | (ip_bytes > header + of_tcp)
+    return Packets(frames.time_ns[found], wire, flows.numbers(keys), data)
+
+
+def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each frame's network layer begins, behind up to two VLAN tags, and its Ethernet type."""
+    at = np.full(len(heads), 12)
+    for _ in range(2):
+        at = np.where(np.isin(_word(heads, at), _VLAN), at + 4, at)
+    return at + 2, _word(heads, at)
+
+
+def _refuse_cut(path: Path, frames: Frames, short: NDArray[np.bool_]) -> None:
+    """Refuse what the snap length has cut; a frame that was as short on the wire is none of IP."""
+    cut = np.flatnonzero(short & (frames.kept_bytes < frames.wire_bytes))
+    if len(cut):
+        raise ForetailError(
+            f"packet {frames.number + int(cut[0])} of the capture {path} was cut off inside its headers: capture with "
+            f"a snap length of {HEAD_BYTES} bytes or more"
+        )
+
+
+def _word(heads: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The 16 bits at a place of each head, network byte order."""
+    rows = np.arange(len(heads))
+    return heads[rows, at].astype(np.int64) << 8 | heads[rows, at + 1]
