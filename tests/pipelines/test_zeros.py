@@ -15,6 +15,7 @@ from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines import cli
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.zeros import say_if_no_drops, say_if_silent, say_if_unasked
+from foretail.pipelines.training.outcome import say_zeros
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts
 
@@ -90,6 +91,32 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
         assert (f"rows of the {side} side" in out) == (predicted == 0)
     assert set(named.values()) == {0}
     assert "the threshold of the model lies outside of all its scores, so it never drops" in out
+
+
+@pytest.mark.slow
+def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (1, 2, 3, 5, 6):
+        write_bursts(folder / f"bursts_{seed}", seed)
+    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[bursts_1,bursts_2,bursts_3]")
+    weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
+    said(capsys, "train", *split, *weak, "predictor.trees=1", "predictor.depth=1")
+    gate = ("promote", "model=models:/foretail-drop@candidate", "datasets=[bursts_5,bursts_6]")
+    out, _ = said(capsys, *gate, code=cli.EXIT_REFUSED)
+    for seed in (5, 6):
+        assert f"rows of bursts_{seed}, so it does what always accepting does" in out
+
+
+def test_teacher_and_student_are_named_side_by_side() -> None:
+    """As ``distill`` does; a teacher that never drops on the validation rows it refuses itself."""
+    ensemble = paper_forest(trees=2).ensemble.with_threshold(Fraction(2))
+    silent = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 0}}
+    loud = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 1}}
+    with collecting_notes() as notes:
+        say_zeros("the student", ensemble, {"validation": loud, "test": silent})
+    assert [sentence.partition(",")[0] for sentence in notes.sentences] == [
+        "the student never drops on the 7 rows of the test side",
+        "the threshold of the student lies outside of all its scores",
+    ]
 
 
 @pytest.mark.slow
