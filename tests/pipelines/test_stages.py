@@ -25,6 +25,7 @@ from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
@@ -188,6 +189,34 @@ def test_a_tau_that_the_proof_does_not_cover_is_refused(folder: Path, trained: T
     policies = {"credence": Policy(name="credence", predictor="library", tau=-1)}
     with pytest.raises(ForetailError, match="does not cover tau -1"):
         evaluate_policies(config.scenario, policies, [11], narrow, (), Store(folder / "store"), Ns3(None), 1)
+
+
+def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder: Path, trained: TrainResult) -> None:
+    exported = export_to_store(trained.ensemble, Store(folder / "store"))
+    beyond = sum(int(tree.require_votes().max()) for tree in Ensemble.load(exported.folder / "ensemble.json").trees)
+    policies = {
+        "credence": Policy(name="credence", predictor="library"),
+        "silent": Policy(name="credence", predictor="library", tau=beyond),
+        "credence_accept": Policy(name="credence"),
+    }
+    scenario, store = train_config(folder).scenario, Store(folder / "store")
+    with collecting_notes() as notes:
+        result = evaluate_policies(scenario, policies, [11], exported, (), store, Ns3(None), 1)
+    assert f"tau = {beyond} of the model lies outside of all its scores, so it never drops" in notes.sentences[0]
+    assert any(sentence.startswith("silent asked its predictor") for sentence in notes.sentences)
+    assert not any(sentence.startswith("credence") for sentence in notes.sentences)
+    runs = {run.policy: run for run in result.runs}
+    credence, silent = runs["credence"], runs["silent"]
+    assert credence.asked == credence.counters["asked"]
+    assert credence.predicted_drops == credence.counters["data_drops.predicted"] > 0
+    assert silent.asked is not None
+    assert silent.predicted_drops == 0 < silent.asked
+    table = result.tables()[0]
+    columns = [table.columns.index(name) for name in ("asked", "predicted drops")]
+    shown = {row[0]: [row[column] for column in columns] for row in table.rows}
+    assert shown["credence"] == [credence.asked, credence.predicted_drops]
+    assert shown["credence_accept"] == [None, None]
+    assert result.document()["runs"][0]["asked"] == credence.asked
 
 
 def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
