@@ -397,7 +397,8 @@ def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return str(client.create_experiment(name, artifacts))
+            kind = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages open first
+            return str(client.create_experiment(name, artifacts, tags=kind))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # a server has no lock: another job was faster
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import NoLineage, Version, lineage, register_model, versions_of
 from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.models.scoring.metrics import Score
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.store import Store
 
@@ -68,6 +69,34 @@ def identify(ensemble: Ensemble, address: str, tracking: Tracking, store: Store)
         return bare
     trained = tuple(used.name.removesuffix(" train") for used in origin.datasets if used.context == "train")
     return ModelIdentity(address, ensemble.sha256, origin.runs, versions_of(origin.runs, uri), trained)
+
+
+def version_description(
+    what: str,
+    datasets: Sequence[Mapping[str, Any]],
+    scores: Mapping[str, Mapping[str, Mapping[str, Score]]],
+) -> str:
+    """What a version's page in MLflow says: what was trained, on which runs, and its F1 by side and region.
+
+    Parameters
+    ----------
+    what : str
+        A few words.
+    datasets : sequence of mapping
+        As :func:`foretail.pipelines.tracking.datasets.describe_split` gives them.
+    scores : mapping
+        Side -> region -> name -> score.
+    """
+    trained = ", ".join(f"{one['scenario']}-{one['seed']}" for one in datasets if one["side"] == "train")
+    worth = "; ".join(
+        f"{side} F1 " + ", ".join(f"{region} {_shown(named['f1'])}" for region, named in scores[side].items())
+        for side in ("validation", "test")
+    )
+    return f"{what}. Trained on {trained}. {worth[0].upper()}{worth[1:]}."
+
+
+def _shown(score: Score) -> str:
+    return "-" if score is None else f"{score:.4g}"
 
 
 def register_trained(

@@ -26,7 +26,7 @@ from foretail.models.mlflow.registry import register_model
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.stage import StageFailed
-from foretail.pipelines.tracking.identity import SHOWN_DIGITS
+from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
 
 
@@ -131,7 +131,11 @@ def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, track
         tracking.alias,
         run["run_id"],
         run["uri"],
-        f"Best of {len(scored)} jobs by {score} = {found:.4g}: {' '.join(best.overrides)}",
+        version_description(
+            f"Best of {len(scored)} jobs by {score}, {found:.4g}: {' '.join(best.overrides)}",
+            best.document["datasets"],
+            best.document["scores"],
+        ),
         {"ensemble_sha256": best.document["ensemble_sha256"]},
     )
     return [f"best by {score}: job {best.number}, {found:.4g}", registered.sentence()]

@@ -28,7 +28,7 @@ from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
-from foretail.pipelines.tracking.identity import register_trained
+from foretail.pipelines.tracking.identity import register_trained, version_description
 from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
@@ -220,12 +220,7 @@ def register(
     """Give a tracked ensemble its version and move ``tracking.alias`` to it; None for what has no registered model."""
     if not isinstance(model, Ensemble):
         return None
-    trained = ", ".join(f"{one['scenario']}-{one['seed']}" for one in outcome["datasets"] if one["side"] == "train")
-    worth = "; ".join(
-        f"{side} F1 " + ", ".join(f"{region} {_shown(named['f1'])}" for region, named in scores[side].items())
-        for side in ("validation", "test")
-    )
-    description = f"{run_name(config)}. Trained on {trained}. {worth}."
+    description = version_description(run_name(config), outcome["datasets"], scores)
     tags = {"ensemble_sha256": model.sha256, "features": ",".join(item.name for item in model.features)}
     return register_trained(config.tracking, outcome["tracked"], description, tags)
 
