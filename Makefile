@@ -61,7 +61,7 @@ tracking-server: .venv/.package ## MLflow for several people: PostgreSQL and art
 	@$(PIP) --no-build-isolation --editable '.[server]'
 	@$(BIN)/python -m foretail.pipelines.tracking.server outputs/tracking-server $(ARGS)
 
-docs: .venv/.dev ## build the documentation site into build/docs, warnings as errors; needs no network
+docs: .venv/.dev .venv/.driver ## build the documentation site into build/docs, warnings as errors; needs no network
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs . build/docs $(ARGS)
 	@echo "build/docs/index.html"
 
@@ -82,7 +82,7 @@ bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove build products and caches; .venv and outputs stay
-	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf build dist docs/tutorial .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # --- the environment: one stamp per step, so that a second call does nothing ---
@@ -120,6 +120,8 @@ clean: ## remove build products and caches; .venv and outputs stay
 .venv/.dev: pyproject.toml constraints.txt | .venv/.package
 	@echo "installing what the checks and tests need"
 	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@# axe-core, for the test of a report's page; the Playwright that it names would bring browsers.
+	@$(PIP) --no-deps axe-playwright-python
 	@touch $@
 
 # Without its dependencies: cppyy, for ns-3's own Python bindings, takes minutes to build and is not used here.

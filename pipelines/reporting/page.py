@@ -1,4 +1,4 @@
-"""The HTML page of runs: overview, figures, tables, settings; no script, nothing loaded."""
+"""The HTML page of runs: verdict, figures, tables, settings; no script, nothing loaded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from foretail.pipelines.reporting.glossary import Words
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
-from foretail.pipelines.runs.result import Cell, Table, cell_text
+from foretail.pipelines.reporting.shown_paths import without_absolute_paths
+from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 
 MOST_VARIED = 8
 """Settings that differ are columns of a sweep's tables, up to so many."""
@@ -38,6 +41,8 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
+    words = Words()
+    environment.filters |= {"words": words, "path": _path}
     style = _template("report.css")
     together = stacked(runs) if len(runs) > 1 else []
     shared = {(table.title, table.columns[1 + len(varied(runs)) :]) for table in together}
@@ -50,6 +55,8 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
             for run in runs
         },
         overview=overview(runs),
+        meanings=words.meanings,
+        whole=SENTENCE,
         seed_table=_seed_table,
         hash_table=_hash_table,
         version_table=_version_table,
@@ -134,6 +141,11 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _path(path: object) -> str:
+    """A folder as it was given, without what tells of the machine."""
+    return str(without_absolute_paths(str(path), Path(str(path)).parent))
+
+
 def _data_uri(figure: RunFigure) -> str:
     return f"data:{figure.media_type};base64,{base64.b64encode(figure.content).decode('ascii')}"
 
@@ -149,7 +161,7 @@ def _markdown(text: str, below: int) -> Markup:
         if token.type == "th_open":
             token.attrSet("scope", "col")
     html = parser.renderer.render(tokens, parser.options, {})
-    wide = '<div class="wide" role="region" tabindex="0" aria-label="Table of the model card">'
+    wide = '<div class="wide" role="group" tabindex="0" aria-label="Table of the model card">'
     return Markup(html.replace("<table>", f"{wide}<table>").replace("</table>", "</table></div>"))
 
 

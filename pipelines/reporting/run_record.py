@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +19,7 @@ from foretail.features.digest import check_folder
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
+from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.runs.result import RESULT_FILE, Table
 
 LARGEST_SVG_BYTES = 1 << 20
@@ -29,7 +30,7 @@ _SPLIT = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class _Written:
-    """What ``stage.run`` writes; older versions had no command, time and tables."""
+    """What ``stage.run`` writes; older versions had no command, time, tables and verdict."""
 
     stage: str
     config: dict[str, Any]
@@ -39,6 +40,8 @@ class _Written:
     finished: str | None = None
     tables: tuple[Table, ...] | None = None
     files: tuple[str, ...] = ()
+    captions: dict[str, str] = field(default_factory=dict)
+    verdict: tuple[str, ...] | None = None
 
 
 _WRITTEN = TypeAdapter(_Written)
@@ -54,12 +57,19 @@ class RunFigure:
     media_type : ``image/svg+xml`` or ``image/png``
     content : the file
     data : files of the same name that hold its numbers
+    caption : what is seen, in sentences; empty where the result does not say
     """
 
     name: str
     media_type: str
     content: bytes
     data: tuple[str, ...]
+    caption: str = ""
+
+    @property
+    def words(self) -> str:
+        """Its caption, or its name where it has none."""
+        return self.caption or PurePosixPath(self.name).name.replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run folder, checked.
+    """A run folder, checked; its texts name no absolute path.
 
     Attributes
     ----------
@@ -85,6 +95,7 @@ class RunRecord:
     figures : in the order of the files; SVG, or PNG where the SVG is large or missing
     cards : model cards in Markdown, by their path in the folder
     document : all of ``result.json``
+    verdict : what the run comes to; empty where its stage draws no conclusion, None where an older version wrote none
     """
 
     folder: Path
@@ -99,6 +110,7 @@ class RunRecord:
     figures: tuple[RunFigure, ...]
     cards: Mapping[str, str]
     document: Mapping[str, Any]
+    verdict: tuple[str, ...] | None = None
 
     @classmethod
     def open(cls, folder: Path) -> RunRecord:
@@ -127,9 +139,13 @@ class RunRecord:
         for table in written.tables or ():
             if any(len(row) != len(table.columns) for row in table.rows):
                 raise ForetailError(f"{path} is damaged (rows and columns of {table.title!r}): run its stage again")
-        figures = tuple(_figures(folder, written.files))
+        figures = tuple(_figures(folder, written.files, written.captions))
+        document = without_absolute_paths(document, folder)
+        written = _WRITTEN.validate_python(document)
         cards = {
-            card.relative_to(folder).as_posix(): _inside(folder, card).read_text(encoding="utf-8", errors="replace")
+            card.relative_to(folder).as_posix(): without_absolute_paths(
+                _inside(folder, card).read_text(encoding="utf-8", errors="replace"), folder
+            )
             for pattern in (CARD_FILE, f"*/{CARD_FILE}")
             for card in sorted(folder.glob(pattern))
         }
@@ -147,6 +163,7 @@ class RunRecord:
             figures=figures,
             cards=cards,
             document=document,
+            verdict=written.verdict,
         )
 
     @property
@@ -219,7 +236,7 @@ def _inside(folder: Path, path: Path) -> Path:
     return path
 
 
-def _figures(folder: Path, names: tuple[str, ...]) -> Iterator[RunFigure]:
+def _figures(folder: Path, names: tuple[str, ...], captions: Mapping[str, str]) -> Iterator[RunFigure]:
     """The figures among the files of a result, each once."""
     for name in names:
         path = PurePosixPath(name)
@@ -243,7 +260,8 @@ def _figures(folder: Path, names: tuple[str, ...]) -> Iterator[RunFigure]:
         content = (folder / images[suffix]).read_bytes()
         if not (_is_svg(content) if suffix == ".svg" else content.startswith(PNG_SIGNATURE)):
             raise ForetailError(f"{folder / images[suffix]} is damaged: run its stage again")
-        yield RunFigure(stem, "image/svg+xml" if suffix == ".svg" else "image/png", content, data)
+        media_type = "image/svg+xml" if suffix == ".svg" else "image/png"
+        yield RunFigure(stem, media_type, content, data, captions.get(stem, ""))
 
 
 def _is_svg(content: bytes) -> bool:

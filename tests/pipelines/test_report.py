@@ -2,162 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import itertools
 import json
-import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 
-from foretail.features.digest import write_digest
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
+from foretail.pipelines.reporting.glossary import glossary
 from foretail.pipelines.reporting.page import render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
 from tests.examples import draws
-
-EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=\"alert(1)\"> & ]]> {{ 7*7 }}"
-VOID = {"meta", "link", "img", "br", "hr", "input"}
-LOADING = ("src", "href", "srcset", "poster", "data", "action", "background", "xlink:href")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser") or ""
-
-
-class Page(HTMLParser):
-    """Elements with their attributes and texts; raises when they do not nest."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        assert len(set(names)) == len(names), (tag, attrs)
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-            self.texts.append((tag, ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.texts.append((self.open[-1], data))
-
-    def of(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    def text(self, *tags: str) -> str:
-        return "".join(data for tag, data in self.texts if not tags or tag in tags)
-
-
-def check_page(text: str) -> Page:
-    """What every page has to be: nested, closed in itself, and accessible."""
-    page = Page(text)
-    assert {"script", "iframe", "object", "embed", "form", "base", "svg"}.isdisjoint(tag for tag, _ in page.elements)
-    for tag, attributes in page.elements:
-        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
-        for name in LOADING:
-            if name in attributes and tag != "a":
-                assert attributes[name].startswith("data:"), (tag, attributes)
-    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
-    assert not re.search(r"@import|url\(|expression", style)
-    (policy,) = [meta["content"] for meta in page.of("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy.split("; ")[:3] == ["default-src 'none'", "img-src data:", f"style-src 'sha256-{digest}'"]
-    for image in page.of("img"):
-        media_type, _, content = image["src"].removeprefix("data:").partition(";base64,")
-        decoded = base64.b64decode(content, validate=True)
-        if media_type == "image/svg+xml":
-            assert ElementTree.fromstring(decoded).tag.endswith("svg")
-        else:
-            assert media_type == "image/png"
-            assert decoded.startswith(b"\x89PNG")
-        assert image["alt"].strip()
-    regions = page.of("div")
-    assert len(page.of("table")) == len(regions)
-    assert all(each["role"] == "region" and each["aria-label"].strip() and each["tabindex"] == "0" for each in regions)
-    assert all(header.get("scope") in ("col", "row") for header in page.of("th"))
-    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(set(ids)) == len(ids)
-    assert {link["href"][1:] for link in page.of("a") if link["href"].startswith("#")} <= set(ids)
-    assert page.of("html") == [{"lang": "en"}]
-    return page
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    """A result as ``stage.run`` writes it."""
-    return {
-        "stage": "study",
-        "command": "foretail study experiment=predictor_study size=small",
-        "finished": "2026-01-02T03:04:05+00:00",
-        "config": {
-            "size": "small",
-            "study": {
-                "small": {"split": {"train": [1, 2], "test": [3]}, "seed": 7},
-                "full": {"split": {"train": [8], "test": [9]}, "seed": 8},
-            },
-            "predictor": {"trees": 4},
-        },
-        "versions": {"python": "3.11.7", "torch": None},
-        "seconds": 12.5,
-        "tables": [Table("Scores", ("candidate", "F1", "rows"), (("ours", 0.123456789012345, 1234567),), ("A note.",))],
-        "candidates": {
-            "ours": {
-                "datasets": [{"scenario": "base", "seed": 1, "content_sha256": "a" * 64}],
-                "tracked": {
-                    "run_id": "f" * 32,
-                    "experiment_id": "3",
-                    "uri": "http://user:secret@tracking.example:5000/",
-                },
-            }
-        },
-        **changes,
-    }
-
-
-def run_folder(folder: Path, **changes: Any) -> Path:
-    """A run with one figure, its numbers and a model card."""
-    figure = Figure(figsize=(2, 1))
-    figure.subplots().plot([1, 2, 3])
-    folder.mkdir(parents=True)
-    figure.savefig(folder / "scores_by_seed.svg")
-    figure.savefig(folder / "scores_by_seed.png")
-    (folder / "scores_by_seed.csv").write_text("seed,f1\n1,0.5\n")
-    (folder / "champion").mkdir()
-    card = "# Predictor ours\n\n| feature | bits |\n| --- | --- |\n| queue | 16 |\n"
-    (folder / "champion" / CARD_FILE).write_text(card)
-    files = [f"scores_by_seed.{kind}" for kind in ("csv", "png", "svg")]
-    write_result(folder, document(**{"files": files, **changes}))
-    return folder
-
-
-def opened(folder: Path) -> RunRecord:
-    write_digest(folder)  # which the stage writes last
-    return RunRecord.open(folder)
+from tests.reports import EVIL, Page, check_page, document, opened, run_folder
 
 
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
@@ -167,13 +30,12 @@ def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     assert "foretail study experiment=predictor_study size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
     assert "A note." in page.text("p")
-    assert [value["value"] for value in page.of("data")][1:] == ["0.123456789012345", "1234567"]
+    assert [value["value"] for value in page.of("data")] == ["0.123456789012345", "1234567", "12.5"]
     assert "0.1235" in page.text("data")
     (image,) = page.of("img")
     assert image["src"].startswith("data:image/svg+xml;base64,")
-    assert image["alt"] == (
-        "Figure scores by seed of foretail study predictor_study small. Its numbers are in scores_by_seed.csv."
-    )
+    assert image["alt"] == "scores by seed, a figure of foretail study predictor_study small."
+    assert "Its numbers: scores_by_seed.csv." in page.text("span")
     assert "Predictor ours" in page.text("h3")
     cells = page.text("td", "th")
     assert all(word in cells for word in ("queue", "[1, 2]", "a" * 64, "3.11.7", "study.small.seed"))
@@ -191,7 +53,7 @@ def test_tracked_runs_are_links_without_passwords(tmp_path: Path) -> None:
     page = check_page(render_page([opened(run_folder(tmp_path / "file", candidates={"tracked": tracked}))]))
     assert page.of("a") == []
     assert "e" * 32 in page.text("td")
-    assert "sqlite:////home/me/mlflow.db" in page.text("td")
+    assert "sqlite:///…/me/mlflow.db" in page.text("td")
     script = tracked | {"uri": "javascript:alert(1)//"}
     page = check_page(render_page([opened(run_folder(tmp_path / "script", candidates={"tracked": script}))]))
     assert page.of("a") == []
@@ -222,6 +84,24 @@ def test_names_from_data_stay_text(tmp_path: Path) -> None:
         assert "javascript:alert(1)" in page.text("p")
         tracked = f"http://tracking.example:5000/#/experiments/3/runs/{'f' * 32}"
         assert {link["href"] for link in page.of("a")} <= {"#run-1", "#run-2", tracked}
+
+
+def test_a_page_opens_with_the_verdict_and_a_figure(tmp_path: Path) -> None:
+    said = {
+        "verdict": ["LQD is best.", "Predictions change nothing [-1, +1]."],
+        "captions": {"scores_by_seed": "F1 where Credence asked, by seed."},
+    }
+    page = check_page(render_page([opened(run_folder(tmp_path / "run", **said))]))
+    ((_, first), (_, second)) = [found for found in page.elements if found[0] in ("p", "img")][:2]
+    assert first == {"class": "verdict"}
+    assert second["alt"] == "F1 where Credence asked, by seed."
+    meant = {abbreviation["title"] for abbreviation in page.of("abbr")}
+    assert {glossary()["LQD"], glossary()["asked"]} <= meant
+    assert all(meaning in page.text("dd") for meaning in meant)
+    plain = check_page(render_page([opened(run_folder(tmp_path / "plain", verdict=[]))]))
+    assert "draws no conclusion" in plain.text("p")
+    older = check_page(render_page([opened(run_folder(tmp_path / "older"))]))
+    assert not [found for found in older.of("p") if found.get("class") == "verdict"]
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
@@ -443,62 +323,3 @@ def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(
     page = check_page((tmp_path / "page" / "report.html").read_text())
     assert shlex.join(command) in page.text("code")
     assert json.loads((tmp_path / "page" / "result.json").read_text())["page"].endswith("page/report.html")
-
-
-PROBE = """<!doctype html><title>probe</title><iframe id=f src="page.html" style="width:%dpx;height:2000px;border:0">
-</iframe><pre id=out></pre><script>
-f.onload = () => {
-  const d = f.contentDocument, w = f.contentWindow, root = d.documentElement;
-  const rgb = c => c.match(/[\\d.]+/g).map(Number);
-  const lum = c => rgb(c).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = e => { for (; e; e = e.parentElement) { const c = w.getComputedStyle(e).backgroundColor;
-    if (rgb(c)[3] !== 0) return c; } return "rgb(255, 255, 255)"; };
-  const says = e => [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim());
-  const ratios = [...d.querySelectorAll("body *")].filter(says).map(e => {
-      const a = lum(w.getComputedStyle(e).color), b = lum(behind(e));
-      return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); });
-  out.textContent = JSON.stringify({ overflow: root.scrollWidth - root.clientWidth, contrast: Math.min(...ratios),
-    background: lum(w.getComputedStyle(d.body).backgroundColor), title: document.title,
-    images: [...d.images].map(i => i.complete && i.naturalWidth > 0),
-    loaded: w.performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.startsWith("data:")),
-    styled: w.getComputedStyle(d.querySelector("th")).borderBottomStyle });
-};
-</script>"""
-
-
-@pytest.fixture(scope="module")
-def shown_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of two runs with hostile names and wide tables, and Chromium's profile."""
-    folder = tmp_path_factory.mktemp("shown")
-    wide = Table("Wide", tuple(f"column {n}" for n in range(30)), (tuple(range(30)),))
-    long = Table("A title that is far too long for the narrow page of a telephone", ("name",), ((EVIL,), ("x" * 300,)))
-    one = run_folder(folder / "one", tables=[wide, long], command=f"foretail study x={'y' * 300}")
-    two = run_folder(folder / "two", finished=None, files=["scores_by_seed.png"])
-    script = '<script>top.document.title = "taken over"</script>'
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{script}</svg>'
-    (one / "scores_by_seed.svg").write_text(svg)
-    (folder / "page.html").write_text(render_page([opened(one), opened(two)], ["sweep/3"]))
-    return folder
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no chromium and no google-chrome on PATH")
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_chromium_shows_the_page(width: int, dark: bool, shown_folder: Path) -> None:
-    probe = shown_folder / "probe.html"
-    probe.write_text(PROBE % width)
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [f"--user-data-dir={shown_folder / 'profile'}", "--allow-file-access-from-files", "--no-first-run"]
-    command += ["--disable-background-networking", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
-    command += ["--virtual-time-budget=5000", "--dump-dom", probe.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    page = Page(done.stdout)
-    found = json.loads(page.text("pre"))
-    assert found["overflow"] == 0
-    assert found["contrast"] >= 4.5
-    assert (found["background"] < 0.1) == dark
-    assert found["images"] == [True, True]
-    assert found["loaded"] == []
-    assert found["styled"] == "solid"
-    assert found["title"] == "probe"
