@@ -76,6 +76,11 @@ RULES = [
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
     Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
+    Rule(
+        r"predictors.md: evaluate experiment=tradeoff",
+        "run",
+        ("size=small", "tradeoff.small.search_steps=20", "models=[models:/foretail-drop@candidate]"),
+    ),
     Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
     Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
     Rule(

@@ -10,18 +10,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from foretail.models.scoring.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, styled
 from foretail.pipelines.experiments.slots.figures import LINE, MARKERS
 from foretail.pipelines.experiments.slots.tables import LQD_RATIO
 from foretail.pipelines.experiments.slots.tradeoff_tables import RULES, is_rule, predictors_of, summary_of, told
 
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of Okabe and Ito, which colour-blind readers tell apart; black is for perfect predictions."""
+COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+"""Of predictors, perfect predictions first."""
 RULE_STYLES = {"lqd": "-", "dt": "--", "followlqd": "-.", "cs": ":", "always accept": (0, (5, 1, 1, 1, 1, 1))}
 GREY = "0.45"
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 COLUMNS = 3
 
 
+@styled
 def draw_flips(curves: pd.DataFrame) -> Figure:
     """What is sent by the share of inverted predictions: a panel per workload that is no proof."""
 
@@ -42,6 +44,7 @@ def draw_flips(curves: pd.DataFrame) -> Figure:
     return _panels(curves, lines)
 
 
+@styled
 def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
     """What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's `own`."""
 
@@ -53,7 +56,15 @@ def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
                     _line(axes, mine[mine["flip_probability"] == flip], "threshold", **{**style, **more})
             if len(mine):
                 y = told(part, predictor, 0.0)["of_optimum"]
-                axes.plot([own[predictor]], y, color=style["color"], marker="*", markersize=11, markeredgecolor="white")
+                axes.plot(
+                    [own[predictor]],
+                    y,
+                    color=style["color"],
+                    marker="*",
+                    markersize=13,
+                    markeredgecolor="white",
+                    zorder=4,
+                )
         axes.set_xscale("logit")
         axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize="small")
         axes.set_xticks([], minor=True)
@@ -62,6 +73,7 @@ def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
     return _panels(curves, lines)
 
 
+@styled
 def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -> Figure:
     """Consistency against robustness; what is sent of the sequences of proofs; the worst that a search found."""
     figure = Figure(figsize=(15, 4.6), layout="constrained")
@@ -76,7 +88,7 @@ def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -
     search.set_ylabel("Credence sends, % of the optimum")
     search.set_title("searched arrivals and predictions", fontsize="medium")
     search.legend(fontsize="small")
-    search.grid(alpha=0.25)
+    search.grid()
     figure.legend(*proofs.get_legend_handles_labels(), loc="outside lower center", ncols=8, fontsize="small")
     return figure
 
@@ -87,6 +99,8 @@ def _summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
         axes.plot(row["robustness"], row["consistency"], MARKERS[place], color=GREY)  # the markers of the legend
         if row["way"] not in RULES.values():
             axes.annotate(row["way"], (row["robustness"], row["consistency"]), (6, 4), textcoords="offset points")
+    fixed = found[found["predictor"] == "dt"]
+    axes.plot(fixed["robustness"], fixed["consistency"], "s--", color=GREY, markersize=3, linewidth=0.8)
     for predictor, style in _styles(curves):
         mine = found[found["predictor"] == predictor]
         own, grid = mine[mine["threshold"].isna()], mine[mine["threshold"].notna()].sort_values("threshold")
@@ -96,8 +110,8 @@ def _summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
     axes.axhline(100 / LQD_RATIO, linestyle="-.", **LINE)
     axes.set_xlabel("robustness: least sent of any workload, % of the optimum")
     axes.set_ylabel("consistency: mean sent, % of the optimum")
-    axes.set_title("star: own threshold; line: all thresholds", fontsize="medium")
-    axes.grid(alpha=0.25)
+    axes.set_title("star: own threshold; lines: all thresholds, DT's alphas")
+    axes.grid()
 
 
 def _proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
@@ -119,8 +133,8 @@ def _proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
     axes.axvline(100 / LQD_RATIO, linestyle="-.", **LINE)
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize="small")
     axes.set_xlabel("sent, % of the optimum; lines: OPT / N (dashed), OPT / 1.707")
-    axes.set_title("sequences of proofs", fontsize="medium")
-    axes.grid(alpha=0.25)
+    axes.set_title("sequences of proofs")
+    axes.grid()
 
 
 def _styles(curves: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -152,7 +166,7 @@ def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -
             )
         axes.set_title(str(workload), fontsize="medium")
         axes.set_ylabel("sent, % of the optimum")
-        axes.grid(alpha=0.25)
+        axes.grid()
     for axes in grid[len(workloads) :]:
         axes.set_axis_off()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")

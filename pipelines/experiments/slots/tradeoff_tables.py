@@ -73,6 +73,8 @@ def summary_of(curves: pd.DataFrame) -> pd.DataFrame:
         ("rules", title, None, curves[is_rule(curves, policy)])
         for policy, title in {**RULES, "always drop": "always drop"}.items()
     ]
+    for alpha in sorted(float(value) for value in curves["alpha"].dropna().unique()):
+        ways.append(("dt", f"DT, alpha {alpha:g}", None, curves[curves["alpha"] == alpha]))
     for predictor in predictors_of(curves):
         mine = curves[(curves["predictor"] == predictor) & curves["flip_probability"].isin([0, 1])]
         ways.append((predictor, predictor, None, mine[mine["threshold"].isna()]))
