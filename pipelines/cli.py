@@ -69,25 +69,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
     from foretail.pipelines.stage import StageFailed
 
+    stopped: list[int] = []
     try:
-        with _terminable():
+        with _stoppable(stopped):
             if stage in COMMANDS:
                 return _run_command(stage, overrides)
             if not {"--help", "-h"}.isdisjoint(overrides):
                 return _help(stage, [override for override in overrides if override not in ("--help", "-h")])
             return _run_stage(stage, overrides)
     except KeyboardInterrupt as stop:
-        if debug:
-            traceback.print_exc()
-        print("foretail: interrupted; only what is complete is kept.", file=sys.stderr)
-        return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+        return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
     except BrokenPipeError:  # whoever reads has enough, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except StageFailed as failed:
-        return _failed(failed.error, stage, debug)
+        return _failed(failed.error, stage, debug) if not stopped else _interrupted(failed.error, stopped[0], debug)
     except Exception as error:
-        return _failed(error, stage, debug)
+        return _failed(error, stage, debug) if not stopped else _interrupted(error, stopped[0], debug)
+
+
+def _interrupted(error: BaseException, number: int, debug: bool) -> int:
+    """Whatever is raised after a signal comes from it: an import that is interrupted calls its package missing."""
+    if debug:
+        traceback.print_exception(error)
+    print("foretail: interrupted; only what is complete is kept.", file=sys.stderr)
+    return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
 
 
 def _failed(error: Exception, stage: str, debug: bool) -> int:
@@ -217,20 +223,25 @@ def _refuse(line: str) -> int:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM raises ``Terminated``, so that partial outputs are removed; only the main thread may set handlers."""
+def _stoppable(stopped: list[int]) -> Iterator[None]:
+    """SIGTERM raises ``Terminated`` as Ctrl-C does, so that partial outputs are removed; `stopped` gets the signals.
+
+    Only the main thread may set handlers.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        stopped.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

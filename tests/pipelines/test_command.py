@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,21 @@ def test_a_missing_extra_is_named_before_any_work(
     assert f"pip install 'foretail[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert list(tmp_path.iterdir()) == before  # neither a run nor a store nor a dataset
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_error_that_follows_a_signal_is_an_interruption(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(arguments: object) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except KeyboardInterrupt:  # as an extension module does that is interrupted while it is imported
+            raise ImportError("initialization failed") from None
+        return 0
+
+    monkeypatch.setattr(cli, "_doctor", load)
+    assert cli.main(["doctor"]) == code
+    assert capsys.readouterr().err == "foretail: interrupted; only what is complete is kept.\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
