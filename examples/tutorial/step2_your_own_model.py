@@ -1,0 +1,95 @@
+"""
+2. Your own model
+=================
+
+Three ways: a function, an estimator of scikit-learn, and a class that every command knows.
+"""
+
+# %%
+# **A function** of a batch of arrivals is enough to be judged. This one predicts a drop when the queue is above twice
+# its fair share of the buffer. Ten policies could run beside it; here are three.
+import numpy as np
+
+from foretail.features.catalog import FEATURES
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, compare
+
+PORTS, BUFFER, SLOTS = 20, 1000, 4000
+PLACE = {feature.name: place for place, feature in enumerate(FEATURES)}
+traffic = Incast(fan_in=5, background_load=0.6)
+
+
+def twice_fair(batch: Labelled) -> Predicted:
+    """Predict a drop for packets to long queues."""
+    assert batch.features is not None
+    return Predicted((batch.features[:, PLACE["queue"]] > 2 * BUFFER // PORTS).astype(np.uint8))
+
+
+packets = traffic.batches(PORTS, BUFFER, SLOTS, seed=3)
+found = compare(packets, PORTS, BUFFER, ("lqd", "credence", "dt"), twice_fair, features=True)
+print({policy: f"{sent:,}" for policy, sent in found.transmitted.items()})
+print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}")
+
+# %%
+# **An estimator** of scikit-learn, trained by yourself, becomes an ensemble: integer cuts and exact leaf values, which
+# is what can be proven and exported. Say which features its columns are.
+from sklearn.tree import DecisionTreeClassifier
+
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.frontends import from_sklearn
+from foretail.sim_bridge.open_loop.slotted import labelled
+
+NAMES = ("queue", "occupancy")
+COLUMNS = [PLACE[name] for name in NAMES]
+batches = list(labelled(traffic.batches(PORTS, BUFFER, SLOTS, seed=1), PORTS, BUFFER, features=True))
+x = np.concatenate([batch.features[:, COLUMNS] for batch in batches if batch.features is not None])
+y = np.concatenate([batch.lqd_drop for batch in batches]) != 0
+tree = DecisionTreeClassifier(max_depth=3, random_state=1).fit(x, y)
+ensemble = from_sklearn(tree, [FeatureInput(name, "", 24) for name in NAMES])
+print(f"{len(ensemble.trees)} tree of depth {ensemble.trees[0].depth}, {len(ensemble.trees[0].leaves)} leaves")
+
+
+def by_tree(batch: Labelled) -> Predicted:
+    """Ask the ensemble."""
+    assert batch.features is not None
+    return Predicted(ensemble.exceeds(batch.features[:, COLUMNS]).astype(np.uint8))
+
+
+found = compare(traffic.batches(PORTS, BUFFER, SLOTS, seed=3), PORTS, BUFFER, (), by_tree, features=True)
+right, wrong, missed = found.whole.tp, found.whole.fp, found.whole.fn
+print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}; drops found {right:,}, missed {missed:,}, made up {wrong:,}")
+
+# %%
+# **A class** makes it a predictor like Foretail's own: with parameters that have ranges, tracked, tuned and exported by
+# the commands (docs/plugins.md says how they find it).
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from foretail.models.drop.predictor import TreePredictor, parameter
+from foretail.models.ensemble.ensemble import Ensemble
+
+
+@dataclass(eq=False)
+class OneTree(TreePredictor):
+    """A single decision tree."""
+
+    depth: int = parameter(1, low=1, high=12)
+
+    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        self.tree_ = DecisionTreeClassifier(max_depth=self.depth, random_state=1).fit(x, y, weight)
+
+    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        return np.asarray(self.tree_.predict_proba(x)[:, 1], np.float64)
+
+    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
+        return from_sklearn(self.tree_, features, self.origin())
+
+
+# %%
+# Foretail's checks say in one sentence what a class gets wrong. This one passes.
+from foretail.testing import check_predictor
+
+check_predictor(OneTree)
+print("OneTree keeps the contract")

@@ -1,0 +1,70 @@
+"""
+3. Your own arrivals
+====================
+
+From a table, and from a packet capture.
+"""
+
+# %%
+# **A table** has the columns ``slot`` and ``port``, and ``prediction`` where you bring predictions; here Credence is
+# told the truth. Of three inputs two send to port 0, until a buffer of 6 packets is full.
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.open_loop.slotted import compare
+
+scratch = TemporaryDirectory()
+folder = Path(scratch.name)
+lines = [f"{slot},{port}" for slot in range(8) for port in (0, 0, slot % 3)]
+(folder / "arrivals.csv").write_text("\n".join(["slot,port", *lines]) + "\n")
+
+arrivals = ArrivalFile(folder / "arrivals.csv").batches(3, priorities=1, predictions=False)
+found = compare(arrivals, 3, 6, ("lqd", "credence", "dt"), optimum=True)
+print(f"{found.arrivals} packets; sent: {found.transmitted}; no policy could send more than {found.optimum}")
+
+# %%
+# **A capture** (pcap or pcapng) of a real switch. We write one, of known packets, so that this page runs anywhere.
+# ``ports.csv`` says which destination is behind which port.
+from foretail.sim_bridge.imports.pcap.log import read_captures
+from foretail.sim_bridge.imports.pcap.synthetic import write_switch
+
+write_switch(folder, ports=4, packets=6000, seed=1)
+capture = read_captures(folder / "ingress.pcap", {}, folder / "ports.csv", ports=4)
+print(capture.figures())
+
+# %%
+# A capture does not say what buffer and what rates the switch has. You do, and LQD labels the packets: 100 kB, four
+# ports of 10 Gbit/s. Nobody reacted to the drops of this buffer, and the description says so (``open_loop``).
+from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+
+run = Run(
+    scenario={"name": "my capture", "open_loop": True, "topology": {"wire_overhead_bytes": 24}},
+    policy={"name": "lqd"},
+    seed=1,
+    switches=(SwitchGeometry(4, 100_000, (10_000_000_000,) * 4),),
+    rules=Rules("counted", "lowest_port", "tail"),
+    cell_bytes=256,
+    average_shift=15,
+    versions={},
+)
+write_open_loop_dataset(folder / "dataset", run, capture.arrivals())
+dataset = Dataset.open(folder / "dataset")
+print(f"{dataset.manifest.rows:,} packets, LQD drops {dataset.manifest.drops:,}")
+
+# %%
+# The dataset is one like any other: it trains models, and policies replay it.
+import numpy as np
+
+from foretail.sim_bridge.open_loop.replay import compare_replays
+
+told = dataset.frame(["lqd_drop"])["lqd_drop"].to_numpy() != 0
+for what, predictions in (("perfect", told), ("none", np.zeros(len(told), np.bool_))):
+    compared = compare_replays(dataset, ("lqd", "credence", "dt"), predictions)
+    print(f"predictions {what}: { ({name: sent.packets for name, sent in compared.transmitted.items()}) }")
+scratch.cleanup()
+
+# %%
+# The commands are ``foretail evaluate arrivals=...`` and ``foretail collect source=pcap`` (docs/imports.md).

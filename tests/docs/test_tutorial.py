@@ -1,0 +1,36 @@
+"""The programs of the tutorial run in an empty folder, warnings as errors, print something and leave nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+STEPS = sorted((ROOT / "examples" / "tutorial").glob("*.py"))
+NS3 = "step4_your_own_scenario.py"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, id=step.stem, marks=[pytest.mark.ns3] if step.name == NS3 else []) for step in STEPS]
+)
+def test_a_step_runs(step: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", step], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") >= 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_are_six_steps_in_cells() -> None:
+    assert len(STEPS) == 6
+    for step in STEPS:
+        text = step.read_text(encoding="utf-8")
+        assert text.count("\n# %%\n") >= 4, step.name
+        assert "\n====" in text, f"{step.name} has no heading"
