@@ -22,14 +22,29 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
+TUTORIAL = "docs/tutorial"
+"""Where sphinx-gallery writes the pages of examples/tutorial, with what each cell printed; git ignores it."""
+
 project = "Foretail"
 release = metadata.version("foretail")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/api/*.rst"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/api/*.rst", f"{TUTORIAL}/*.rst"]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
 
+sphinx_gallery_conf = {
+    "examples_dirs": "examples/tutorial",
+    "gallery_dirs": TUTORIAL,
+    "filename_pattern": "/step",  # all of them run
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 3600,  # no page of times
+    "write_computation_times": False,
+    "show_signature": False,
+}
 myst_heading_anchors = 3  # links such as schedule.md#cells
 suppress_warnings = ["ref.python"]  # an annotation `Split` may mean either of two classes; roles: resolve_imported
 
@@ -72,7 +87,10 @@ docs/glossary
 :hidden:
 :caption: Use
 
+docs/tutorial/index
+docs/python
 docs/predictors
+docs/metrics
 docs/tracking
 docs/live
 docs/plugins

@@ -15,11 +15,15 @@ from tests.traces import write_bursts
 
 pytest.importorskip("gymnasium", reason="the extra gym is not installed")
 
-WITH_PROGRAMS = [page for page in PAGES if page.name == "live.md"]
+WITH_PROGRAMS = [
+    pytest.param(page, id=name_of(page), marks=[pytest.mark.ns3] if page.name == "python.md" else [])
+    for page in PAGES
+    if page.name in ("live.md", "metrics.md", "python.md")
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name_of)
+@pytest.mark.parametrize("page", WITH_PROGRAMS)
 def test_programs_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "arrivals.csv").write_text("slot,port\n0,0\n1,19\n", encoding="utf-8")
