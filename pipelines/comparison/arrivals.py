@@ -100,6 +100,10 @@ class ArrivalsResult:
             scores,
         )
 
+    def verdict(self) -> list[str]:
+        """Who sends most beside LQD, and what the predictions are worth."""
+        return self.worth().verdict(self.comparison.transmitted)
+
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
         found, questions = self.comparison, self.questions()

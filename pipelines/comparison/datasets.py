@@ -75,6 +75,10 @@ class DatasetsResult:
             "predictions": self.worth.document(),
         }
 
+    def verdict(self) -> list[str]:
+        """Who sends most beside LQD, and what the predictions are worth."""
+        return self.worth.verdict({policy: sent.bytes for policy, sent in self.transmitted.items()})
+
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
         policies = Table(

@@ -17,9 +17,9 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
-from foretail.sim_bridge.open_loop.scores import SENT, Questions
+from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import POLICIES, policy_words
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED_COLUMNS = ("asked", "predicted drops")
@@ -92,6 +92,17 @@ class PredictionScores:
             "sent_percent_of_lqd": self.sent_percent_of_lqd,
             "scores": self.scores,
         }
+
+    def verdict(self, sent: Mapping[str, int]) -> list[str]:
+        """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
+        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd)
+        pushing = {name for name, policy in POLICIES.items() if policy.pushes_out}
+        others = {policy: count for policy, count in sent.items() if policy not in pushing}
+        if not others or not self.lqd:
+            return [worth]
+        best = max(others, key=lambda policy: others[policy])
+        most = f"{policy_words(best)} sends most, {100 * others[best] / self.lqd:.4g} % of what LQD sends"
+        return [f"Of the policies that push nothing out {most}.", worth]
 
     def table(self) -> Table:
         """Scores by region, and what they come to."""

@@ -98,6 +98,8 @@ class ExperimentResult:
     tracked : run and server in MLflow, or None
     failed : a sentence for each point that failed, by its name
     points : how many points there are, failed ones included
+    conclusion : what the experiment comes to, in two sentences; none where it has no rule for that
+    captions : what is seen on its figures, by their name, the one first that tells most
     """
 
     experiment: str
@@ -108,6 +110,12 @@ class ExperimentResult:
     tracked: Mapping[str, str] | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
     points: int = 0
+    conclusion: Sequence[str] = ()
+    captions: Mapping[str, str] = field(default_factory=dict)
+
+    def verdict(self) -> list[str]:
+        """The conclusion."""
+        return list(self.conclusion)
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -115,6 +123,7 @@ class ExperimentResult:
             "experiment": self.experiment,
             **self.figures,
             "files": [path.name for path in self.files],
+            "captions": self.captions,
             "failed": dict(self.failed),
             "tracked": self.tracked,
         }

@@ -82,6 +82,16 @@ class PromoteResult:
             "tracked": self.tracked,
         }
 
+    def verdict(self) -> list[str]:
+        """What the gate decided, and the first of its checks on scores."""
+        first = f"On {len(self.gate['held_out'])} held-out runs, {self.checks[0].reason.rstrip('.')}."
+        if self.promoted is None:
+            failed = ", ".join(check.name for check in self.checks if not check.passed)
+            return [f"The gate refused the model for {failed}.", first]
+        model = self.gate["model"]
+        now = f"models:/{model['name']}@{model['alias']} is version {self.promoted.version} now"
+        return [f"The gate let the model pass: {now}.", first]
+
     def tables(self) -> list[Table]:
         """Held-out scores and the gate."""
         model = self.gate["model"]

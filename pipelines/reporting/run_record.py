@@ -92,7 +92,7 @@ class RunRecord:
     sha256 : of ``result.json``
     stage, config, versions, seconds : as the stage wrote them; passwords in addresses are left out of all texts
     command, finished, tables : None where an older version wrote none; `finished` is ISO 8601
-    figures : in the order of the files; SVG, or PNG where the SVG is large or missing
+    figures : in the order of the captions, then of the files; SVG, or PNG where the SVG is large or missing
     cards : model cards in Markdown, by their path in the folder
     document : all of ``result.json``
     verdict : what the run comes to; empty where its stage draws no conclusion, None where an older version wrote none
@@ -139,7 +139,13 @@ class RunRecord:
         for table in written.tables or ():
             if any(len(row) != len(table.columns) for row in table.rows):
                 raise ForetailError(f"{path} is damaged (rows and columns of {table.title!r}): run its stage again")
-        figures = tuple(_figures(folder, written.files, written.captions))
+        order = list(written.captions)
+        figures = tuple(
+            sorted(
+                _figures(folder, written.files, written.captions),
+                key=lambda figure: order.index(figure.name) if figure.name in order else len(order),
+            )
+        )
         document = without_absolute_paths(document, folder)
         written = _WRITTEN.validate_python(document)
         cards = {

@@ -88,6 +88,17 @@ class ScheduleResult:
             "files": self.files,
         }
 
+    def verdict(self) -> list[str]:
+        """Throughput by direct circuits and over several, beside what is guaranteed."""
+        multi_hop = self.planned.theta_multi_hop
+        return [
+            f"On direct circuits the schedule carries {self.planned.theta_single_hop:.4g} times the demand; at "
+            f"least {self.single_hop_guarantee:.4g} is guaranteed.",
+            "Over several circuits it was not computed."
+            if multi_hop is None
+            else f"Over several circuits it carries {multi_hop:.4g} times; at least {self.multi_hop_guarantee:.4g} is.",
+        ]
+
     def tables(self) -> list[Table]:
         """Throughput by routing, beside what is guaranteed."""
         planned, (fewest, most) = self.planned, self.edges_per_pair

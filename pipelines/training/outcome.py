@@ -32,7 +32,7 @@ from foretail.pipelines.tracking.identity import register_trained, version_descr
 from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
-from foretail.sim_bridge.open_loop.scores import SENT
+from foretail.sim_bridge.open_loop.scores import SENT, worth_in_words
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -86,6 +86,17 @@ class TrainResult:
             **self.outcome,
             "tracked": with_version(self.outcome["tracked"], self.registered),
         }
+
+    def verdict(self) -> list[str]:
+        """F1 where Credence asks, on the test side, and what the predictions are worth there."""
+        asked = self.outcome["scores"]["test"].get("asked")
+        region, where = (asked, "where Credence asks") if asked else (self.outcome["scores"]["test"]["whole"], "on all")
+        f1, precision, recall = (_shown(region[name]) for name in ("f1", "precision", "recall"))
+        first = f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall})."
+        replay = self.outcome["replay"]
+        if replay is None:
+            return [first, "What that is worth in a switch was not replayed: the test side is no whole run."]
+        return [first, worth_in_words(replay["recovered_loss"], replay["sent_percent_of_lqd"])]
 
     def tables(self) -> list[Table]:
         """Datasets and scores."""

@@ -35,6 +35,17 @@ def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
     return 100 * credence / lqd if lqd else None
 
 
+def worth_in_words(recovered: float | None, sent_percent: float | None) -> str:
+    """A sentence of the recovered loss and of what a Credence sends, which belong together."""
+    if recovered is None:
+        recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
+    else:
+        recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
+        recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
+    sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
+    return f"{recovers}; Credence with them {sends}."
+
+
 @dataclass(frozen=True)
 class Questions:
     """What a policy asked its predictor.

@@ -101,6 +101,11 @@ def cell_experiment(sweep: CellExperiment, config: ScheduleConfig, run_dir: Path
         shown,
         write_files(run_dir, {f"{stem}.csv": curves, f"{stem}.parquet": samples, **drawn}),
         (f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",),
+        captions={
+            stem: "Completion times of flows by load, a line per design; less is better. Hollow: at least so long."
+            if sweep.experiment == "vermilion_fig8_5"
+            else "Use of the links by load, a line per design. Bands reach from the least seed to the largest."
+        },
     )
 
 

@@ -95,6 +95,14 @@ def design_experiment(sweep: DesignExperiment, config: ScheduleConfig, run_dir: 
             f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",
             f"{len(violations)} throughputs are below Theorem 22{where}",
         ),
+        conclusion=(
+            f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
+        ),
+        captions={
+            stem: "Throughput of Vermilion by k and by the number of nodes: mean over matrices, and least."
+            if by_size
+            else "Mean throughput by matrix, a panel per number of nodes, a marker per design, routing and k."
+        },
     )
 
 

@@ -104,6 +104,11 @@ def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Pa
         f"{stem}_smoothness.csv": fits,
         **figure_files(f"{stem}_smoothness", draw_smoothness(by_schedule, fits)),
     }
+    captions = {
+        stem: "Mean throughput by the deviation of the noise in the prediction, a panel per noise and matrix, a line "
+        "per gamma. The band goes down to the least sample at the largest gamma.",
+        f"{stem}_smoothness": "Throughput of every sample by the error of the predicted shape, with its fit.",
+    }
     return ExperimentResult(
         sweep.experiment,
         {
@@ -117,6 +122,7 @@ def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Pa
         [smoothness_table(fits, FITTED_BY, "multi-hop"), _table(curves, sweep)],
         write_files(run_dir, files),
         (measured.note,),
+        captions=captions,
     )
 
 

@@ -110,6 +110,11 @@ def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_d
             f"Seeds {', '.join(map(str, sweep.seeds))}; {measured.note}",
             f"{len(below)} throughputs are below Theorems 22, 24 and 25{where}",
         ),
+        conclusion=(f"Of {len(samples):,} throughputs {len(below)} are below what Theorems 22, 24 and 25 guarantee.",),
+        captions={
+            stem: "Consistency (prediction right) over robustness (prediction wrong): left as proven, then as "
+            "measured, with several circuits in a row and with one. A number is gamma, the trust in the prediction."
+        },
     )
 
 

@@ -28,8 +28,8 @@ from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import PointsFailed
-from foretail.pipelines.experiments.flows.figures import draw_distributions, draw_lines, draw_map
-from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, map_table, tolerance_table
+from foretail.pipelines.experiments.flows.figures import CAPTIONS, draw_distributions, draw_lines, draw_map
+from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, conclusion, map_table, tolerance_table
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.jobs import run_points
@@ -122,6 +122,8 @@ class FlowFindings:
             self._notes(),
             failed=self.failed,
             points=len(self.points) + len(self.failed),
+            conclusion=conclusion(name, self.conditions, list(self.models)),
+            captions={f"{name}.{kind}": CAPTIONS[kind] for kind in sorted(drawn, key=list(CAPTIONS).index)},
         )
 
     def tables(self) -> list[Table]:

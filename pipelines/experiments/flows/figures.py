@@ -24,6 +24,14 @@ PANELS = {
     "timed_out_percent.all": "flows with a timeout, %",
     "occupancy_percent.p99.99": "buffer, p99.99, %",
 }
+CAPTIONS = {
+    "map": "The p95 slowdown of every policy over that of Complete Sharing, by scenario: below 1 (blue) is better, "
+    "above 1 (red) worse.",
+    "figure": "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals.",
+    "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
+    "further to the left is better.",
+}
+"""What is seen, by kind of figure, the one first that tells most."""
 LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
 
 

@@ -150,6 +150,26 @@ def claims_table(experiment: str, conditions: Conditions, models: Sequence[str])
     return Table("Claims of the paper, change in %", ("claim", "paper", *columns), tuple(rows), RULES)
 
 
+def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -> list[str]:
+    """How many claims of the paper hold with each model; or how many scenarios need a prediction."""
+    if experiment == "where_prediction_pays":
+        needs = [advice(found, models) for found in conditions.values() if "cs" in found.policies]
+        pays = sum(need.startswith("prediction pays") for need in needs)
+        enough = sum(need.startswith("thresholds are enough") for need in needs)
+        return [
+            f"Prediction pays in {pays} of {len(needs)} scenarios: Credence is better there than Complete Sharing, "
+            "than FollowLQD and than always accepting.",
+            f"In {enough} others LQD's thresholds without a prediction are enough.",
+        ]
+    found = []
+    for model in models if CLAIMS[experiment] else ():
+        verdicts = [judge(claim, conditions, model)[1] for claim in CLAIMS[experiment]]
+        counts = {word: verdicts.count(word) for word in (REPRODUCED, IN_SHAPE, NOT, UNKNOWN)}
+        words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        found.append(f"Of the paper's {len(verdicts)} claims, with Credence that asks {model}: {words}.")
+    return found
+
+
 def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
     """How far every policy is from LQD, and up to which share of inverted predictions Credence stays close.
 

@@ -109,8 +109,24 @@ class SearchResult:
                 "held_out": [asdict(found) for found in tested.held_out],
             },
             "files": [path.name for path in self.files],
+            "captions": dict.fromkeys(
+                (path.stem for path in self.files if path.suffix == ".png"),
+                "Every trial by its cost in the switch and its score on the validation runs; the line is the front, "
+                "which nothing is better than in both, the star the chosen trial.",
+            ),
             "run_id": self.run_id,
         }
+
+    def verdict(self) -> list[str]:
+        """The chosen trial, and what was tried."""
+        failed = sum(trial.failed is not None for trial in self.trials)
+        tried = f"{len(self.trials)} trials were made, {failed} of them failed, and {len(self.front)} are on the front."
+        if self.tested is None:
+            return ["No trial is within the budget.", tried]
+        score = self.settings.objectives[0]
+        found = next(trial.found for trial in self.trials if trial.number == self.tested.trial) or {}
+        words = " and ".join(f"{name.replace('_', ' ')} {found[name]:.4g}" for name in self.settings.objectives)
+        return [f"Trial {self.tested.trial} is the best {score.replace('_', ' ')} within the budget: {words}.", tried]
 
     def tables(self) -> list[Table]:
         """The front, the trials that failed, and the chosen one on the test runs."""

@@ -22,8 +22,8 @@ from foretail.features.dataset.manifest import Rules
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
-from foretail.pipelines.experiments.slots.figures import draw
-from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, plain_rows, tables_of
+from foretail.pipelines.experiments.slots.figures import CAPTIONS, draw
+from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, conclusion, plain_rows, tables_of
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.store import Store, code_digest
 from foretail.pipelines.tracking.runs import address, tracked
@@ -96,6 +96,8 @@ def _result(sweep: SlotExperiment, points: pd.DataFrame, run_dir: Path) -> Exper
         tables_of(sweep.experiment, points),
         write_files(run_dir, files),
         (f"{len(points):,} points, {int(points['reused'].sum()):,} of them reused",),
+        conclusion=conclusion(sweep.experiment, points),
+        captions={sweep.experiment: CAPTIONS[sweep.experiment]},
     )
 
 

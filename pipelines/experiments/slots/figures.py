@@ -18,6 +18,16 @@ from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.policies import policy_words
 
+CAPTIONS = {
+    "credence_fig14": "How many times as much LQD sends as each policy, by the share of inverted predictions; 1 is as "
+    "much as LQD. Points are means over seeds; whiskers and bands are 95 % t intervals.",
+    "credence_smoothness": "Left: how many times as much LQD sends as Credence, by the error eta of its predictions; "
+    "points above the full line violate Lemma 1. Right: the closed form of eta over the exact one; points below the "
+    "line violate Theorem 2.",
+    "competitive_ratio": "The largest found ratio of the optimum to what a policy sends, by the number of ports: left "
+    "on the sequences of proofs, right on all other traffic. Dashed lines are known bounds.",
+}
+"""What is seen on the figure of each experiment."""
 MARKERS = "osD^v<>PXph*"
 LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
 

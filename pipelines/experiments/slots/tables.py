@@ -12,6 +12,7 @@ import pandas as pd
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.sim_bridge.policies import ASKING, policy_words
 
 LQD_RATIO = 1.707
 """Competitive ratio of LQD, proven by Antoniadis et al. (ICALP 2021)."""
@@ -63,6 +64,34 @@ def plain_rows(points: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows as JSON knows them; None where a ratio has no value."""
     rows: list[dict[str, Any]] = plain(points.to_dict("records"))
     return rows
+
+
+def conclusion(experiment: str, points: pd.DataFrame) -> list[str]:
+    """What an experiment comes to, in two sentences."""
+    if experiment == "credence_fig14":
+        if "lqd_over_credence" not in points:
+            return []
+        means = points.groupby("flip_probability")["lqd_over_credence"].mean()
+        said = [f"{means[share]:.4g} times with {100 * share:g} %" for share in (means.index.min(), means.index.max())]
+        found = [f"LQD sends {' and '.join(said)} of the predictions inverted what Credence sends, on the mean."]
+        others = [policy for policy in policies_of(points, "lqd_over_") if policy not in (*ASKING, "lqd")]
+        if others:
+            rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
+            best = min(rest, key=lambda policy: rest[policy])
+            found.append(f"Without predictions {policy_words(best)} is closest to LQD: {rest[best]:.4g} times.")
+        return found
+    if experiment == "credence_smoothness":
+        lemma, theorem, ratio = (int(points[f"{name}_violated"].sum()) for name in ("lemma_1", "theorem_2", "bound"))
+        return [
+            f"Of {len(points):,} points {lemma:,} violate Lemma 1 of Credence and {theorem:,} its Theorem 2.",
+            f"Its competitive ratio, min({LQD_RATIO} eta, N), is violated at {ratio:,} of them.",
+        ]
+    worst = {policy: float(points[f"opt_over_{policy}"].max()) for policy in policies_of(points, "opt_over_")}
+    least = min(worst, key=lambda policy: worst[policy])
+    found = [f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."]
+    if "credence" in worst:
+        found.append(f"That of Credence is {worst['credence']:.4g}.")
+    return found
 
 
 def _flips(points: pd.DataFrame) -> list[Table]:

@@ -1,0 +1,108 @@
+"""What runs come to, in two sentences: made of the figures of their documents, and of nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from foretail.pipelines import cli
+from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
+from foretail.pipelines.experiments.slots.tables import conclusion
+from foretail.sim_bridge.open_loop.scores import worth_in_words
+
+
+def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:
+    summary = FlowSummary(10, 0, 1.0, incast_p95, incast_p95, False, 0.0, 0, 0)
+    return PolicyRun(
+        policy=policy,
+        seed=seed,
+        path=Path("nowhere"),
+        flows_sha256="0" * 64,
+        flows=dict.fromkeys((*FLOW_GROUPS, "all"), summary),
+        occupancy={},
+        counters={},
+        asked=None,
+        predicted_drops=None,
+        reused=False,
+        seconds=1.0,
+        cpu_seconds=1.0,
+        packets_per_cpu_second=None,
+    )
+
+
+def compared(**slowdowns: list[float]) -> FlowsResult:
+    runs = [run(policy, seed, value) for policy, values in slowdowns.items() for seed, value in enumerate(values)]
+    return FlowsResult(tuple(runs), ("lqd",), None)
+
+
+@pytest.mark.parametrize(
+    ("asking", "accepting", "verdict"),
+    [
+        ([5.0, 6.0, 5.5], [9.0, 10.0, 9.6], "so predictions help here"),
+        ([9.0, 10.0, 9.6], [5.0, 6.0, 5.5], "so predictions do harm here"),
+        ([5.0, 9.0, 5.5], [9.0, 5.0, 5.6], "no difference that these seeds can tell from chance"),
+    ],
+)
+def test_a_comparison_says_what_predictions_are_worth(
+    asking: list[float], accepting: list[float], verdict: str
+) -> None:
+    found = compared(lqd=[4.0] * 3, credence=asking, credence_accept=accepting, dt=[3.0] * 3)
+    first, second = found.verdict()
+    assert first.startswith("Dynamic Thresholds has the lowest p95 slowdown of incast flows, 3; LQD")
+    assert verdict in second
+    assert "(3 seeds" in second
+    mean = found.differences("slowdown.incast.p95", "credence_accept")["credence"].mean
+    assert f"{mean:+.3g} [" in second
+
+
+def test_a_comparison_says_what_it_cannot_tell() -> None:
+    assert compared(lqd=[1.0]).verdict() == []
+    first, second = compared(lqd=[2.0], dt=[3.0]).verdict()
+    assert first.startswith("LQD has the lowest")
+    assert "Dynamic Thresholds is next with 3" in first
+    assert "not known without both" in second
+    one = compared(credence=[2.0], credence_accept=[3.0])
+    assert "one seed cannot tell" in one.verdict()[1]
+    empty = replace(one, runs=tuple(replace(each, flows=one.runs[0].flows) for each in one.runs))
+    assert len(empty.verdict()) == 2
+
+
+def test_the_worth_of_predictions_never_stands_alone() -> None:
+    assert "recover 60 % of what always accepting loses against LQD; Credence with them sends 98.9 %" in worth_in_words(
+        0.6, 98.9
+    )
+    assert "so they lose more" in worth_in_words(-1.0, 90.0)
+    assert worth_in_words(None, None).startswith("Always accepting loses nothing")
+
+
+def test_experiments_in_slots_conclude_from_their_points() -> None:
+    flips = pd.DataFrame({"flip_probability": [0.0, 1.0], "lqd_over_credence": [1.25, 2.5], "lqd_over_dt": [1.5, 1.5]})
+    said = " ".join(conclusion("credence_fig14", flips))
+    assert "1.25 times with 0 % and 2.5 times with 100 %" in said
+    assert "Dynamic Thresholds is closest to LQD: 1.5 times" in said
+    ratios = pd.DataFrame({"opt_over_lqd": [1.1, 1.5], "opt_over_credence": [3.0, 2.0]})
+    assert conclusion("competitive_ratio", ratios) == [
+        "The largest ratio of the optimum to a policy is least for LQD: 1.5.",
+        "That of Credence is 3.",
+    ]
+
+
+def test_stages_write_their_verdict_into_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demand.csv").write_text("0,0.9,0.1\n0.2,0,0.7\n0.6,0.1,0\n")
+    assert cli.main(["schedule", "demand=demand.csv", "degree=1", "k=3", "hydra.run.dir=schedule"]) == 0
+    found = json.loads((tmp_path / "schedule" / "result.json").read_text())
+    assert f"{found['theta_single_hop']:.4g} times the demand" in found["verdict"][0]
+    rows = [f"{slot},{port}" for slot in range(40) for port in (0, 0, 1)[: 1 + slot % 3]]
+    (tmp_path / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
+    arrivals = ["arrivals=arrivals.csv", "ports=4", "buffer=8", "predictions=accept", "hydra.run.dir=arrivals"]
+    assert cli.main(["evaluate", *arrivals]) == 0
+    found = json.loads((tmp_path / "arrivals" / "result.json").read_text())
+    assert found["verdict"][-1] == worth_in_words(
+        found["predictions"]["recovered_loss"], found["predictions"]["sent_percent_of_lqd"]
+    )
