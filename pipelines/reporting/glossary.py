@@ -14,14 +14,19 @@ _ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILIN
 _NO_TERMS = ("term", "---")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)|`([^`]+)`")
 _SHORTEST = 2
+_CIRCUITS = "\n## Circuits\n"
 
 
 @cache
-def glossary() -> dict[str, str]:
-    """The meaning of every term, without Markdown; letters like N and q, which stand for much, are left out."""
+def glossary(circuits: bool) -> dict[str, str]:
+    """The meaning of every term, without Markdown; letters like N and q, which stand for much, are left out.
+
+    `circuits` tells whose terms: those of circuits, or those of buffers; each has a throughput, for one.
+    """
     text = resources.files("foretail.pipelines.reporting").joinpath(GLOSSARY_FILE).read_text(encoding="utf-8")
+    buffers, _, of_circuits = text.partition(_CIRCUITS)
     found = {}
-    for row in _ROW.finditer(text):
+    for row in _ROW.finditer(of_circuits if circuits else buffers):
         if row["terms"] in _NO_TERMS:
             continue
         meaning = _LINK.sub(lambda part: part[1] or part[2], row["meaning"]).replace(" ()", "")
@@ -31,19 +36,20 @@ def glossary() -> dict[str, str]:
 
 
 class Words:
-    """The terms of one page: marks them in texts, and remembers which."""
+    """The terms of one page, on circuits or on buffers: marks them in texts, and remembers which."""
 
-    def __init__(self) -> None:
+    def __init__(self, circuits: bool) -> None:
+        self.circuits = circuits
         self.used: dict[str, str] = {}
 
     def __call__(self, text: str) -> Markup:
         """`text` escaped, with its terms as ``abbr`` whose title is their meaning."""
         done, shown = 0, Markup()
-        for found in _pattern().finditer(text):
-            term = _by_lower()[found[0].lower()]
-            self.used[term] = glossary()[term]
+        for found in _pattern(self.circuits).finditer(text):
+            term, meaning = _by_lower(self.circuits)[found[0].lower()]
+            self.used[term] = meaning
             shown += escape(text[done : found.start()])
-            shown += Markup('<abbr title="{}">{}</abbr>').format(glossary()[term], found[0])
+            shown += Markup('<abbr title="{}">{}</abbr>').format(meaning, found[0])
             done = found.end()
         return shown + escape(text[done:])
 
@@ -53,12 +59,12 @@ class Words:
 
 
 @cache
-def _by_lower() -> dict[str, str]:
-    return {term.lower(): term for term in glossary()}
+def _by_lower(circuits: bool) -> dict[str, tuple[str, str]]:
+    return {term.lower(): (term, meaning) for term, meaning in glossary(circuits).items()}
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
+def _pattern(circuits: bool) -> re.Pattern[str]:
     """Every term as a whole word, the longest first, whatever its capitals."""
-    terms = sorted(map(re.escape, glossary()), key=len, reverse=True)
+    terms = sorted(map(re.escape, glossary(circuits)), key=len, reverse=True)
     return re.compile(rf"(?<![\w-])(?:{'|'.join(terms)})(?![\w-])", re.IGNORECASE)

@@ -23,6 +23,9 @@ from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 MOST_VARIED = 8
 """Settings that differ are columns of a sweep's tables, up to so many."""
 
+ABOUT_CIRCUITS = ("schedule", "demand")
+"""Stages that speak of circuits; the others speak of buffers."""
+
 
 def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
     """The page.
@@ -41,7 +44,7 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
-    words = Words()
+    words = Words(circuits=all(run.stage in ABOUT_CIRCUITS for run in runs))
     environment.filters |= {"words": words, "path": _path}
     style = _template("report.css")
     together = stacked(runs) if len(runs) > 1 else []

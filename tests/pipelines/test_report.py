@@ -96,7 +96,7 @@ def test_a_page_opens_with_the_verdict_and_a_figure(tmp_path: Path) -> None:
     assert first == {"class": "verdict"}
     assert second["alt"] == "F1 where Credence asked, by seed."
     meant = {abbreviation["title"] for abbreviation in page.of("abbr")}
-    assert {glossary()["LQD"], glossary()["asked"]} <= meant
+    assert {glossary(False)["LQD"], glossary(False)["asked"]} <= meant
     assert all(meaning in page.text("dd") for meaning in meant)
     plain = check_page(render_page([opened(run_folder(tmp_path / "plain", verdict=[]))]))
     assert "draws no conclusion" in plain.text("p")

@@ -83,8 +83,8 @@ def test_the_worth_of_predictions_never_stands_alone() -> None:
 def test_experiments_in_slots_conclude_from_their_points() -> None:
     flips = pd.DataFrame({"flip_probability": [0.0, 1.0], "lqd_over_credence": [1.25, 2.5], "lqd_over_dt": [1.5, 1.5]})
     said = " ".join(conclusion("credence_fig14", flips))
-    assert "1.25 times with 0 % and 2.5 times with 100 %" in said
-    assert "Dynamic Thresholds is closest to LQD: 1.5 times" in said
+    assert "1.25 when 0 % are inverted and 2.5 when 100 % are inverted" in said
+    assert "Dynamic Thresholds is closest to LQD, at 1.5" in said
     ratios = pd.DataFrame({"opt_over_lqd": [1.1, 1.5], "opt_over_credence": [3.0, 2.0]})
     assert conclusion("competitive_ratio", ratios) == [
         "The largest ratio of the optimum to a policy is least for LQD: 1.5.",

@@ -72,13 +72,15 @@ def conclusion(experiment: str, points: pd.DataFrame) -> list[str]:
         if "lqd_over_credence" not in points:
             return []
         means = points.groupby("flip_probability")["lqd_over_credence"].mean()
-        said = [f"{means[share]:.4g} times with {100 * share:g} %" for share in (means.index.min(), means.index.max())]
-        found = [f"LQD sends {' and '.join(said)} of the predictions inverted what Credence sends, on the mean."]
+        said = [
+            f"{means[share]:.4g} when {100 * share:g} % are inverted" for share in (means.index[0], means.index[-1])
+        ]
+        found = [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(said)}."]
         others = [policy for policy in policies_of(points, "lqd_over_") if policy not in (*ASKING, "lqd")]
         if others:
             rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
             best = min(rest, key=lambda policy: rest[policy])
-            found.append(f"Without predictions {policy_words(best)} is closest to LQD: {rest[best]:.4g} times.")
+            found.append(f"Without predictions {policy_words(best)} is closest to LQD, at {rest[best]:.4g}.")
         return found
     if experiment == "credence_smoothness":
         lemma, theorem, ratio = (int(points[f"{name}_violated"].sum()) for name in ("lemma_1", "theorem_2", "bound"))
