@@ -353,9 +353,9 @@ def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Stor
     """Say what a comparison will take, before it begins."""
     stored = sum(store.has(simulation.key) for simulation in simulations)
     end_ms = (scenario.incast.connect_ahead_ns + scenario.traffic_ns + scenario.drain_ns) / 1e6
+    many = f"{len(simulations)} simulation{'s' if len(simulations) > 1 else ''}"
     print(
-        f"{len(simulations)} simulation{'s' * (len(simulations) > 1)} of up to {end_ms:,.0f} ms in ns-3, {stored} of them in the store, "
-        f"{min(jobs, len(simulations))} at a time",
+        f"{many} of up to {end_ms:,.0f} ms in ns-3, {stored} of them in the store, {min(jobs, len(simulations))} at a time",
         file=sys.stderr,
     )
 
