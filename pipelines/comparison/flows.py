@@ -355,7 +355,7 @@ def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Stor
     end_ms = (scenario.incast.connect_ahead_ns + scenario.traffic_ns + scenario.drain_ns) / 1e6
     many = f"{len(simulations)} simulation{'s' if len(simulations) > 1 else ''}"
     print(
-        f"{many} of up to {end_ms:,.0f} ms in ns-3, {stored} of them in the store, {min(jobs, len(simulations))} at a time",
+        f"{many} of up to {end_ms:,.0f} ms in ns-3, {stored} in the store, {min(jobs, len(simulations))} at a time",
         file=sys.stderr,
     )
 
