@@ -15,9 +15,9 @@ Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, BLACK, GREY, YELLOW = "#CC79A7", "#56B4E9", "#000000", "#999999", "#F0E442"
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, YELLOW)
-"""Of Okabe and Ito, and a grey; C0, C1 and so on in figures."""
+PURPLE, SKY, BLACK, GREY, INDIGO = "#CC79A7", "#56B4E9", "#000000", "#999999", "#5D3A9B"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)
+"""C0, C1 and so on: of Okabe and Ito without the yellow, which is faint on white, and a grey and an indigo."""
 
 
 def figure_style() -> AbstractContextManager[None]:
