@@ -11,7 +11,7 @@ ARGS ?=
 # A module's tests stay together, because they share what is expensive to set up; -n 0 in ARGS runs all in one process.
 XDIST := -n auto --dist loadscope
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
 # Every pip below, the isolated builds of dependencies included, takes its versions from here.
 export PIP_CONSTRAINT := constraints.txt
