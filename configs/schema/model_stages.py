@@ -91,13 +91,14 @@ class DistillConfig(LearningStage):
 class ExportConfig(Stage):
     """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent.
 
-    A demand predictor takes ``target``, ``name``, ``out`` and ``demand``.
+    A network goes to C alone, in integers with a proven error, and takes ``name``, ``out``, ``dataset`` and
+    ``c.input_bits``. A demand predictor takes ``target``, ``name``, ``out`` and ``demand``.
     """
 
     model: str = setting(
         MISSING,
-        "an ensemble (JSON file), a train run folder, a model file of scikit-learn (skops), XGBoost (JSON, UBJ) or "
-        "treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON file)",
+        "an ensemble (JSON file), a train run folder, a network (ONNX file), a model file of scikit-learn (skops), "
+        "XGBoost (JSON, UBJ) or treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON)",
     )
     target: str = setting("c", "language of the export: c, p4, onnx, or what an installed package offers")
     name: str | None = setting(
@@ -106,7 +107,9 @@ class ExportConfig(Stage):
     out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
     inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: `columns`")
     columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
-    dataset: str | None = setting(None, "dataset whose manifest describes `columns`, and whose rows tune the C code")
+    dataset: str | None = setting(
+        None, "dataset whose manifest describes `columns`, and whose rows tune the C code or judge a network's"
+    )
     allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
     model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
     any_tau: bool = setting(

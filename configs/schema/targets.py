@@ -45,6 +45,12 @@ class CTarget:
     )
     batch: str = setting("auto", "code of a batch; auto: measured, or chosen by size", one_of=("auto", "rows", "lanes"))
     tune: bool = setting(False, "measure every form on the rows of `dataset` and take the fastest")
+    input_bits: int | None = setting(
+        None,
+        "a network: larger inputs count as 2^input_bits - 1, and the error is proven up to it; null = all inputs",
+        at_least=1,
+        at_most=32,
+    )
 
 
 @dataclass

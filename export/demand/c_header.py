@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from foretail.export.c.build import compile_library, run_program
 from foretail.export.c.target import C, render_c
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees
 from foretail.export.folder import encoded
-from foretail.export.proof.certificate import Certificate, ProofError
+from foretail.export.proof.certificate import Certificate, ProofError, at_most
 from foretail.export.target import prove_files
 from foretail.export.templates import environment
 
@@ -123,12 +122,6 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
             return None
         texts = _tree_texts(fixed, name) | {f"{name}_trees.h": files[f"{name}_trees.h"]}
         return prove_files(fixed.ensemble, C(), encoded(texts), max_cells=0)[0]  # cells would be astronomical
-
-
-def at_most(number: Fraction) -> str:
-    """Return a decimal of four digits that is at least the number."""
-    text = f"{float(number):.3e}"
-    return text if Fraction(text) >= number else f"{float(number) * 1.001:.3e}"
 
 
 def _tree_texts(fixed: FixedTrees, name: str) -> dict[str, str]:

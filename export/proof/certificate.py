@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,12 @@ from foretail.features.json_text import parse_json
 
 class ProofError(ForetailError):
     """Exported code or integer votes decide otherwise than the model; the message names an input."""
+
+
+def at_most(number: Fraction) -> str:
+    """Return a decimal of four digits that is at least the number."""
+    text = f"{float(number):.3e}"
+    return text if Fraction(text) >= number else f"{float(number) * 1.001:.3e}"
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,22 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
+class DenseLayers:
+    """The numbers of a network: the logit is that of `layers` over (columns - mean) / deviation.
+
+    Attributes
+    ----------
+    mean, deviation : float32[2 features]
+        Of x, then of log(1 + x).
+    layers : tuple of Layer
+    """
+
+    mean: npt.NDArray[np.float32]
+    deviation: npt.NDArray[np.float32]
+    layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``.
 
@@ -190,6 +206,28 @@ class Network:
         (entry,) = (entry for entry in model.metadata_props if entry.key == _THRESHOLD)
         entry.value = threshold.hex()
         return Network.from_bytes(bytes(model.SerializeToString(deterministic=True)))
+
+    def dense_layers(self) -> DenseLayers:
+        """Return the numbers of a graph of :meth:`of_layers` over one arrival; ForetailError for any other."""
+        graph = onnx.load_from_string(self.content).graph
+        constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
+        count = sum(node.op_type == "Gemm" for node in graph.node)
+        try:
+            layers = tuple(Layer(constants[f"weight_{index}"], constants[f"bias_{index}"]) for index in range(count))
+            found = DenseLayers(constants["mean"], constants["deviation"], layers)
+            same = onnx.load_from_string(self.of_layers(self.features, *vars(found).values()).content).graph == graph
+        except (KeyError, IndexError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+            same = False
+        if not same:
+            raise ForetailError(
+                "the network is not made of dense layers as those of predictor=mlp: export no other to C"
+            )
+        if len(found.mean) != 2 * len(self.features):
+            raise ForetailError(
+                "the network sees several arrivals, and a switch shows it one: train predictor=mlp or "
+                "predictor=logistic_regression without a window"
+            )
+        return found
 
     # -- meaning -------------------------------------------------------------------------------------------------
 

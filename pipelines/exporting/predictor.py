@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,8 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
         raise ForetailError("c.tune=true needs rows to measure on: set dataset=FOLDER")
     if config.c.tune and config.target != "c":
         raise ForetailError(f"c.tune=true is for target=c, not {config.target}: leave it out")
+    if config.c.input_bits is not None:
+        raise ForetailError(f"c.input_bits is for networks, and {config.model} is none: leave it out")
     limits = Limits(**vars(config.model_limits))
     model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
     out = Path(config.out) if config.out is not None else run_dir / config.target
@@ -141,18 +143,19 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
     return feature_inputs(config.columns, [Dataset.open(Path(config.dataset))])
 
 
-def tuning_rows(ensemble: Ensemble, dataset: Dataset) -> NDArray[np.int64]:
-    """The inputs of a model as a dataset has them, in arrival order: int64[rows, features]."""
-    names = [item.name for item in ensemble.features]
+def model_rows(features: Sequence[FeatureInput], dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The inputs of a model as a dataset has them, in arrival order, int64[rows, features], and the labels."""
+    names = [item.name for item in features]
     described = feature_inputs(names, [dataset])
-    for mine, theirs in zip(ensemble.features, described, strict=True):
+    for mine, theirs in zip(features, described, strict=True):
         if mine.params != theirs.params:
             raise ForetailError(
                 f"{dataset.path} has feature {mine.name} with {theirs.params or 'no parameters'}, but the model with "
-                f"{mine.params or 'none'}: tune on a dataset of the model's arithmetic"
+                f"{mine.params or 'none'}: give a dataset of the model's arithmetic"
             )
-    frame = dataset.frame(list(training_columns(names, own_queues=not dataset.is_trace)))
-    return frame.to_numpy(np.int64)
+    columns = list(training_columns(names, own_queues=not dataset.is_trace))
+    frame = dataset.frame([*columns, "lqd_drop"])
+    return frame[columns].to_numpy(np.int64), frame["lqd_drop"].to_numpy(np.bool_)
 
 
 def demo_switch(demo: P4Demo) -> DemoSwitch | None:
@@ -167,7 +170,7 @@ def demo_switch(demo: P4Demo) -> DemoSwitch | None:
 def _c(config: ExportConfig, model: Ensemble) -> Target:
     rows = None
     if config.c.tune and config.dataset is not None:
-        rows = tuning_rows(model, Dataset.open(Path(config.dataset)))
+        rows, _ = model_rows(model.features, Dataset.open(Path(config.dataset)))
     return C(config.c.shape, config.c.batch, rows)  # type: ignore[arg-type]  # the settings allow only its names
 
 

@@ -1,4 +1,4 @@
-"""``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent, or a demand predictor."""
+"""``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equal; a network or a demand predictor."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from pathlib import Path
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.pipelines.exporting.demand import DemandExport, export_demand_predictor, is_demand_predictor
+from foretail.pipelines.exporting.network import NetworkExport, export_network_predictor, is_network
 from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
 
 
-def export(config: ExportConfig, run_dir: Path) -> ExportResult | DemandExport:
-    """Export a drop predictor or a demand predictor."""
+def export(config: ExportConfig, run_dir: Path) -> ExportResult | NetworkExport | DemandExport:
+    """Export a drop predictor or a demand predictor; a network goes to C alone."""
+    if config.target == "c" and is_network(config.model):
+        return export_network_predictor(config, run_dir)
     if is_demand_predictor(config.model):
         return export_demand_predictor(config, run_dir)
     return export_drop_predictor(config, run_dir)

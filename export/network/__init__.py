@@ -1,0 +1,180 @@
+"""Neural drop predictors for other programs: C in integers with a proven error bound."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
+from foretail.export.network.c_header import prove_network, render_network
+from foretail.export.network.fixed_point import FixedNetwork, fixed_network
+from foretail.export.proof.certificate import at_most
+from foretail.models.drop.network import Network
+from foretail.models.scoring.metrics import Confusion
+
+__all__ = ["NETWORK", "NetworkCertificate", "export_network", "fixed_network"]
+
+NETWORK = "model.onnx"
+
+AGAINST = "the logit of the float32 numbers of model.onnx in exact arithmetic, not in the rounding of a framework"
+
+
+@dataclass(frozen=True)
+class OnRows:
+    """What an exported network decides on given rows.
+
+    Attributes
+    ----------
+    rows : int
+    decide_otherwise : int
+        Rows on which C and onnxruntime, with its float32, decide differently.
+    out_of_range : int
+        Rows with an input above the largest in range.
+    f1, network_f1 : float or None
+        On the rows' labels, in C and in onnxruntime.
+    """
+
+    rows: int
+    decide_otherwise: int
+    out_of_range: int
+    f1: float | None
+    network_f1: float | None
+
+
+@dataclass(frozen=True)
+class NetworkCertificate:
+    """What is known about an exported network, and about which files.
+
+    Attributes
+    ----------
+    target : {'c'}
+    method : {'quantised'}
+        Scores are the network's logits in integers, `error_logit` is proven for every input in range, and every
+        decision is the network's wherever its exact logit is further than that from the threshold's.
+    against : str
+        What the error is counted from.
+    error_logit : str
+        A decimal; no score is farther from the exact logit.
+    error_probability : str
+        The same of the probability: a quarter of it, which is the steepest slope.
+    layer_errors : list of str
+        The bound after each layer, of its sums.
+    largest : dict of str to int
+        By feature: the largest input in range; what is above counts as this.
+    score_bits : int
+        Scores are in units of ``2**-score_bits``.
+    default_tau : int
+        ``score > default_tau`` means drop.
+    threshold : str
+        The network's probability threshold, in hexadecimal.
+    multiplications, table_bytes : int
+        Of a prediction, and of all constants.
+    on_rows : OnRows or None
+        What was found on given rows, which is no proof.
+    network_sha256 : str
+        Of ``model.onnx``, the network that was given.
+    outputs : dict of str to str
+        File name -> SHA-256.
+    tool : str
+        What built the library.
+    """
+
+    target: str
+    method: str
+    against: str
+    error_logit: str
+    error_probability: str
+    layer_errors: list[str]
+    largest: dict[str, int]
+    score_bits: int
+    default_tau: int
+    threshold: str
+    multiplications: int
+    table_bytes: int
+    on_rows: OnRows | None
+    network_sha256: str
+    outputs: dict[str, str]
+    tool: str
+
+    def to_json(self) -> str:
+        """Return the certificate file's text."""
+        return in_json("foretail.network_certificate", 1, asdict(self))
+
+
+def export_network(
+    network: Network,
+    out_dir: Path,
+    name: str = "drop_predictor",
+    *,
+    input_bits: int | None = None,
+    rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None = None,
+) -> NetworkCertificate:
+    """Write a network as C in integers, read it back and compare; nothing is written when that fails.
+
+    Parameters
+    ----------
+    network : Network
+        Of dense layers, over one arrival.
+    out_dir : Path
+        Created, or replaced when it holds an earlier export; gets the C files, the library, ``model.onnx`` and
+        ``certificate.json``.
+    name : str
+        Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
+    input_bits : int, optional
+        See :func:`fixed_network`.
+    rows : (int64[rows, features], bool[rows]), optional
+        Inputs and labels on which decisions are compared.
+
+    Raises
+    ------
+    ProofError
+        When what was written differs from the integers.
+    ForetailError
+        On an unsafe name, a network that C cannot hold, a missing compiler, or an `out_dir` that holds something else.
+    """
+    check_name(name)
+    check_folder(out_dir)
+    fixed = fixed_network(network, input_bits)
+    texts = render_network(fixed, network.sha256, name)
+    built = prove_network(fixed, network.sha256, texts, name, None if rows is None else rows[0])
+    files = {**encoded(texts), f"{name}.so": built.library, NETWORK: network.content}
+    certificate = NetworkCertificate(
+        target="c",
+        method="quantised",
+        against=AGAINST,
+        error_logit=at_most(fixed.error),
+        error_probability=at_most(fixed.error / 4),
+        layer_errors=[at_most(layer.error) for layer in fixed.layers],
+        largest=dict(zip((item.name for item in fixed.features), fixed.largest, strict=True)),
+        score_bits=fixed.bits,
+        default_tau=fixed.tau,
+        threshold=network.threshold.hex(),
+        multiplications=fixed.multiplications,
+        table_bytes=fixed.table_bytes,
+        on_rows=None if rows is None or built.scores is None else _on_rows(network, fixed, built.scores, *rows),
+        network_sha256=network.sha256,
+        outputs=digests(files),
+        tool=built.tool,
+    )
+    write_export(out_dir, files, certificate)
+    return certificate
+
+
+def _on_rows(
+    network: Network,
+    fixed: FixedNetwork,
+    scores: npt.NDArray[np.int64],
+    x: npt.NDArray[np.int64],
+    lqd_drop: npt.NDArray[np.bool_],
+) -> OnRows:
+    drops, wanted = scores > fixed.tau, network.exceeds(x)
+    return OnRows(
+        rows=len(x),
+        decide_otherwise=int((drops != wanted).sum()),
+        out_of_range=int((x > np.array(fixed.largest)).any(axis=1).sum()),
+        f1=Confusion.count(lqd_drop, drops).f1,
+        network_f1=Confusion.count(lqd_drop, wanted).f1,
+    )
