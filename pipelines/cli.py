@@ -23,7 +23,10 @@ COMMANDS = {
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
 }
 """What is no stage: what it does, and its arguments."""
-MULTIRUN = ("--multirun", "-m")
+WITH_VALUE = frozenset(
+    {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package"}
+)
+"""Hydra's flags that are followed by a value."""
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
 
 
@@ -116,8 +119,7 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input
     from foretail.pipelines.stage import application
 
-    sweeping = [argument for argument in overrides if argument in MULTIRUN]  # Hydra wants its flags first
-    overrides = [*sweeping, *(argument for argument in overrides if argument not in MULTIRUN)]
+    overrides = _flags_first(overrides)
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
@@ -200,6 +202,15 @@ def _completion(arguments: Sequence[str]) -> int | None:
         return None
     print(SCRIPTS[arguments[0]], end="")
     return 0
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments in the order in which Hydra takes them, wherever the flags stand."""
+    flags: list[str] = []
+    settings: list[str] = []
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        (flags if argument.startswith("-") or before in WITH_VALUE else settings).append(argument)
+    return [*flags, *settings]
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:

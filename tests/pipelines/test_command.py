@@ -193,3 +193,20 @@ def test_an_error_that_follows_a_signal_is_an_interruption(
     assert cli.main(["doctor"]) == code
     assert capsys.readouterr().err == "foretail: interrupted; only what is complete is kept.\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_flags_may_stand_behind_settings(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "predictor").mkdir(parents=True)
+    (tmp_path / "conf" / "predictor" / "mine.yaml").write_text(
+        "_target_: foretail.models.drop.forest.ExtraTrees\nname: mine\ntrees: 3\n"
+    )
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "train", "predictor=mine"]
+    done = subprocess.run(
+        [*command, "--config-dir", "conf", "predictor.trees=5", "--cfg", "job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "trees: 5" in done.stdout
