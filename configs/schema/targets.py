@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
+from foretail.features.errors import ForetailError
 
 EXPORT_TARGETS = ("c", "p4", "onnx")
 """Foretail's own."""
@@ -45,12 +47,20 @@ class CTarget:
     )
     batch: str = setting("auto", "code of a batch; auto: measured, or chosen by size", one_of=("auto", "rows", "lanes"))
     tune: bool = setting(False, "measure every form on the rows of `dataset` and take the fastest")
-    input_bits: int | None = setting(
+    input_bits: Any = setting(
         None,
-        "a network: larger inputs count as 2^input_bits - 1, and the error is proven up to it; null = all inputs",
-        at_least=1,
-        at_most=32,
+        "a network: bits of features as {NAME: BITS}, fewer than they could have; larger values count as the largest",
     )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless bits are given by name."""
+        given = self.input_bits
+        if given is None:
+            return
+        if not isinstance(given, dict) or not all(type(bits) is int for bits in given.values()):
+            raise ForetailError(
+                f"{where}.input_bits = {given} gives no feature its bits: write {where}.input_bits={{NAME: BITS}}"
+            )
 
 
 @dataclass

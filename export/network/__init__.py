@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def export_network(
     out_dir: Path,
     name: str = "drop_predictor",
     *,
-    input_bits: int | None = None,
+    input_bits: Mapping[str, int] | None = None,
     rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None = None,
 ) -> NetworkCertificate:
     """Write a network as C in integers, read it back and compare; nothing is written when that fails.
@@ -123,7 +124,7 @@ def export_network(
         ``certificate.json``.
     name : str
         Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
-    input_bits : int, optional
+    input_bits : mapping of str to int, optional
         See :func:`fixed_network`.
     rows : (int64[rows, features], bool[rows]), optional
         Inputs and labels on which decisions are compared.

@@ -10,7 +10,7 @@ arithmetic. A rectifier brings no two numbers further apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -140,25 +140,25 @@ class FixedNetwork:
         return self.sums(x)[-1][:, 0]
 
 
-def fixed_network(network: Network, input_bits: int | None = None) -> FixedNetwork:
+def fixed_network(network: Network, input_bits: Mapping[str, int] | None = None) -> FixedNetwork:
     """Return a network in integers, with the fixed points that keep the error smallest.
 
     Parameters
     ----------
     network : Network
         Of dense layers, over one arrival.
-    input_bits : int, optional
-        Inputs count as at most ``2**input_bits - 1``; the bound is for those up to it, and smaller the fewer bits.
+    input_bits : mapping of str to int, optional
+        Features of fewer bits than they declare: larger values count as the largest of so many bits. The bound is for
+        values up to it, and smaller the fewer bits.
 
     Raises
     ------
     ForetailError
-        For another network, or when 64-bit sums or 32-bit weights cannot hold it.
+        For another network, bits of no feature, or when 64-bit sums or 32-bit weights cannot hold it.
     """
     dense = network.dense_layers()
     _check(dense)
-    most = 32 if input_bits is None else input_bits
-    largest = tuple((1 << min(feature.bits, most)) - 1 for feature in network.features)
+    largest = _largest(network.features, input_bits or {})
     folded, bias = _folded(dense)
     logarithm, scale, layers, read = _first(folded, bias, largest)
     for number, layer in enumerate(dense.layers[1:], 2):
@@ -187,6 +187,20 @@ def _check(dense: DenseLayers) -> None:
             f"the network has {weights:,} weights, and C takes at most {MAX_WEIGHTS:,}: train it with a smaller "
             f"predictor.width or fewer predictor.layers"
         )
+
+
+def _largest(features: Sequence[FeatureInput], input_bits: Mapping[str, int]) -> tuple[int, ...]:
+    declared = {feature.name: feature.bits for feature in features}
+    for name, bits in input_bits.items():
+        if name not in declared:
+            raise ForetailError(
+                f"c.input_bits names {name}, which the network does not see: choose from {', '.join(declared)}"
+            )
+        if not 1 <= bits <= declared[name]:
+            raise ForetailError(
+                f"c.input_bits gives {name} {bits} bits, and it has {declared[name]}: give at least 1 and at most those"
+            )
+    return tuple((1 << input_bits.get(feature.name, feature.bits)) - 1 for feature in features)
 
 
 def _rationals(values: npt.NDArray[np.float32]) -> list[Row]:

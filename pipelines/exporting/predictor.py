@@ -93,7 +93,7 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
         raise ForetailError("c.tune=true needs rows to measure on: set dataset=FOLDER")
     if config.c.tune and config.target != "c":
         raise ForetailError(f"c.tune=true is for target=c, not {config.target}: leave it out")
-    if config.c.input_bits is not None:
+    if config.c.input_bits:
         raise ForetailError(f"c.input_bits is for networks, and {config.model} is none: leave it out")
     limits = Limits(**vars(config.model_limits))
     model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)

@@ -64,6 +64,11 @@ def networks(draw: st.DrawFn) -> Network:
     )
 
 
+def fewer(network: Network, bits: int) -> dict[str, int]:
+    """At most so many bits for every feature."""
+    return {item.name: min(item.bits, bits) for item in network.features}
+
+
 def inputs(fixed: FixedNetwork, draw: st.DataObject, rows: int) -> NDArray[np.int64]:
     """Some of the rows that exporting tries, and random ones, all in range."""
     tried = np.clip(probes(fixed, 32), 0, np.array(fixed.largest))
@@ -126,11 +131,11 @@ def slow_score(fixed: FixedNetwork, row: Sequence[int]) -> int:
 
 
 @settings(max_examples=draws(100))
-@given(networks(), st.none() | st.integers(1, 32), st.data())
+@given(networks(), st.integers(1, 32), st.data())
 def test_no_score_is_further_from_the_exact_logit_than_the_bound(
-    model: Network, input_bits: int | None, data: st.DataObject
+    model: Network, bits: int, data: st.DataObject
 ) -> None:
-    fixed = fixed_network(model, input_bits)
+    fixed = fixed_network(model, fewer(model, bits))
     rows = inputs(fixed, data, 6)
     unit = Fraction(1, 1 << fixed.bits)
     for row, score in zip(rows.tolist(), fixed.score(rows).tolist(), strict=True):
@@ -146,9 +151,9 @@ def test_no_score_is_further_from_the_exact_logit_than_the_bound(
 
 
 @settings(max_examples=draws(20))
-@given(networks(), st.none() | st.integers(1, 32), st.data())
-def test_the_compiled_code_is_its_integers(model: Network, input_bits: int | None, data: st.DataObject) -> None:
-    fixed = fixed_network(model, input_bits)
+@given(networks(), st.integers(1, 32), st.data())
+def test_the_compiled_code_is_its_integers(model: Network, bits: int, data: st.DataObject) -> None:
+    fixed = fixed_network(model, fewer(model, bits))
     texts = render_network(fixed, model.sha256, "drops")
     rows = np.concatenate(
         [inputs(fixed, data, 50), [[data.draw(st.integers(-(2**63), 2**63 - 1))] * len(fixed.largest)]]
@@ -159,10 +164,10 @@ def test_the_compiled_code_is_its_integers(model: Network, input_bits: int | Non
 
 
 @pytest.mark.parametrize("widths", [(), (8,), (8, 8), (64, 64)])
-@pytest.mark.parametrize("input_bits", [10, 24])
-def test_the_bound_is_not_absurdly_loose(widths: tuple[int, ...], input_bits: int) -> None:
+@pytest.mark.parametrize("bits", [10, 24])
+def test_the_bound_is_not_absurdly_loose(widths: tuple[int, ...], bits: int) -> None:
     model = network(7, 4, widths)
-    fixed = fixed_network(model, input_bits)
+    fixed = fixed_network(model, fewer(model, bits))
     rows = np.random.default_rng(1).permutation(np.clip(probes(fixed, 300), 0, np.array(fixed.largest)))[:50]
     unit = Fraction(1, 1 << fixed.bits)
     errors = [
@@ -258,7 +263,7 @@ def test_an_export_is_a_library_and_a_header_of_c99_and_cpp(tmp_path: Path) -> N
     assert certificate.on_rows is not None
     assert certificate.on_rows.decide_otherwise == ((library.score(x) > library.default_tau) != model.exceeds(x)).sum()
     assert certificate.on_rows.out_of_range == 0
-    again = export_network(model, tmp_path / "c", "drops", input_bits=10, rows=(x, labels))
+    again = export_network(model, tmp_path / "c", "drops", input_bits=fewer(model, 10), rows=(x, labels))
     assert float(again.error_logit) < float(certificate.error_logit)
     assert again.on_rows is not None
     assert again.on_rows.out_of_range == (x > 1023).any(axis=1).sum() > 0

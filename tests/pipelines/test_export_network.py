@@ -76,7 +76,12 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
     np.testing.assert_allclose(probability, network.probability(x), atol=float(document["error_probability"]) + 1e-4)
     titles = [table.title for table in result.tables()]
     assert titles == ["Network in C, in integers", "On the dataset"]
-    narrow = exported(folder, tmp_path / "c", f"model={folder / name / 'model.onnx'}", "c.input_bits=12")
+    narrow = exported(
+        folder,
+        tmp_path / "c",
+        f"model={folder / name / 'model.onnx'}",
+        "c.input_bits={threshold: 12, threshold_max: 12}",
+    )
     assert float(narrow.certificate.error_logit) < float(document["error_logit"])
     assert len(narrow.tables()) == 1
 
@@ -90,7 +95,9 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
         ("mlp", ["c.shape=branches"], "c.shape is for trees"),
         ("mlp", ["columns=[queue]"], "columns is for trees"),
         ("window", [], "sees a window of arrivals"),
-        ("missing", ["c.input_bits=10"], "c.input_bits is for networks"),
+        ("mlp", ["c.input_bits={no: 3}"], "c.input_bits names no, which the network does not see"),
+        ("mlp", ["c.input_bits={threshold: 25}"], "gives threshold 25 bits, and it has 24"),
+        ("missing", ["c.input_bits={queue: 10}"], "c.input_bits is for networks"),
     ],
 )
 def test_what_means_nothing_or_cannot_be_is_refused(
