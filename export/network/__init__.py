@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
 from foretail.export.network.c_header import prove_network, render_network
@@ -34,6 +35,8 @@ class OnRows:
         Rows on which C and onnxruntime, with its float32, decide differently.
     out_of_range : int
         Rows with an input above the largest in range.
+    probability_difference : float
+        The largest on a row, from onnxruntime's.
     f1, network_f1 : float or None
         On the rows' labels, in C and in onnxruntime.
     """
@@ -41,6 +44,7 @@ class OnRows:
     rows: int
     decide_otherwise: int
     out_of_range: int
+    probability_difference: float
     f1: float | None
     network_f1: float | None
 
@@ -171,11 +175,15 @@ def _on_rows(
     x: npt.NDArray[np.int64],
     lqd_drop: npt.NDArray[np.bool_],
 ) -> OnRows:
-    drops, wanted = scores > fixed.tau, network.exceeds(x)
+    probability = network.probability(x)
+    drops, wanted = scores > fixed.tau, probability > network.threshold
     return OnRows(
         rows=len(x),
         decide_otherwise=int((drops != wanted).sum()),
         out_of_range=int((x > np.array(fixed.largest)).any(axis=1).sum()),
+        probability_difference=float(
+            np.abs(expit(np.ldexp(scores.astype(np.float64), -fixed.bits)) - probability).max(initial=0)
+        ),
         f1=Confusion.count(lqd_drop, drops).f1,
         network_f1=Confusion.count(lqd_drop, wanted).f1,
     )

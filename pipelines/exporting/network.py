@@ -63,8 +63,8 @@ class NetworkExport:
         if found.on_rows is None:
             return [proof]
         on_rows = asdict(found.on_rows)
-        columns = ("rows", "decide_otherwise", "out_of_range", "f1", "network_f1")
-        names = ("rows", "decide otherwise", "out of range", "F1 in C", "F1 of the network")
+        columns = ("rows", "decide_otherwise", "out_of_range", "probability_difference", "f1", "network_f1")
+        names = ("rows", "decide otherwise", "out of range", "probability differs by", "F1 in C", "F1 of the network")
         return [proof, Table("On the dataset", names, (tuple(on_rows[column] for column in columns),))]
 
 

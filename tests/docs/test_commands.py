@@ -81,6 +81,12 @@ RULES = [
         "run",
         ("size=small", "tradeoff.small.search_steps=20", "models=[models:/foretail-drop@candidate]"),
     ),
+    Rule(r"predictors.md: train scenario=tiny predictor=mlp", "run", ("predictor.steps=50",), ns3=True),
+    Rule(r"predictors.md: export model=outputs/mlp_ns3", "run", ns3=True),
+    Rule(r"predictors.md: evaluate scenario=tiny .*library", "run", ("seeds=[11]", "jobs=1"), ns3=True),
+    Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
+    Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
+    Rule(r"predictors.md: export model=outputs/mlp ", "run"),
     Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
     Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
     Rule(

@@ -263,6 +263,9 @@ def test_an_export_is_a_library_and_a_header_of_c99_and_cpp(tmp_path: Path) -> N
     assert certificate.on_rows is not None
     assert certificate.on_rows.decide_otherwise == ((library.score(x) > library.default_tau) != model.exceeds(x)).sum()
     assert certificate.on_rows.out_of_range == 0
+    probability = 1 / (1 + np.exp(-logits))
+    most = np.abs(probability - model.probability(x)).max()
+    assert certificate.on_rows.probability_difference == pytest.approx(most, rel=1e-6)
     again = export_network(model, tmp_path / "c", "drops", input_bits=fewer(model, 10), rows=(x, labels))
     assert float(again.error_logit) < float(certificate.error_logit)
     assert again.on_rows is not None
