@@ -191,6 +191,8 @@ def _check(dense: DenseLayers) -> None:
 
 def _largest(features: Sequence[FeatureInput], input_bits: Mapping[str, int]) -> tuple[int, ...]:
     declared = {feature.name: feature.bits for feature in features}
+    if not all(type(bits) is int and 1 <= bits <= 32 for bits in declared.values()):
+        raise ForetailError("a feature of the network has no 1 to 32 bits: train it again")
     for name, bits in input_bits.items():
         if name not in declared:
             raise ForetailError(

@@ -215,7 +215,8 @@ class Network:
         try:
             layers = tuple(Layer(constants[f"weight_{index}"], constants[f"bias_{index}"]) for index in range(count))
             found = DenseLayers(constants["mean"], constants["deviation"], layers)
-            same = onnx.load_from_string(self.of_layers(self.features, *vars(found).values()).content).graph == graph
+            again = self.of_layers(self.features, found.mean, found.deviation, found.layers)
+            same = onnx.load_from_string(again.content).graph == graph
         except (KeyError, IndexError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
             same = False
         if not same:

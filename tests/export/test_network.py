@@ -327,6 +327,12 @@ def test_what_c_cannot_hold_is_refused(refused: Network, message: str, tmp_path:
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.parametrize("bits", [0, -1, 33, 64])
+def test_features_of_other_bits_are_refused(bits: int) -> None:
+    with pytest.raises(ForetailError, match="no 1 to 32 bits"):
+        fixed_network(network(1, 2, bits=bits))
+
+
 def test_another_graph_is_refused() -> None:
     model = onnx.load_from_string(network(1, 2, (3,)).content)
     relu = next(node for node in model.graph.node if node.op_type == "Relu")
