@@ -104,7 +104,7 @@ def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
         (["slotted.settings=[1]"], r"slotted\.settings = \[1\] names nothing"),
         (["slotted.ports=0"], r"slotted\.ports = 0 is out of range"),
         (["slotted.ports=20000"], "= 1000000000 packets are more than"),
-        (["log=x"], "give source=etalon"),
+        (["log=x"], "give source=pcap, etalon or"),
         (["seeds=[]"], "seeds is empty"),
     ],
 )
