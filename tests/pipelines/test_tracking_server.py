@@ -66,6 +66,16 @@ def foretail(folder: Path, port: int, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def without_postgresql() -> str | None:
+    """Why there is no server to test."""
+    try:
+        server.postgres_programs()
+    except ForetailError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
 def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
     from mlflow import MlflowClient
 
