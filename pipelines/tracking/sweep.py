@@ -107,15 +107,20 @@ def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None
     """All jobs, reused ones included, with the score that chooses; the best is registered and named below."""
     score = None if tracking is None else tracking.best_by
     scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
-    rows: list[tuple[Cell, ...]] = []
-    for job in jobs:
-        settings = [override for override in job.overrides if override.partition("=")[0] in swept]
-        sha256 = str(job.document.get("ensemble_sha256") or "-")[:SHOWN_DIGITS]
-        reused = {True: "yes", False: "no"}.get(job.document.get("reused", ""), "-")
-        cells: tuple[Cell, ...] = (job.number, " ".join(settings), sha256, reused)
-        rows.append((*cells, job.score(score)) if score and scored else cells)
-    columns = ("job", "settings", "ensemble", "reused", *((score,) if score and scored else ()))
-    return Table("Sweep", columns, tuple(rows), tuple(_register_best(scored, score, tracking)))
+    columns: dict[str, list[Cell]] = {
+        "job": [job.number for job in jobs],
+        "settings": [" ".join(one for one in job.overrides if one.partition("=")[0] in swept) for job in jobs],
+        "ensemble": [_digits(job.document.get("ensemble_sha256")) for job in jobs],
+        "reused": [{True: "yes", False: "no"}.get(job.document.get("reused", "")) for job in jobs],
+        str(score): [job.score(score) if score else None for job in jobs],
+    }
+    known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
+    rows = tuple(zip(*known.values(), strict=True))
+    return Table("Sweep", tuple(known), rows, tuple(_register_best(scored, score, tracking)))
+
+
+def _digits(sha256: Any) -> str | None:
+    return str(sha256)[:SHOWN_DIGITS] if sha256 else None
 
 
 def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, tracking: Tracking | None) -> list[str]:
