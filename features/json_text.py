@@ -1,12 +1,12 @@
-"""JSON from outside: one way to read it that no text can bring down."""
+"""JSON: one way to read it from outside that no text can bring down, and nested mappings as dotted names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["LARGEST_BYTES", "MOST_LEVELS", "parse_json"]
+__all__ = ["LARGEST_BYTES", "MOST_LEVELS", "flat", "parse_json"]
 
 LARGEST_BYTES = 1 << 30
 """Of a text; what is read takes several times its memory."""
@@ -46,3 +46,12 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> 
         if not containers:
             return document
     raise ValueError("it is nested too deeply")
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by dotted name; an empty mapping is a value."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

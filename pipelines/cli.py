@@ -15,9 +15,8 @@ from types import FrameType
 from foretail.features.errors import ForetailError
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
-USUAL_PORT = 5000
 COMMANDS = {
-    "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", f"[--port {USUAL_PORT}]"),
+    "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
     "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
     "doctor": ("tell what this machine has, and how to get the rest", ""),
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
@@ -159,7 +158,7 @@ def _run_command(command: str, arguments: Sequence[str]) -> int:
 def _ui(arguments: Sequence[str]) -> int | None:
     from pathlib import Path
 
-    from foretail.pipelines.tracking.server import show_pages
+    from foretail.pipelines.tracking.server import USUAL_PORT, show_pages
 
     port = str(USUAL_PORT) if not arguments else arguments[1] if len(arguments) == 2 else ""
     if (arguments and arguments[0] != "--port") or not port.isdecimal():

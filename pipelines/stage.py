@@ -18,7 +18,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema.plugins import register_guests
+from foretail.configs.plugins import register_guests
 from foretail.configs.schema.stages import STAGES, register
 from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.features.errors import ForetailError

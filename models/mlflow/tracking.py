@@ -18,6 +18,7 @@ from typing import Any
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import flat
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, save_model
@@ -406,9 +407,6 @@ def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
     return str(found.experiment_id)
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in flat(config):
+        yield name, value if isinstance(value, str) else json.dumps(value)

@@ -7,13 +7,13 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from foretail.export.c.build import find_compiler
 from foretail.features.errors import ForetailError
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.tracking.server import postgres_programs
 from foretail.sim_bridge.builds import compiler
 from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3
@@ -52,7 +52,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
     """Look for everything, from a working folder; nothing is made or changed."""
     return (
         Finding("Python", platform.python_version(), "", True),
-        _tried("native simulators", lambda: _version("foretail"), "make setup", needed=True),
+        _tried("native simulators", lambda: version_of("foretail"), "make setup", needed=True),
         _tried("C++ compiler", compiler, "install g++ 10 or clang 12, or newer", needed=True),
         _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
@@ -84,7 +84,7 @@ def _tried(what: str, find: Callable[[], str | None], fix: str, needed: bool = F
 
 def _extras() -> Iterator[Finding]:
     for extra, (packages, purpose) in EXTRAS.items():
-        versions = [f"{package} {found}" for package in packages if (found := _version(package)) is not None]
+        versions = [f"{package} {found}" for package in packages if (found := version_of(package)) is not None]
         whole = bool(versions) if extra == "xgboost" else len(versions) == len(packages)
         fix = f"pip install 'foretail[{extra}]', for {purpose}"
         yield Finding(f"extra {extra}", ", ".join(versions) if whole else None, fix)
@@ -109,10 +109,3 @@ def _driver() -> str | None:
 def _p4_tools() -> str | None:
     places = [shutil.which(tool) for tool in P4_TOOLS]
     return ", ".join(place for place in places if place) if all(places) else None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,16 +13,17 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from foretail.configs.plugins import register_guests
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.configs.schema.plugins import register_guests
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
 from foretail.features.errors import ForetailError
+from foretail.features.json_text import flat
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed
 
-WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "hydra.")
+WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs")
 """Settings that say where something runs or lands."""
 
 
@@ -87,15 +88,6 @@ def differing(config: Stage) -> dict[str, Any]:
         and not name.startswith(WHERE_NOT_WHAT)
         and not name.endswith("_target_")
     }
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted name."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def compose_policies(names: Sequence[str], where: str) -> dict[str, Policy]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 
-from foretail.configs.schema.plugins import register_guests
+from foretail.configs.plugins import register_guests
 from foretail.configs.schema.stages import STAGES, register
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed

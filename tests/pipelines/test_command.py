@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from foretail.configs.schema.stages import STAGES as SCHEMAS
+from foretail.features.json_text import flat
 from foretail.pipelines import cli
 from foretail.pipelines.command import doctor
 from foretail.pipelines.command.completion import SCRIPTS, words
 from foretail.pipelines.command.reference import WIDTH, groups_of, settings_of
-from foretail.pipelines.settings.compose import composed_settings, flat
+from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stages import STAGES
 from tests.forests import paper_forest
 

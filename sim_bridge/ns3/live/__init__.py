@@ -24,7 +24,7 @@ from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.live import CheckedPredictor
 from foretail.sim_bridge.policies import ASKING
 
-_SOURCE, _LIBRARY = "live_predictor.cc", "live_predictor.so"
+_SOURCE, _LIBRARY = "predictor.cc", "live_predictor.so"
 _QUESTIONS, _ANSWERS = "questions", "answers"
 
 
@@ -144,7 +144,7 @@ def _library(names: Sequence[str], scale: Mapping[str, Any]) -> Path:
         literals = {"FEATURE_NAMES": names, "FEATURE_PARAMS": params}
         defined = [f"-D{name}=" + ",".join(f'"{text}"' for text in texts) for name, texts in literals.items()]
         options = ["-std=c++20", "-O2", "-fPIC", "-shared", "-I", str(ROOM)]
-        command = [compiler(), *options, *defined, str(ROOM / "ns3" / _SOURCE), "-o", str(folder / _LIBRARY)]
+        command = [compiler(), *options, *defined, str(Path(__file__).with_name(_SOURCE)), "-o", str(folder / _LIBRARY)]
         said = run_compiler(command)
         if said is not None:
             raise ForetailError(f"the live predictor does not compile: {first_error(said)}")
