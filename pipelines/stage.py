@@ -102,6 +102,7 @@ def run(name: str, node: DictConfig) -> None:
             "versions": versions(),
             "seconds": time.monotonic() - started,
             "used_models": said.models,
+            "findings": said.findings,
             **result.document(),
             "verdict": result.verdict() if isinstance(result, SaysVerdict) else [],
             "tables": tables,

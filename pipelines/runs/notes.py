@@ -18,11 +18,13 @@ class Notes:
 
     Attributes
     ----------
-    sentences : in the order in which they were said, each once
+    sentences : in the order in which they were said, each once; all are printed
+    findings : those that belong to the result; where an alias pointed before belongs to the registry
     models : models that were used, JSON-like
     """
 
     sentences: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     models: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -40,11 +42,13 @@ def collecting_notes() -> Iterator[Notes]:
         _NOTES.reset(token)
 
 
-def say(sentence: str) -> None:
-    """Add a sentence to the end of the command; nothing outside of one."""
+def say(sentence: str, *, finding: bool = True) -> None:
+    """Add a sentence to the end of the command, and to its result if it is a finding; nothing outside of a command."""
     notes = _NOTES.get()
     if notes is not None and sentence not in notes.sentences:
         notes.sentences.append(sentence)
+        if finding:
+            notes.findings.append(sentence)
 
 
 def use_model(model: Mapping[str, Any], sentence: str) -> None:

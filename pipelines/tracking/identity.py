@@ -111,5 +111,5 @@ def register_trained(
     registered = register_model(
         tracking.registered_model, tracking.alias, tracked["run_id"], tracked["uri"], description, tags
     )
-    say(registered.sentence())
+    say(registered.sentence(), finding=False)
     return registered

@@ -219,7 +219,9 @@ def with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel 
     """Where MLflow has the run, and its model's version, for ``result.json``."""
     if tracked is None:
         return None
-    return {**tracked, "registered": None if registered is None else asdict(registered)}
+    # Not where the alias pointed before: the same command after a kill gives the same result.
+    version = None if registered is None else {name: getattr(registered, name) for name in ("name", "version", "alias")}
+    return {**tracked, "registered": version}
 
 
 def register(
