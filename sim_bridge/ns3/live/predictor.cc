@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A predictor library whose answers come from another process, through two named pipes that lie beside it.
-// FEATURE_NAMES and FEATURE_PARAMS are string literals with commas between them; The package beside it compiles it and answers.
+// FEATURE_NAMES and FEATURE_PARAMS are string literals with commas between them. The Python package beside this file
+// compiles it and answers.
 
 #include <dlfcn.h>
 #include <fcntl.h>
