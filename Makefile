@@ -22,7 +22,8 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test quick lint format fingerprints ui docs conformance sanitize fuzz bench clean
+.PHONY: help setup demo test quick lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
+	bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +75,10 @@ sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSa
 fuzz: .venv/.dev ## every reader of files under a fuzzer, some seconds each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')
 	@$(PIP) atheris
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: .venv/.dev ## change one place of the source at a time: which change does no test notice? (ARGS='--mutants 20 --only splits')
+	@$(PIP) cosmic-ray
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 torture: .venv/.dev .venv/.driver ## kill, starve and damage every command, and run it again (ARGS='--minutes 30 --seed 2')
 	@$(BIN)/python -m tests.torture $(ARGS)
