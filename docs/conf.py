@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import re
 import shutil
 import sys
 from importlib import metadata
@@ -151,6 +152,15 @@ def leave_out_fields(
     return ("", None) if what == "class" and dataclasses.is_dataclass(kind) else None
 
 
+def part_entries(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
+    """Show ``name : what it is`` on one line as a name with its description; napoleon would take it for a type."""
+    parted = []
+    for line, after in zip(lines, [*lines[1:], ""], strict=False):
+        entry = None if after.startswith("    ") else re.fullmatch(r"(\w[\w, ]*) : (.+)", line)
+        parted += [entry[1], f"    {entry[2]}"] if entry else [line]
+    lines[:] = parted
+
+
 def name_bases(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Say what a class is a kind of, where that is a class of ours that the pages show."""
     if what == "class" and isinstance(kind, type):
@@ -211,6 +221,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect what Sphinx calls."""
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-signature", leave_out_fields)
+    app.connect("autodoc-process-docstring", part_entries, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", name_bases)
     app.connect("autodoc-process-docstring", list_settings)
     app.connect("missing-reference", resolve_imported)

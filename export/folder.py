@@ -59,19 +59,13 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
     """Write the files of an export and their certificate in one step.
 
+    ForetailError when `out_dir` holds something else, or the file system refuses.
+
     Parameters
     ----------
-    out_dir : Path
-        Created, or replaced when it holds an earlier export.
-    files : mapping of str to bytes
-        File name -> content.
-    certificate : Certificate
-        Becomes ``certificate.json``.
-
-    Raises
-    ------
-    ForetailError
-        When `out_dir` holds something else, or the file system refuses.
+    out_dir : created, or replaced when it holds an earlier export
+    files : file name -> content
+    certificate : becomes ``certificate.json``
     """
     check_folder(out_dir)
     with staged_folder(out_dir, replace=True) as staging:

@@ -22,15 +22,11 @@ class Lowered:
 
     Attributes
     ----------
-    model : Ensemble
-        As given.
-    simple : Ensemble
-        After the passes: tree by tree the same function, which they have proven.
-    ensemble : Ensemble
-        With integer votes: what targets emit.
+    model : as given
+    simple : after the passes: tree by tree the same function, which they have proven
+    ensemble : with integer votes: what targets emit
     passes : tuple of PassReport
-    any_tau : bool
-        The votes were made for any tau, so that those for one may be narrower.
+    any_tau : the votes were made for any tau, so that those for one may be narrower
     """
 
     model: Ensemble

@@ -27,12 +27,9 @@ class Rendered:
 
     Attributes
     ----------
-    files : mapping of str to bytes
-        What is proven, or stands in the certificate with what is.
-    unproven : mapping of str to bytes
-        Further files, which no proof covers: reports, and programs around the predictor.
-    report : str or None
-        Name of the file, JSON, that has the target's own figures.
+    files : what is proven, or stands in the certificate with what is
+    unproven : further files, which no proof covers: reports, and programs around the predictor
+    report : name of the file, JSON, that has the target's own figures
     """
 
     files: Files
@@ -46,16 +43,11 @@ class Loaded:
 
     Attributes
     ----------
-    read : mapping of str to ReadBack
-        Name of a code path -> what its text says.
-    runs : mapping of str to callable
-        Name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows].
-    tool : str
-        What built or runs them.
-    built : mapping of str to bytes
-        Files that were built from them, and are what runs.
-    passes : bool
-        Whether a test that is among them passes.
+    read : name of a code path -> what its text says
+    runs : name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows]
+    tool : what built or runs them
+    built : files that were built from them, and are what runs
+    passes : whether a test that is among them passes
     """
 
     read: Mapping[str, ReadBack]
@@ -91,16 +83,11 @@ class ExportResult:
 
     Attributes
     ----------
-    folder : Path
-        Holds the target's files, ``certificate.json`` and ``ensemble.json``.
-    prefix : str
-        Of the names of the target's files.
-    certificate : Certificate
-        What was proven.
-    ensemble : Ensemble
-        What was emitted, with its votes.
-    report : dict
-        What the target says beside the proof, JSON-like; empty when it says nothing.
+    folder : holds the target's files, ``certificate.json`` and ``ensemble.json``
+    prefix : of the names of the target's files
+    certificate : what was proven
+    ensemble : what was emitted, with its votes
+    report : what the target says beside the proof, JSON-like; empty when it says nothing
     """
 
     folder: Path
@@ -126,25 +113,15 @@ def export(
 ) -> ExportResult:
     """Write, run and prove the predictor of a model; nothing is written when the proof fails.
 
+    ProofError when what was written differs from the model; the message names an input. ForetailError on an unsafe
+    name, a model that the target cannot hold, a missing tool, or an `out_dir` that holds something else.
+
     Parameters
     ----------
-    model : Ensemble or Lowered
-        See :func:`lower`.
-    target : Target
-    out_dir : Path
-        Created, or replaced when it holds an earlier export.
-    prefix : str
-        Of files and names in the code: a lower-case letter, then lower-case letters, digits and underscores.
-    any_tau, max_cells, effort
-        See :func:`lower`; `effort` watches plan and proof as well.
-
-    Raises
-    ------
-    ProofError
-        When what was written differs from the model; the message names an input.
-    ForetailError
-        On an unsafe name, a model that the target cannot hold, a missing tool, or an `out_dir` that holds something
-        else.
+    model : see :func:`lower`
+    out_dir : created, or replaced when it holds an earlier export
+    prefix : of files and names in the code: a lower-case letter, then lower-case letters, digits and underscores
+    any_tau, max_cells, effort : see :func:`lower`; `effort` watches plan and proof as well
     """
     check_name(prefix)
     check_folder(out_dir)
@@ -168,28 +145,20 @@ def prove_files(
 ) -> tuple[Certificate, Files]:
     """Read rendered files back and prove them equal to what was lowered, on all inputs.
 
+    ProofError with the input at which the two differ, or what the files have that they should not have.
+
     Parameters
     ----------
-    lowered : Lowered or Ensemble
-        With votes.
-    target : Target
-    files : mapping of str to bytes
-        What the target rendered.
-    max_cells : int
-        Above so many cells the proof is by boxes.
-    effort : Effort, optional
-        Watches the enumerations.
+    lowered : with votes
+    files : what the target rendered
+    max_cells : above so many cells the proof is by boxes
+    effort : watches the enumerations
 
     Returns
     -------
     certificate : Certificate
     proven : mapping of str to bytes
         `files`, and those that were built from them.
-
-    Raises
-    ------
-    ProofError
-        With the input at which the two differ, or what the files have that they should not have.
     """
     lowered = Lowered.of(lowered)
     with running(target, "load"):

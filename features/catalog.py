@@ -45,10 +45,8 @@ class Registers:
 
     Attributes
     ----------
-    queue_bits, switch_bits : int
-        Bits for every queue, and once for the switch.
-    operations : int
-        Per packet, to keep it up to date.
+    queue_bits, switch_bits : bits for every queue, and once for the switch
+    operations : per packet, to keep it up to date
     """
 
     queue_bits: int = 0
@@ -62,8 +60,7 @@ class FeatureCost:
 
     Attributes
     ----------
-    operations_per_queue : int
-        Further operations per packet for each queue of the switch.
+    operations_per_queue : further operations per packet for each queue of the switch
     """
 
     queue_bits: int
@@ -86,25 +83,17 @@ class Feature:
 
     Attributes
     ----------
-    name : str
-        Column name in datasets, models and the predictor ABI.
+    name : column name in datasets, models and the predictor ABI
     state : {'real', 'virtual', 'packet'}
         ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
         policy on one arrival sequence. ``packet``: said by the packet itself.
-    unit : {'cells', 'queues', 'us', 'flag'}
-        ``us`` is a time unit of 1024 ns; a flag is 0 or 1.
-    bits : int
-        Values are integers in ``[0, 2**bits)``, ``bits <= 24``.
-    description : str
-        One sentence.
-    averaged : bool
-        Whether the value comes from shift-weighted averages and so depends on ``average_shift``.
-    study_only : bool
-        No switch can know it: for upper bounds, refused by every export.
-    registers : tuple of Registers
-        State that it reads beyond Credence's own.
-    operations, operations_per_queue : int
-        Per packet to read it, and besides for each queue of the switch.
+    unit : {'cells', 'queues', 'us', 'flag'}, ``us`` is a time unit of 1024 ns; a flag is 0 or 1
+    bits : values are integers in ``[0, 2**bits)``, ``bits <= 24``
+    description : one sentence
+    averaged : whether the value comes from shift-weighted averages and so depends on ``average_shift``
+    study_only : no switch can know it: for upper bounds, refused by every export
+    registers : state that it reads beyond Credence's own
+    operations, operations_per_queue : per packet to read it, and besides for each queue of the switch
     """
 
     name: str
@@ -135,10 +124,8 @@ class Feature:
 
         Parameters
         ----------
-        cell_bytes : int
-            Bytes per buffer cell, a power of two.
-        average_shift : int
-            Averages run over ``2**average_shift`` ns.
+        cell_bytes : bytes per buffer cell, a power of two
+        average_shift : averages run over ``2**average_shift`` ns
 
         Returns
         -------
@@ -323,18 +310,14 @@ def feature(name: str) -> Feature:
 def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:
     """Map feature names to the dataset columns a model is trained on, in the given order.
 
+    ForetailError on an unknown or repeated name, or none at all.
+
     Parameters
     ----------
-    names : iterable of str
-        Feature names of the catalog, each at most once, at least one.
+    names : feature names of the catalog, each at most once, at least one
     own_queues : bool
         True takes real features from the run's own queues (what the paper does: under LQD, q = T and Q = Gamma);
         False takes them from the shadow Credence, which is what a deployed predictor sees.
-
-    Raises
-    ------
-    ForetailError
-        On an unknown or repeated name, or none at all.
     """
     return tuple(SHADOW_PREFIX + f.name if f.state == "real" and not own_queues else f.name for f in _chosen(names))
 
@@ -342,17 +325,12 @@ def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:
 def selection_cost(names: Iterable[str], ports: int) -> SelectionCost:
     """Return what features together cost a switch of `ports` queues, shared registers counted once.
 
+    ForetailError as :func:`training_columns`, and on a feature for studies only.
+
     Parameters
     ----------
-    names : iterable of str
-        As for :func:`training_columns`.
-    ports : int
-        Queues of the switch, at least 1.
-
-    Raises
-    ------
-    ForetailError
-        As :func:`training_columns`, and on a feature for studies only.
+    names : as for :func:`training_columns`
+    ports : queues of the switch, at least 1
     """
     chosen = _chosen(names)
     looks = sum(f.cost.operations_per_queue for f in chosen)

@@ -36,10 +36,8 @@ class Examined:
 
     Attributes
     ----------
-    whole, damaged, missing : tuple of str
-        Files of the digest: as they were written, changed since, no longer there.
-    foreign : tuple of str
-        Files that the digest does not name: somebody else put them there. Nothing of ours reads them.
+    whole, damaged, missing : files of the digest: as they were written, changed since, no longer there
+    foreign : files that the digest does not name: somebody else put them there. Nothing of ours reads them
     """
 
     whole: tuple[str, ...]
@@ -74,17 +72,8 @@ def write_digest(folder: Path, files: Iterable[Path] | None = None) -> None:
 def check_folder(folder: Path, again: str) -> bool:
     """Compare a folder with its digest, and the folders in it that have one with theirs; False when it has none.
 
-    Parameters
-    ----------
-    folder : Path
-    again : str
-        What to do about damage, such as ``collect the trace again``.
-
-    Raises
-    ------
-    ForetailError
-        When a file was changed or is gone, the digest is damaged, or there is none and the setting `allow_no_digest`
-        is off.
+    `again`: what to do about damage, such as ``collect the trace again``. ForetailError when a file was changed or is
+    gone, the digest is damaged, or there is none and the setting `allow_no_digest` is off.
     """
     hashes = _read_digest(folder, again)
     if hashes is None:
@@ -104,10 +93,7 @@ def check_folder(folder: Path, again: str) -> bool:
 def check_file(path: Path, again: str) -> None:
     """Compare one file with the digest beside it, if there is one that names it: else it is the user's own.
 
-    Raises
-    ------
-    ForetailError
-        When the file was changed, or the digest is damaged.
+    ForetailError when the file was changed, or the digest is damaged.
     """
     hashes = _read_digest(path.parent, again)
     if hashes is not None and path.name in hashes:
@@ -117,10 +103,7 @@ def check_file(path: Path, again: str) -> None:
 def examine(folder: Path) -> Examined:
     """Compare every file below a folder with its digest.
 
-    Raises
-    ------
-    ForetailError
-        When there is no digest, or it is damaged itself.
+    ForetailError when there is no digest, or it is damaged itself.
     """
     hashes = _read_digest(folder, "write the folder again")
     if hashes is None:

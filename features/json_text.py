@@ -24,10 +24,8 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> 
 
     Parameters
     ----------
-    text : str or bytes
-        Bytes in UTF-8, UTF-16 or UTF-32.
-    parse_float : callable
-        What makes a value of a number that is no integer; may raise ValueError.
+    text : bytes in UTF-8, UTF-16 or UTF-32
+    parse_float : what makes a value of a number that is no integer; may raise ValueError
     """
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")

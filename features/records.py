@@ -127,10 +127,7 @@ def count_records(path: Path, dtype: np.dtype[Any]) -> int:
 def iterate_records(path: Path, dtype: np.dtype[Any], chunk_records: int = 1 << 18) -> Iterator[Records]:
     """Yield the records of a file in order, in arrays of at most `chunk_records`, shape (n,), dtype `dtype`.
 
-    Raises
-    ------
-    ForetailError
-        If the file is missing, truncated, or shrinks while it is read.
+    ForetailError if the file is missing, truncated, or shrinks while it is read.
     """
     remaining = count_records(path, dtype)
     with path.open("rb") as file:

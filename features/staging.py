@@ -85,11 +85,7 @@ def staged_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
     On any exception, ``KeyboardInterrupt`` included, it is removed; what a killed process left beside `target` is
     removed by the next call. With `replace` a folder that is there gives its place at once and is removed then.
-
-    Raises
-    ------
-    ForetailError
-        If `target` exists already, unless it is to be replaced, or the file system refuses.
+    ForetailError if `target` exists already, unless it is to be replaced, or the file system refuses.
     """
     if target.exists() and not replace:
         raise ForetailError(f"{target} exists already: remove it or choose another folder")
@@ -117,12 +113,8 @@ def staged_files(folder: Path) -> Iterator[Path]:
     """Yield an empty folder whose files and folders take their places in `folder` one by one when the body completes.
 
     What is in `folder` under other names stays. On any exception of the body nothing changes. Folders get a digest;
-    that of `folder` itself is written by whoever knows what else belongs to it.
-
-    Raises
-    ------
-    ForetailError
-        If the file system refuses.
+    that of `folder` itself is written by whoever knows what else belongs to it. ForetailError if the file system
+    refuses.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,10 +143,7 @@ def staged_files(folder: Path) -> Iterator[Path]:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file, text in UTF-8, so that it has the old content or the new one; its folder is made when missing.
 
-    Raises
-    ------
-    ForetailError
-        If the file system refuses.
+    ForetailError if the file system refuses.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex}")
     with writing(path):

@@ -37,14 +37,10 @@ class Reward:
 
     Parameters
     ----------
-    sent : float
-        For every unit that was sent.
-    dropped : float
-        For every unit that the action lost, usually negative.
-    decision : float
-        For every step.
-    unit : {'packets', 'bytes'}
-        ``bytes`` only where packets have them. Control packets count as neither.
+    sent : for every unit that was sent
+    dropped : for every unit that the action lost, usually negative
+    decision : for every step
+    unit : {'packets', 'bytes'}, ``bytes`` only where packets have them. Control packets count as neither
     """
 
     sent: float = 1.0
@@ -161,8 +157,7 @@ class BufferVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
     num_envs : int
     traffic, features, reward, labels :
         As :class:`BufferEnv`. Generated arrivals of all environments are in memory, 13 bytes per packet.
-    copy : bool
-        False: observations are views of one array, which the next step overwrites.
+    copy : False: observations are views of one array, which the next step overwrites
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]

@@ -77,14 +77,10 @@ class Generated(Traffic):
 
     Parameters
     ----------
-    workload : Workload
-        One of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`).
-    ports, buffer : int
-        The switch: its ports, and its shared buffer in packets.
-    slots : int
-        Length of an episode.
-    average_shift : int
-        Averaged features run over ``2**average_shift`` slots.
+    workload : one of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`)
+    ports, buffer : the switch: its ports, and its shared buffer in packets
+    slots : length of an episode
+    average_shift : averaged features run over ``2**average_shift`` slots
     """
 
     workload: Workload = field(default_factory=OnOff)
@@ -108,10 +104,8 @@ class FromFile(Traffic):
 
     Parameters
     ----------
-    path : Path
-        With the columns ``slot`` and ``port``, perhaps ``first_rtt``.
-    ports, buffer, average_shift : int
-        As :class:`Generated`.
+    path : with the columns ``slot`` and ``port``, perhaps ``first_rtt``
+    ports, buffer, average_shift : as :class:`Generated`
     """
 
     path: Path
@@ -174,12 +168,8 @@ class RecordedEpisode(Episode):
 class FromDatasets(Traffic):
     """Recorded datasets, whose senders do not react to the actions. An episode is one switch of one dataset.
 
-    Episode `seed` is number ``seed`` modulo :attr:`episodes`; switches without data packets are left out.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Folders of traces, as ``foretail collect`` writes them. They are read once and held in memory.
+    Episode `seed` is number ``seed`` modulo :attr:`episodes`; switches without data packets are left out. `paths`:
+    folders of traces, as ``foretail collect`` writes them. They are read once and held in memory.
     """
 
     paths: Sequence[Path]

@@ -49,14 +49,10 @@ def cached(kind: str, file: str, depends_on: Iterable[Any], build: Callable[[Pat
 
     Parameters
     ----------
-    kind : str
-        Folder in the cache.
-    file : str
-        Name of the file.
-    depends_on : iterable
-        JSON values, to which the compiler's version and ``$CXXFLAGS`` are added.
-    build : callable
-        Makes the file in a folder that it gets.
+    kind : folder in the cache
+    file : name of the file
+    depends_on : JSON values, to which the compiler's version and ``$CXXFLAGS`` are added
+    build : makes the file in a folder that it gets
     """
     target = _place(kind, depends_on)
     if not _is_whole(target, file):

@@ -27,10 +27,8 @@ class GuestPolicy:
 
     Attributes
     ----------
-    header : Path
-        Absolute.
-    type : str
-        Of C++, with its namespace.
+    header : absolute
+    type : of C++, with its namespace
     """
 
     header: Path
@@ -40,10 +38,7 @@ class GuestPolicy:
     def of(cls, policy: str) -> GuestPolicy | None:
         """Return the policy of ``HEADER.hpp:TYPE``, or None for the name of one of Foretail's own.
 
-        Raises
-        ------
-        ForetailError
-            When there is no such file, or it is more than one header.
+        ForetailError when there is no such file, or it is more than one header.
         """
         if not is_guest(policy):
             return None
@@ -82,10 +77,7 @@ class GuestPolicy:
     def library(self) -> Path:
         """Return the policy as a library for the native simulators, compiled when the cache does not have it.
 
-        Raises
-        ------
-        ForetailError
-            With the first error of the compiler, or when there is none.
+        ForetailError with the first error of the compiler, or when there is none.
         """
         return cached("policies", _LIBRARY, [sources_digest("buffer"), self.sha256, self.type], self._compile)
 

@@ -18,11 +18,9 @@ class Parameter:
 
     Attributes
     ----------
-    meaning : str
-        One sentence.
+    meaning : one sentence
     default : number, str or None
-    bounds : dict
-        ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them.
+    bounds : ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them
     """
 
     meaning: str
@@ -63,24 +61,15 @@ class BufferPolicy:
 
     Attributes
     ----------
-    name : str
-        In settings and in the native library.
-    title : str
-        In tables and sentences.
-    meaning : str
-        One sentence.
-    parameters : tuple of Parameter
-        What it heeds, beside the alpha of incast where it knows priorities.
-    asks : bool
-        Whether it asks a predictor.
-    knows_priorities : bool
-        Whether a port may have several queues; else it has one.
-    pushes_out : bool
-        Whether it removes packets that it has accepted.
-    option : dict
-        What the option ``policy=NAME`` sets, beside the defaults of the parameters.
-    words : str
-        In figures, where the title is an abbreviation that not every reader knows.
+    name : in settings and in the native library
+    title : in tables and sentences
+    meaning : one sentence
+    parameters : what it heeds, beside the alpha of incast where it knows priorities
+    asks : whether it asks a predictor
+    knows_priorities : whether a port may have several queues; else it has one
+    pushes_out : whether it removes packets that it has accepted
+    option : what the option ``policy=NAME`` sets, beside the defaults of the parameters
+    words : in figures, where the title is an abbreviation that not every reader knows
     """
 
     name: str

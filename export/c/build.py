@@ -92,10 +92,7 @@ def find_compiler() -> list[str]:
 def compile_library(source: Path, library: Path, *options: str) -> str:
     """Compile `source` to the shared object `library`, with further options, and return the command without paths.
 
-    Raises
-    ------
-    ForetailError
-        Without a compiler, or when it refuses the source.
+    ForetailError without a compiler, or when it refuses the source.
     """
     command = [*find_compiler(), *FLAGS, *options]
     _compile(command, source, library)
@@ -129,20 +126,14 @@ def _compile(command: list[str], source: Path, result: Path) -> None:
 class PredictorLibrary:
     """A compiled predictor, called through the ABI of ``sim_bridge/buffer/predictor/predictor.h``.
 
+    ForetailError when the file is no predictor library of ABI version 1.
+
     Attributes
     ----------
     path : Path
-    features : tuple of (name, params)
-        Inputs in column order.
-    default_tau : int
-        ``score > default_tau`` means drop.
-    ir_sha256 : str
-        Identity of the ensemble it was exported from.
-
-    Raises
-    ------
-    ForetailError
-        When the file is no predictor library of ABI version 1.
+    features : tuple of (name, params), inputs in column order
+    default_tau : ``score > default_tau`` means drop
+    ir_sha256 : identity of the ensemble it was exported from
     """
 
     def __init__(self, path: Path) -> None:

@@ -33,26 +33,18 @@ _SPAN = re.compile(r"/\* a tree has (\d+) words \*/")
 
 
 def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str, ReadBack]:
-    """Read back a generated header.
+    """Read back a generated header; ProofError when the text has anything that the exporter does not write.
 
     Parameters
     ----------
-    header : Header
-        Name, features, tau, hash and forms that the text must have; its trees and tables are not looked at.
-    text : str
-        The header file.
-    library : str, optional
-        The library source around it.
+    header : name, features, tau, hash and forms that the text must have; its trees and tables are not looked at
+    text : the header file
+    library : the library source around it
 
     Returns
     -------
     mapping of str to ReadBack
         By form: ``trees``, ``bitvectors``.
-
-    Raises
-    ------
-    ProofError
-        When the text has anything that the exporter does not write.
     """
     try:
         trees = _read_trees(text) if header.single == "branches" or header.batch == "lanes" else None

@@ -90,18 +90,12 @@ class Bitvectors:
 
     Attributes
     ----------
-    features : tuple of int
-        Inputs that have a table.
-    cuts : tuple of tuple of int
-        Per table, increasing; interval i holds the values with i cuts below them.
-    masks : tuple of uint64[intervals, words]
-        Per table, the leaves that an interval leaves possible.
-    votes : int64[words, 64]
-        Of the leaf of every bit.
-    fields : tuple of int
-        Bits of a word that belong to its first, second, ... tree.
-    span : int
-        Words per tree.
+    features : inputs that have a table
+    cuts : per table, increasing; interval i holds the values with i cuts below them
+    masks : tuple of uint64[intervals, words], per table, the leaves that an interval leaves possible
+    votes : int64[words, 64], of the leaf of every bit
+    fields : bits of a word that belong to its first, second, ... tree
+    span : words per tree
     """
 
     features: tuple[int, ...]

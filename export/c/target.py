@@ -44,8 +44,7 @@ class C:
     ----------
     shape : {'auto', 'branches', 'bitvector'}
         Code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small.
-    batch : {'auto', 'rows', 'lanes'}
-        Code of many; ``auto``: the fastest on `tune_rows`, or lanes.
+    batch : {'auto', 'rows', 'lanes'}, code of many; ``auto``: the fastest on `tune_rows`, or lanes
     tune_rows : int64[rows, features] or None
         Rows of a trace in the order of arrival; the measurements are the report, and ``tuning.json``.
     """

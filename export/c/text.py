@@ -51,16 +51,11 @@ class Header:
 
     Attributes
     ----------
-    name : str
-        Prefix of files and C names.
-    ensemble : Ensemble
-        Features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`.
-    single : {'branches', 'bitvector'}
-        Code of one prediction.
-    batch : {'rows', 'lanes'}
-        Code of many: one after the other, or a row per SIMD lane.
-    trees : Trees or None
-        There when `single` or `batch` needs them.
+    name : prefix of files and C names
+    ensemble : features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`
+    single : {'branches', 'bitvector'}, code of one prediction
+    batch : {'rows', 'lanes'}, code of many: one after the other, or a row per SIMD lane
+    trees : there when `single` or `batch` needs them
     bitvectors : Bitvectors or None
     """
 

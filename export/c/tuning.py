@@ -26,15 +26,11 @@ class Tuning:
 
     Attributes
     ----------
-    single, batch : str
-        The forms that were chosen.
-    nanoseconds : mapping of str to mapping of str to float
-        ``single`` and ``batch`` -> form -> thread CPU time per row, median over the rounds.
+    single, batch : the forms that were chosen
+    nanoseconds : ``single`` and ``batch`` -> form -> thread CPU time per row, median over the rounds
     rows, rounds : int
-    vector_widths : list of int
-        SIMD widths of this CPU, among 256 and 512 bits.
-    command : str
-        What built the code that was measured.
+    vector_widths : SIMD widths of this CPU, among 256 and 512 bits
+    command : what built the code that was measured
     """
 
     single: Single
@@ -51,19 +47,12 @@ class Tuning:
 
 
 def tune(headers: Mapping[tuple[Single, Batch], Header], rows: npt.NDArray[np.int64]) -> Tuning:
-    """Time every form, one after the other in every round, on the first 50,000 rows.
+    """Time every form, one after the other in every round, on the first 50,000 rows; ForetailError without rows.
 
     Parameters
     ----------
-    headers : mapping of (single, batch) to Header
-        The forms to choose from.
-    rows : int64[rows, features]
-        In the order in which packets arrive: branches are predicted from what came before.
-
-    Raises
-    ------
-    ForetailError
-        Without rows.
+    headers : the forms to choose from
+    rows : int64[rows, features], in the order in which packets arrive: branches are predicted from what came before
     """
     if not len(rows):
         raise ForetailError("there are no rows to tune on: give the rows of a recorded trace")

@@ -42,29 +42,20 @@ class DemandCertificate:
     Attributes
     ----------
     target : {'c', 'onnx'}
-    kind : str
-        Name of the predictor.
-    method : str
-        ``bound``: `error_uplinks` is proven for every history in range. ``histories``: compared on random ones.
+    kind : name of the predictor
+    method : ``bound``: `error_uplinks` is proven for every history in range. ``histories``: compared on random ones
     error_uplinks : str or None
         C: a decimal; no entry is farther from the predictor's own, before the projection into the hose model.
-    parts : dict of str to str
-        C: bounds of what adds up to it, by source, in uplinks: inputs, weights, result, float64.
-    fraction_bits : int or None
-        C: integers are in units of ``2**-fraction_bits`` uplinks.
-    largest_uplinks : str or None
-        C: the history that the bound is for has no value above; None: any history.
-    trees : dict or None
-        C of trees: the certificate that they equal their ensemble on every input.
+    parts : C: bounds of what adds up to it, by source, in uplinks: inputs, weights, result, float64
+    fraction_bits : C: integers are in units of ``2**-fraction_bits`` uplinks
+    largest_uplinks : C: the history that the bound is for has no value above; None: any history
+    trees : C of trees: the certificate that they equal their ensemble on every input
     relative_difference, tolerance : float or None
         ONNX: the largest difference of an entry that was met, and the largest allowed, relative to the largest value of
         history and prediction.
-    predictor_sha256 : str
-        Of ``predictor.json``, the predictor that was given.
-    outputs : dict of str to str
-        File name -> SHA-256.
-    tool : str
-        What built or ran it.
+    predictor_sha256 : of ``predictor.json``, the predictor that was given
+    outputs : file name -> SHA-256
+    tool : what built or ran it
     """
 
     target: str
@@ -97,25 +88,18 @@ def export_demand(
 ) -> DemandCertificate:
     """Write a trained demand predictor as C or ONNX, read it back and compare; nothing is written when that fails.
 
+    ProofError when what was written differs from the predictor. ForetailError on an unsafe name, a target that the
+    predictor does not have, an error that C cannot keep, a missing compiler or package, or an `out_dir` that holds
+    something else.
+
     Parameters
     ----------
-    predictor : DemandPredictor
     target : {'c', 'onnx'}
     out_dir : Path
         Created, or replaced when it holds an earlier export; gets the target's files, ``predictor.json`` and
         ``certificate.json``.
-    name : str
-        Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
-    max_error_uplinks, largest_uplinks : float
-        C: see :func:`fixed_point`.
-
-    Raises
-    ------
-    ProofError
-        When what was written differs from the predictor.
-    ForetailError
-        On an unsafe name, a target that the predictor does not have, an error that C cannot keep, a missing compiler or
-        package, or an `out_dir` that holds something else.
+    name : prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores
+    max_error_uplinks, largest_uplinks : C: see :func:`fixed_point`
     """
     check_name(name)
     check_folder(out_dir)

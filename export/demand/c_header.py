@@ -48,11 +48,8 @@ def render_header(fixed: FixedLinear | FixedTrees, kind: str, name: str) -> dict
 
     Parameters
     ----------
-    fixed : FixedLinear or FixedTrees
-    kind : str
-        What the predictor is called in its settings.
-    name : str
-        Prefix of files and C names.
+    kind : what the predictor is called in its settings
+    name : prefix of files and C names
     """
     trees = isinstance(fixed, FixedTrees)
     values: dict[str, int | str] = {
@@ -88,13 +85,7 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
     """Read rendered files back: compile them, compare every constant, and run them on random and extreme histories.
 
     Trees are proven equal to their ensemble on every input, as drop predictors are; their certificate is returned.
-
-    Raises
-    ------
-    ProofError
-        When a constant or a prediction differs.
-    ForetailError
-        Without a C compiler.
+    ProofError when a constant or a prediction differs. ForetailError without a C compiler.
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)

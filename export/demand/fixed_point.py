@@ -39,14 +39,10 @@ class Errors:
 
     Attributes
     ----------
-    inputs : Fraction
-        The history rounded to units.
-    weights : Fraction
-        Weights, intercepts or leaf values rounded to integers.
-    result : Fraction
-        The prediction rounded to units.
-    float64 : Fraction
-        The predictor's own sum in float64.
+    inputs : the history rounded to units
+    weights : weights, intercepts or leaf values rounded to integers
+    result : the prediction rounded to units
+    float64 : the predictor's own sum in float64
     """
 
     inputs: Fraction
@@ -67,16 +63,12 @@ class FixedLinear:
     Attributes
     ----------
     nodes, window : int
-    fraction_bits : int
-        Of histories and predictions.
-    largest : int
-        Values of the history above count as this, in units; at most 2**32 - 2.
-    shift : int
-        Weights are integers times ``2**-shift``.
+    fraction_bits : of histories and predictions
+    largest : values of the history above count as this, in units; at most 2**32 - 2
+    shift : weights are integers times ``2**-shift``
     weight : int64[1 or nodes**2, window + 1]
         Oldest first, and then the intercept in units of ``2**-(fraction_bits + shift)``; one row for all pairs.
-    errors : Errors
-        For histories up to ``largest`` units.
+    errors : for histories up to ``largest`` units
     """
 
     nodes: int
@@ -101,18 +93,12 @@ class FixedTrees:
     Attributes
     ----------
     nodes, window : int
-    fraction_bits : int
-        Of histories and predictions: the predictor's own, which rounds every history to these units first.
-    largest : int
-        Values of the history above count as this, as they do for the predictor.
-    shift : int
-        Scores are in units of ``2**-(fraction_bits + shift)`` uplinks.
-    base : int
-        In the unit of scores.
-    ensemble : Ensemble
-        With votes; its exact sum is its score.
-    errors : Errors
-        For every history.
+    fraction_bits : of histories and predictions: the predictor's own, which rounds every history to these units first
+    largest : values of the history above count as this, as they do for the predictor
+    shift : scores are in units of ``2**-(fraction_bits + shift)`` uplinks
+    base : in the unit of scores
+    ensemble : with votes; its exact sum is its score
+    errors : for every history
     predictor : BoostedEntries
     """
 
@@ -138,20 +124,15 @@ def fixed_point(
 ) -> FixedLinear | FixedTrees:
     """Return a trained linear or tree predictor in integers, with the fewest fraction bits that keep the error.
 
+    ForetailError before `fit`, for another predictor, or when 32-bit histories and 64-bit sums cannot keep the error.
+
     Parameters
     ----------
     predictor : DemandPredictor
         ``LastValue``, ``MovingAverage``, ``Seasonal``, ``LinearEntries`` or
         ``BoostedEntries``, whose fraction bits are its own.
-    max_error_uplinks : float
-        Above 0.
-    largest_uplinks : float
-        Above 0: linear predictors keep the error for values up to this; trees for all.
-
-    Raises
-    ------
-    ForetailError
-        Before `fit`, for another predictor, or when 32-bit histories and 64-bit sums cannot keep the error.
+    max_error_uplinks : above 0
+    largest_uplinks : above 0: linear predictors keep the error for values up to this; trees for all
     """
     predictor.require_fit()
     if not (0 < max_error_uplinks < np.inf and 0 < largest_uplinks < np.inf):

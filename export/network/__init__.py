@@ -31,14 +31,10 @@ class OnRows:
     Attributes
     ----------
     rows : int
-    decide_otherwise : int
-        Rows on which C and onnxruntime, with its float32, decide differently.
-    out_of_range : int
-        Rows with an input above the largest in range.
-    probability_difference : float
-        The largest on a row, from onnxruntime's.
-    f1, network_f1 : float or None
-        On the rows' labels, in C and in onnxruntime.
+    decide_otherwise : rows on which C and onnxruntime, with its float32, decide differently
+    out_of_range : rows with an input above the largest in range
+    probability_difference : the largest on a row, from onnxruntime's
+    f1, network_f1 : on the rows' labels, in C and in onnxruntime
     """
 
     rows: int
@@ -59,32 +55,19 @@ class NetworkCertificate:
     method : {'quantised'}
         Scores are the network's logits in integers, `error_logit` is proven for every input in range, and every
         decision is the network's wherever its exact logit is further than that from the threshold's.
-    against : str
-        What the error is counted from.
-    error_logit : str
-        A decimal; no score is farther from the exact logit.
-    error_probability : str
-        The same of the probability: a quarter of it, which is the steepest slope.
-    layer_errors : list of str
-        The bound after each layer, of its sums.
-    largest : dict of str to int
-        By feature: the largest input in range; what is above counts as this.
-    score_bits : int
-        Scores are in units of ``2**-score_bits``.
-    default_tau : int
-        ``score > default_tau`` means drop.
-    threshold : str
-        The network's probability threshold, in hexadecimal.
-    multiplications, table_bytes : int
-        Of a prediction, and of all constants.
-    on_rows : OnRows or None
-        What was found on given rows, which is no proof.
-    network_sha256 : str
-        Of ``model.onnx``, the network that was given.
-    outputs : dict of str to str
-        File name -> SHA-256.
-    tool : str
-        What built the library.
+    against : what the error is counted from
+    error_logit : a decimal; no score is farther from the exact logit
+    error_probability : the same of the probability: a quarter of it, which is the steepest slope
+    layer_errors : the bound after each layer, of its sums
+    largest : by feature: the largest input in range; what is above counts as this
+    score_bits : scores are in units of ``2**-score_bits``
+    default_tau : ``score > default_tau`` means drop
+    threshold : the network's probability threshold, in hexadecimal
+    multiplications, table_bytes : of a prediction, and of all constants
+    on_rows : what was found on given rows, which is no proof
+    network_sha256 : of ``model.onnx``, the network that was given
+    outputs : file name -> SHA-256
+    tool : what built the library
     """
 
     target: str
@@ -119,26 +102,18 @@ def export_network(
 ) -> NetworkCertificate:
     """Write a network as C in integers, read it back and compare; nothing is written when that fails.
 
+    ProofError when what was written differs from the integers. ForetailError on an unsafe name, a network that C cannot
+    hold, a missing compiler, or an `out_dir` that holds something else.
+
     Parameters
     ----------
-    network : Network
-        Of dense layers, over one arrival.
+    network : of dense layers, over one arrival
     out_dir : Path
         Created, or replaced when it holds an earlier export; gets the C files, the library, ``model.onnx`` and
         ``certificate.json``.
-    name : str
-        Prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores.
-    input_bits : mapping of str to int, optional
-        See :func:`fixed_network`.
-    rows : (int64[rows, features], bool[rows]), optional
-        Inputs and labels on which decisions are compared.
-
-    Raises
-    ------
-    ProofError
-        When what was written differs from the integers.
-    ForetailError
-        On an unsafe name, a network that C cannot hold, a missing compiler, or an `out_dir` that holds something else.
+    name : prefix of files and C names: a lower-case letter, then lower-case letters, digits and underscores
+    input_bits : see :func:`fixed_network`
+    rows : (int64[rows, features], bool[rows]), inputs and labels on which decisions are compared
     """
     check_name(name)
     check_folder(out_dir)

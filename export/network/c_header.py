@@ -45,11 +45,8 @@ def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str
 
     Parameters
     ----------
-    fixed : FixedNetwork
-    sha256 : str
-        Of the network's own file.
-    name : str
-        Prefix of files and C names.
+    sha256 : of the network's own file
+    name : prefix of files and C names
     """
     layers = [
         {
@@ -95,12 +92,9 @@ class Built:
 
     Attributes
     ----------
-    library : bytes
-        The shared object for the simulators.
-    tool : str
-        What it was built with.
-    scores : int64[rows] or None
-        What it computes of the given rows.
+    library : the shared object for the simulators
+    tool : what it was built with
+    scores : int64[rows] or None, what it computes of the given rows
     """
 
     library: bytes
@@ -113,22 +107,13 @@ def prove_network(
 ) -> Built:
     """Read rendered files back: compile them, compare every constant, and run them on extreme, cut and random inputs.
 
+    ProofError when a constant or a score differs. ForetailError without a C compiler.
+
     Parameters
     ----------
-    fixed : FixedNetwork
-    sha256, name
-        As in :func:`render_network`.
-    files : mapping of str to str
-        What it returned.
-    rows : int64[rows, features], optional
-        Further inputs to score.
-
-    Raises
-    ------
-    ProofError
-        When a constant or a score differs.
-    ForetailError
-        Without a C compiler.
+    sha256, name : as in :func:`render_network`
+    files : what it returned
+    rows : int64[rows, features], further inputs to score
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)

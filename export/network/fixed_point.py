@@ -43,12 +43,9 @@ class Activation:
 
     Attributes
     ----------
-    top : Fraction
-        The exact number is in [0, top].
-    error : Fraction
-        Its integer stands for a number at most so far away.
-    largest : int
-        The integer is in [0, largest].
+    top : the exact number is in [0, top]
+    error : its integer stands for a number at most so far away
+    largest : the integer is in [0, largest]
     """
 
     top: Fraction
@@ -62,14 +59,11 @@ class FixedLayer:
 
     Attributes
     ----------
-    weight : int64[outputs, inputs]
-        Each fits int32.
+    weight : int64[outputs, inputs], each fits int32
     bias : int64[outputs]
     bits : int
-    shift : int
-        The rectified sum is divided by ``2**shift``; 0 for the last layer.
-    error : Fraction
-        Bound on any of its sums, against the exact network.
+    shift : the rectified sum is divided by ``2**shift``; 0 for the last layer
+    error : bound on any of its sums, against the exact network
     """
 
     weight: IntArray
@@ -86,14 +80,11 @@ class FixedNetwork:
     Attributes
     ----------
     features : tuple of FeatureInput
-    largest : tuple of int
-        Inputs above count as this, below 0 as 0.
+    largest : inputs above count as this, below 0 as 0
     logarithm : Logarithm
-    scale : tuple of int
-        The columns, x and then log(1 + x), are multiplied by ``2**scale``.
+    scale : the columns, x and then log(1 + x), are multiplied by ``2**scale``
     layers : tuple of FixedLayer
-    tau : int
-        Drop iff ``score > tau``: the logit of the network's threshold, rounded down.
+    tau : drop iff ``score > tau``: the logit of the network's threshold, rounded down
     """
 
     features: tuple[FeatureInput, ...]
@@ -143,18 +134,14 @@ class FixedNetwork:
 def fixed_network(network: Network, input_bits: Mapping[str, int] | None = None) -> FixedNetwork:
     """Return a network in integers, with the fixed points that keep the error smallest.
 
+    ForetailError for another network, bits of no feature, or when 64-bit sums or 32-bit weights cannot hold it.
+
     Parameters
     ----------
-    network : Network
-        Of dense layers, over one arrival.
+    network : of dense layers, over one arrival
     input_bits : mapping of str to int, optional
         Features of fewer bits than they declare: larger values count as the largest of so many bits. The bound is for
         values up to it, and smaller the fewer bits.
-
-    Raises
-    ------
-    ForetailError
-        For another network, bits of no feature, or when 64-bit sums or 32-bit weights cannot hold it.
     """
     dense = network.dense_layers()
     _check(dense)

@@ -60,12 +60,9 @@ class Logarithm:
     Attributes
     ----------
     bits : int
-    powers : int64[33]
-        log 2**k.
-    points : int64[2**POINT_BITS + 1]
-        log m at the points.
-    error : Fraction
-        Bound on what any y is off by.
+    powers : int64[33], log 2**k
+    points : int64[2**POINT_BITS + 1], log m at the points
+    error : bound on what any y is off by
     """
 
     bits: int

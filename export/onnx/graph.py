@@ -41,21 +41,12 @@ OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 class OnnxPredictor:
     """A rendered graph in onnxruntime, on one thread.
 
-    Parameters
-    ----------
-    content : bytes
-        What :func:`render_onnx` returns.
+    `content`: what :func:`render_onnx` returns. ForetailError when onnxruntime refuses the file.
 
     Attributes
     ----------
     ir_sha256 : str
-    default_tau : int
-        What the graph states of itself.
-
-    Raises
-    ------
-    ForetailError
-        When onnxruntime refuses the file.
+    default_tau : what the graph states of itself
     """
 
     def __init__(self, content: bytes) -> None:
@@ -79,12 +70,8 @@ def render_onnx(ensemble: Ensemble, name: str = "drop_predictor") -> bytes:
     Inputs are ``x``, int64[rows, features], and, if wanted, ``tau``, int64, in place of the ensemble's. Outputs are
     ``score``, int64[rows], and ``drop``, bool[rows]: ``score > tau``. Values outside a feature's range count as the
     nearest value in it: negative ones as 0, those from ``2**bits`` on as ``2**bits - 1``. The metadata hold name,
-    params and bits of every feature in order (JSON), the SHA-256 of the ensemble, and its tau.
-
-    Raises
-    ------
-    ForetailError
-        On an unsafe name, without votes, or when votes are so wide that ONNX cannot add them in 64 bits.
+    params and bits of every feature in order (JSON), the SHA-256 of the ensemble, and its tau. ForetailError on an
+    unsafe name, without votes, or when votes are so wide that ONNX cannot add them in 64 bits.
     """
     check_name(name)
     _, tau = ensemble.require_votes()
@@ -101,17 +88,12 @@ def render_onnx(ensemble: Ensemble, name: str = "drop_predictor") -> bytes:
 def read_onnx(content: bytes, features: Sequence[FeatureInput]) -> ReadBack:
     """Return what a graph computes, read from its bytes alone.
 
+    ProofError when the file is anything else, so that its meaning is unknown, or when float32 could round its sums.
+
     Parameters
     ----------
-    content : bytes
-        A file of the form that :func:`render_onnx` writes.
-    features : sequence of FeatureInput
-        Inputs in column order, which the file must name; they bound the boxes.
-
-    Raises
-    ------
-    ProofError
-        When the file is anything else, so that its meaning is unknown, or when float32 could round its sums.
+    content : a file of the form that :func:`render_onnx` writes
+    features : inputs in column order, which the file must name; they bound the boxes
     """
     try:
         model = onnx.load_from_string(content)

@@ -39,10 +39,7 @@ _QUEUE_DEPTH = 10_000_000
 def compile_p4(program: Path) -> Path:
     """Compile a P4_16 program for simple_switch and return the JSON beside it.
 
-    Raises
-    ------
-    ForetailError
-        When p4c is not on PATH, refuses the program, or warns of it.
+    ForetailError when p4c is not on PATH, refuses the program, or warns of it.
     """
     if shutil.which(TOOLS[0]) is None:
         raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/p4-demo.md)")
@@ -64,19 +61,13 @@ class SimpleSwitch:
     """A simple_switch process with one port, 0, that reads packets from a pipe and writes them to a file.
 
     A pipe instead of a file, because files are read from a fixed time after the start on, whether or not the tables
-    have been filled by then. Use it as a context: leaving it ends the process.
+    have been filled by then. Use it as a context: leaving it ends the process. ForetailError from every method: when
+    simple_switch ends, is late, or refuses a command.
 
     Parameters
     ----------
-    compiled : Path
-        Of :func:`compile_p4`.
-    folder : Path
-        Where the files of the port go.
-
-    Raises
-    ------
-    ForetailError
-        From every method: when simple_switch ends, is late, or refuses a command.
+    compiled : of :func:`compile_p4`
+    folder : where the files of the port go
     """
 
     def __init__(self, compiled: Path, folder: Path) -> None:
@@ -213,22 +204,14 @@ def tool_versions() -> str:
 def run_on_bmv2(ensemble: Ensemble, texts: Mapping[str, str], name: str, rows: npt.NDArray[np.int64]) -> None:
     """Compile ``<name>_main.p4``, without a warning, and compare its answers to packets with the ensemble's scores.
 
+    ProofError with the packet whose score or decision is another. ForetailError when a tool is missing or fails.
+
     Parameters
     ----------
-    ensemble : Ensemble
-        With votes.
-    texts : mapping of str to str
-        What ``render_p4`` returned.
-    name : str
-        Prefix of the files.
+    ensemble : with votes
+    texts : what ``render_p4`` returned
+    name : prefix of the files
     rows : int64[packets, features]
-
-    Raises
-    ------
-    ProofError
-        With the packet whose score or decision is another.
-    ForetailError
-        When a tool is missing or fails.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -43,14 +43,10 @@ class TableCost:
     Attributes
     ----------
     name : str
-    kind : str
-        Of its key.
-    step : int
-        Position in the longest chain of dependent tables, from 1.
-    rows, expanded_rows : int
-        Before and after ranges became prefixes; equal without ranges.
-    key_bits, data_bits : int
-        Of one row.
+    kind : of its key
+    step : position in the longest chain of dependent tables, from 1
+    rows, expanded_rows : before and after ranges became prefixes; equal without ranges
+    key_bits, data_bits : of one row
     tcam_bits, sram_bits, tcam_blocks, sram_blocks : int
     """
 
@@ -84,16 +80,11 @@ class Candidate:
     ----------
     encoding : Encoding
     features : tuple of FeatureTable
-    tables : tuple of TableCost
-        All tables, ``decide`` last.
-    cost : float
-        By the weights of the profile.
-    arithmetic_steps : int
-        Saturation, masks, additions and the comparison between and after the tables, one after the other.
-    stages : int
-        Needed, when nothing else is on the switch.
-    faults : tuple of str
-        Why it does not fit; empty when it does.
+    tables : all tables, ``decide`` last
+    cost : by the weights of the profile
+    arithmetic_steps : saturation, masks, additions and the comparison between and after the tables, one after the other
+    stages : needed, when nothing else is on the switch
+    faults : why it does not fit; empty when it does
     """
 
     encoding: Encoding
@@ -130,10 +121,8 @@ class Plan:
     Attributes
     ----------
     chosen : Candidate
-    considered : tuple of Candidate
-        The cheapest of every decision side and kind of feature tables, cheapest first.
-    reason : str
-        Why `chosen`, one sentence.
+    considered : the cheapest of every decision side and kind of feature tables, cheapest first
+    reason : why `chosen`, one sentence
     profile : Profile
     score_bits : int
     """
@@ -154,21 +143,14 @@ def plan(
 ) -> Plan:
     """Return the cheapest encoding that fits, else the cheapest, with its faults.
 
+    ForetailError on another name, or when the ensemble has no such encoding.
+
     Parameters
     ----------
-    ensemble : Ensemble
-        With votes.
-    profile : Profile
-    encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}
-        Kind of all feature tables; ``auto`` mixes them.
+    ensemble : with votes
+    encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` mixes them
     decision : {'auto', 'leaf_rows', 'product', 'bitvector'}
-    max_cells : int
-        Above so many cells nothing can prove a product, so there is none.
-
-    Raises
-    ------
-    ForetailError
-        On another name, or when the ensemble has no such encoding.
+    max_cells : above so many cells nothing can prove a product, so there is none
     """
     for what, value, allowed in (("encoding", encoding, KINDS), ("decision", decision, DECISIONS)):
         if value not in ("auto", *allowed):

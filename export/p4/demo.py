@@ -75,23 +75,15 @@ QUEUE = np.dtype(
 
 @dataclass(frozen=True)
 class DemoSwitch:
-    """The switch that a demo program imitates.
+    """The switch that a demo program imitates; ForetailError on a value out of its range.
 
     Attributes
     ----------
-    buffer_bytes : int
-        Shared buffer, 1 to 2**30.
-    port_rates_bps : tuple of int
-        Bits per second of each of 1 to 8 ports, 1000 to 10**15.
-    wire_overhead_bytes : int
-        Bytes per packet that travel but use no buffer, 0 to 256.
+    buffer_bytes : shared buffer, 1 to 2**30
+    port_rates_bps : bits per second of each of 1 to 8 ports, 1000 to 10**15
+    wire_overhead_bytes : bytes per packet that travel but use no buffer, 0 to 256
     smallest_packet_bytes : int
         Smaller packets are not answered; with the buffer it bounds the packets of a queue, at most 65,536.
-
-    Raises
-    ------
-    ForetailError
-        On a value out of its range.
     """
 
     buffer_bytes: int
@@ -150,24 +142,18 @@ class _Link:
 def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predictor") -> dict[str, str]:
     """Return the demo program around the predictor in ``<name>.p4``.
 
+    ForetailError on a feature that the program cannot compute, features of different arithmetic, values that do not
+    fit, or an ensemble without votes.
+
     Parameters
     ----------
-    ensemble : Ensemble
-        The predictor's, with votes: of virtual features only, with one cell size and one average.
-    switch : DemoSwitch
-    name : str
-        As of the predictor's export.
+    ensemble : the predictor's, with votes: of virtual features only, with one cell size and one average
+    name : as of the predictor's export
 
     Returns
     -------
     dict
         File name -> text: ``<name>_demo.p4``, P4_16 for v1model.
-
-    Raises
-    ------
-    ForetailError
-        On a feature that the program cannot compute, features of different arithmetic, values that do not fit, or an
-        ensemble without votes.
     """
     check_name(name)
     ensemble.require_votes()

@@ -41,14 +41,10 @@ class FeatureCode:
 
     Attributes
     ----------
-    feature : int
-        Index in the ensemble.
-    saturation : int
-        The value that larger ones are replaced with.
-    words : tuple of (int, int)
-        Number and width of every word.
-    intervals : Intervals of tuple of int
-        The saturated value's width, and the words on every interval.
+    feature : index in the ensemble
+    saturation : the value that larger ones are replaced with
+    words : number and width of every word
+    intervals : the saturated value's width, and the words on every interval
     """
 
     feature: int
@@ -73,11 +69,9 @@ class VoteTable:
 
     Attributes
     ----------
-    key : tuple of KeySlice
-        Most significant first; empty when the part is `default` everywhere.
+    key : most significant first; empty when the part is `default` everywhere
     kind : {'ternary', 'exact'}
-    rows : tuple of Row of int
-        Disjoint; the label is the vote.
+    rows : disjoint; the label is the vote
     default : int
     """
 
@@ -110,12 +104,9 @@ class Encoding:
     Attributes
     ----------
     decision : {'leaf_rows', 'product', 'bitvector'}
-    codes : tuple of FeatureCode
-        Of the features that matter.
-    votes : tuple of VoteTable
-        Their sum is the score; one per tree, or a single one with ``product``.
-    masks : tuple of (int, int)
-        With ``bitvector``, number and width of the words that are the AND of all features'.
+    codes : of the features that matter
+    votes : their sum is the score; one per tree, or a single one with ``product``
+    masks : with ``bitvector``, number and width of the words that are the AND of all features'
     """
 
     decision: Decision

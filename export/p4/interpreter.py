@@ -40,10 +40,7 @@ class Value:
 def score(program: Program, x: IntArray) -> IntArray:
     """Run a control on int64[rows, inputs] and return its scores, int64[rows].
 
-    Raises
-    ------
-    ProofError
-        When a decision is not ``score > tau`` with the initial tau, or an input has more than 24 bits.
+    ProofError when a decision is not ``score > tau`` with the initial tau, or an input has more than 24 bits.
     """
     values = run(program, x)
     scores = integers(values["score"])

@@ -26,12 +26,9 @@ class Intervals(Generic[Label]):
 
     Attributes
     ----------
-    bits : int
-        Width of the key.
-    uppers : tuple of int
-        Increasing; the last is ``2**bits - 1``.
-    labels : tuple
-        Neighbours differ.
+    bits : width of the key
+    uppers : increasing; the last is ``2**bits - 1``
+    labels : neighbours differ
     """
 
     bits: int
@@ -72,11 +69,9 @@ def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label
 
     Parameters
     ----------
-    intervals : Intervals
     kind : {'range', 'lpm', 'ternary', 'exact'}
         ``lpm`` has as few prefixes as any prefix table can have; ``ternary`` has at most as many rows.
-    largest : int
-        Keys above never occur: they may get any label.
+    largest : keys above never occur: they may get any label
     """
     # Labels can be long; their numbers are quick to compare.
     names = list(dict.fromkeys(intervals.labels))

@@ -19,24 +19,15 @@ class Profile:
 
     Attributes
     ----------
-    name, note : str
-        For reports; the note says where the numbers come from.
-    stages, tables_per_stage : int or None
-        Match stages in a row, and tables that one stage can hold.
-    tcam_blocks, sram_blocks : int or None
-        Memory blocks of one stage.
-    tcam_block_rows, tcam_block_bits, sram_block_rows, sram_block_bits : int
-        Size of a block; a table takes whole blocks.
-    range : bool
-        Whether the TCAM matches ranges; a range row then takes twice its key bits (both bounds), else its prefixes.
-    largest_key_bits : int
-        Widest key of a table.
-    largest_integer_bits : int
-        Widest integer that can be added and compared, at most 64.
-    word_bits : int
-        Code words and masks are cut into fields of so many bits, at most 64.
-    row_cost, tcam_bit_cost, sram_bit_cost : float
-        Weights of the cost model that chooses between encodings, not negative.
+    name, note : for reports; the note says where the numbers come from
+    stages, tables_per_stage : match stages in a row, and tables that one stage can hold
+    tcam_blocks, sram_blocks : memory blocks of one stage
+    tcam_block_rows, tcam_block_bits, sram_block_rows, sram_block_bits : size of a block; a table takes whole blocks
+    range : whether the TCAM matches ranges; a range row then takes twice its key bits (both bounds), else its prefixes
+    largest_key_bits : widest key of a table
+    largest_integer_bits : widest integer that can be added and compared, at most 64
+    word_bits : code words and masks are cut into fields of so many bits, at most 64
+    row_cost, tcam_bit_cost, sram_bit_cost : weights of the cost model that chooses between encodings, not negative
     """
 
     name: str
@@ -72,10 +63,7 @@ class Profile:
 def load_profile(profile: str) -> Profile:
     """Return a profile that Foretail brings (``v1model``, ``rmt``), or that of a YAML file, given by its path.
 
-    Raises
-    ------
-    ForetailError
-        When there is none of that name, or the file does not hold exactly the fields of :class:`Profile`.
+    ForetailError when there is none of that name, or the file does not hold exactly the fields of :class:`Profile`.
     """
     folder = resources.files(__package__) / "profiles"
     known = sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))

@@ -43,19 +43,14 @@ _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endi
 def read_p4(text: str, commands: str | None = None, updates: str | None = None) -> Program:
     """Read the control back from its text, and its entries from the control plane's files when they are not in it.
 
+    ProofError on anything outside the emitted subset, a variable that is read before it is set, or a row that cannot
+    match.
+
     Parameters
     ----------
-    text : str
-        ``<name>.p4``.
-    commands : str, optional
-        ``<name>.commands.txt``, lines ``table_add`` for simple_switch_CLI.
-    updates : str, optional
-        ``<name>.entries.txtpb``, a P4Runtime WriteRequest; it has to hold the same entries as `commands`.
-
-    Raises
-    ------
-    ProofError
-        On anything outside the emitted subset, a variable that is read before it is set, or a row that cannot match.
+    text : ``<name>.p4``
+    commands : ``<name>.commands.txt``, lines ``table_add`` for simple_switch_CLI
+    updates : ``<name>.entries.txtpb``, a P4Runtime WriteRequest; it has to hold the same entries as `commands`
     """
     program = _Parser(text, with_entries=commands is None).program()
     if commands is not None:

@@ -45,18 +45,13 @@ class _Table:
 def render_p4(
     ensemble: Ensemble, plan: Plan, name: str, entries: Literal["const", "runtime"] = "const"
 ) -> dict[str, str]:
-    """Return the generated files, name -> text.
+    """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
     Returns
     -------
     dict
         ``<name>.p4``: control DropPredictor; ``<name>_main.p4``: a program around it; and with runtime entries
         ``<name>.commands.txt`` for simple_switch_CLI and ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text.
-
-    Raises
-    ------
-    ForetailError
-        On a name that cannot be written into P4.
     """
     check_name(name)
     for feature in ensemble.features:

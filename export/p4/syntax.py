@@ -121,13 +121,10 @@ class Program:
 
     Attributes
     ----------
-    inputs : tuple of str
-        Parameters of direction in, 24 bits each.
-    types : mapping of str to Type
-        Of inputs, outputs and local variables.
+    inputs : parameters of direction in, 24 bits each
+    types : of inputs, outputs and local variables
     actions, tables : mapping of str to Action, Table
-    statements : tuple of Statement
-        Of the apply block.
+    statements : of the apply block
     """
 
     inputs: tuple[str, ...]

@@ -42,16 +42,11 @@ class P4:
     ----------
     encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}
         Kind of all feature tables; ``auto`` takes the cheapest for each.
-    decision : {'auto', 'leaf_rows', 'product', 'bitvector'}
-        How code words become votes.
-    entries : {'const', 'runtime'}
-        In the program, or in files for the control plane.
-    profile : str
-        ``v1model``, ``rmt``, or the path of a YAML file.
-    demo : DemoSwitch or None
-        Also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`.
-    bmv2 : bool
-        Also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells.
+    decision : {'auto', 'leaf_rows', 'product', 'bitvector'}, how code words become votes
+    entries : {'const', 'runtime'}, in the program, or in files for the control plane
+    profile : ``v1model``, ``rmt``, or the path of a YAML file
+    demo : also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
+    bmv2 : also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     """
 
     encoding: str = "auto"

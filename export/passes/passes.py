@@ -105,10 +105,7 @@ PASSES: tuple[Callable[[Ensemble], Ensemble], ...] = (
 def simplify(ensemble: Ensemble) -> tuple[Ensemble, tuple[PassReport, ...]]:
     """Run all passes in order, compare each tree with what became of it, on every input, and report.
 
-    Raises
-    ------
-    ProofError
-        When a pass changed the function; the message names an input.
+    ProofError when a pass changed the function; the message names an input.
     """
     reports = []
     for step in PASSES:
@@ -124,17 +121,12 @@ def lower(
 ) -> Lowered:
     """Return what the targets emit: an ensemble with votes that decides as `model` does.
 
+    ForetailError if `model` reads a feature that no switch can know.
+
     Parameters
     ----------
-    model : Ensemble or Lowered
-        As trained; an ensemble that has votes is taken as it is.
-    any_tau, max_cells, effort
-        See :func:`with_votes`.
-
-    Raises
-    ------
-    ForetailError
-        If `model` reads a feature that no switch can know.
+    model : as trained; an ensemble that has votes is taken as it is
+    any_tau, max_cells, effort : see :func:`with_votes`
     """
     for given in (model.model if isinstance(model, Lowered) else model).features:
         if given.name in {item.name for item in STUDY_FEATURES}:

@@ -29,24 +29,17 @@ def with_votes(
     Where the cells can be enumerated, a width is right when it is right on all of them. A rule of thumb would not do:
     6 bits can be right and 7 wrong. Where they cannot, the votes are the exact leaf values if these fit, else as
     narrow as the rounding of the framework's own sum allows; the certificate says how far that can matter.
+    ForetailError when no width is enough for the threshold.
 
     Parameters
     ----------
-    ensemble : Ensemble
-        With or without votes.
+    ensemble : with or without votes
     any_tau : bool
         Prefer a width at which scores are ordered strictly as the exact sums, because it holds for any tau; leaf values
         that coincide up to their float64 rounding can make it impossible. False, or then, the width need only be right
         for the ensemble's threshold.
-    max_cells : int
-        Cells that are enumerated at most.
-    effort : Effort, optional
-        Watches the enumerations.
-
-    Raises
-    ------
-    ForetailError
-        When no width is enough for the threshold.
+    max_cells : cells that are enumerated at most
+    effort : watches the enumerations
     """
     cells = Cells.of(ensemble)
     if cells.count > max_cells:

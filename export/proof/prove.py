@@ -45,8 +45,7 @@ class ReadBack:
     ----------
     boundaries : mapping of int to set of int
         Input index -> values b such that the text may change between b and b + 1: every constant an input meets.
-    parts : tuple of Boxes or None
-        One per tree of the ensemble, in order; None when the text cannot be taken apart so, and only cells prove it.
+    parts : one per tree of the ensemble, in order; None when the text cannot be taken apart so, and only cells prove it
     base : int
     """
 
@@ -61,12 +60,9 @@ class Relation:
 
     Attributes
     ----------
-    order : bool
-        Strictly monotone: any tau stands for a threshold on the exact sum.
-    default : bool
-        ``score > default_tau`` iff ``exact sum > threshold``.
-    rounding : Fraction
-        Without these, the largest distance from the threshold at which they may disagree.
+    order : strictly monotone: any tau stands for a threshold on the exact sum
+    default : ``score > default_tau`` iff ``exact sum > threshold``
+    rounding : without these, the largest distance from the threshold at which they may disagree
     """
 
     order: bool
@@ -124,31 +120,18 @@ def prove(
 ) -> Certificate:
     """Prove an emitted artefact equal to the ensemble on all inputs, and the ensemble to the model it came from.
 
+    ProofError with an input at which the two differ. ForetailError when neither method applies.
+
     Parameters
     ----------
-    lowered : Lowered or Ensemble
-        What was emitted, with votes, and what it came from.
-    target : str
-        Name of the target.
-    outputs : mapping of str to bytes
-        File name -> content of what is proven.
-    read : mapping of str to ReadBack
-        Name of a code path -> what its text says.
-    runs : mapping of str to callable
-        Name of an entry point -> function from int64[rows, inputs] to int64[rows] that runs the artefact.
-    tool : str
-        What built or ran it.
-    max_cells : int
-        Above so many cells the proof is by boxes.
-    effort : Effort, optional
-        Watches the enumerations.
-
-    Raises
-    ------
-    ProofError
-        With an input at which the two differ.
-    ForetailError
-        When neither method applies.
+    lowered : what was emitted, with votes, and what it came from
+    target : name of the target
+    outputs : file name -> content of what is proven
+    read : name of a code path -> what its text says
+    runs : name of an entry point -> function from int64[rows, inputs] to int64[rows] that runs the artefact
+    tool : what built or ran it
+    max_cells : above so many cells the proof is by boxes
+    effort : watches the enumerations
     """
     lowered, effort = Lowered.of(lowered), effort or Effort()
     ensemble, simple = lowered.ensemble, lowered.simple

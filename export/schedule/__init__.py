@@ -23,19 +23,14 @@ def render_schedule(
 ) -> dict[str, str]:
     """Return the files of the chosen outputs, by name: ``p4`` is one file per rack, the others are one each.
 
+    ForetailError when an output cannot express the schedule, or does not read back as it; for C also without a
+    compiler.
+
     Parameters
     ----------
-    planned : PlannedSchedule
     outputs : sequence of {'json', 'c', 'p4', 'etalon'}
-    first_port : int
-        P4: egress port of uplink 0.
-    emulator : Emulator, optional
-        Times of the Etalon emulator; None takes its defaults.
-
-    Raises
-    ------
-    ForetailError
-        When an output cannot express the schedule, or does not read back as it; for C also without a compiler.
+    first_port : P4: egress port of uplink 0
+    emulator : times of the Etalon emulator; None takes its defaults
     """
     schedule, emulator = planned.schedule, emulator or Emulator()
     files: dict[str, str] = {}

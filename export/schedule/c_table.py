@@ -48,10 +48,7 @@ def c_table(schedule: Schedule) -> str:
 def read_c_table(text: str) -> Schedule:
     """Return what the accessor of ``schedule.h`` says in two periods.
 
-    Raises
-    ------
-    ForetailError
-        Without a C compiler, or when the second period is not the first.
+    ForetailError without a C compiler, or when the second period is not the first.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "reader.c", Path(folder) / "reader.so"

@@ -20,10 +20,8 @@ class Emulator:
 
     Attributes
     ----------
-    day_us, night_us : int
-        How long circuits are up, and how long their reconfiguration takes.
-    time_dilation : int
-        Wall-clock time per emulated time.
+    day_us, night_us : how long circuits are up, and how long their reconfiguration takes
+    time_dilation : wall-clock time per emulated time
     """
 
     day_us: int = 180

@@ -28,12 +28,8 @@ def tor_entries(schedule: Schedule, first_port: int) -> list[str]:
     """Return the P4 text of each rack.
 
     Circuits that a rack has to one destination at once share its traffic by lanes: every lane has an entry, and lane x
-    takes circuit x modulo their number.
-
-    Raises
-    ------
-    ForetailError
-        When an egress port would be above 510, or a rack has no circuit at all.
+    takes circuit x modulo their number. ForetailError when an egress port would be above 510, or a rack has no circuit
+    at all.
     """
     if first_port + schedule.degree - 1 > _LAST_PORT:
         raise ForetailError(

@@ -79,20 +79,14 @@ class Run:
 
     Attributes
     ----------
-    scenario : dict
-        The resolved scenario, JSON values only.
-    policy : dict
-        The resolved buffer policy of the run, JSON values only.
+    scenario : the resolved scenario, JSON values only
+    policy : the resolved buffer policy of the run, JSON values only
     seed : int
-    switches : tuple of SwitchGeometry
-        Indexed by the ``switch`` column.
+    switches : indexed by the ``switch`` column
     rules : Rules
-    cell_bytes : int
-        Bytes per buffer cell, a power of two.
-    average_shift : int
-        Averages run over ``2**average_shift`` ns, 0 to 62.
-    versions : dict of str to str
-        Of everything that made the rows.
+    cell_bytes : bytes per buffer cell, a power of two
+    average_shift : averages run over ``2**average_shift`` ns, 0 to 62
+    versions : of everything that made the rows
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -146,10 +140,8 @@ class Manifest(Run):
     def from_json(cls, text: str | bytes, source: Path | str) -> Self:
         """Read and check a manifest; `source` is the name that errors use.
 
-        Raises
-        ------
-        ForetailError
-            Naming `source` and the key that is missing, unknown, of the wrong type or inconsistent with the others.
+        ForetailError naming `source` and the key that is missing, unknown, of the wrong type or inconsistent with the
+        others.
         """
         try:
             plain = parse_json(text)

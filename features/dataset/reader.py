@@ -41,20 +41,16 @@ class Dataset:
     def open(cls, path: Path, verify: bool = True) -> Self:
         """Open the dataset in folder `path`.
 
+        ForetailError if the folder, manifest or a part is missing, truncated, of another schema version, or does not
+        match the manifest or the digest.
+
         Parameters
         ----------
-        path : Path
-            The dataset folder.
+        path : the dataset folder
         verify : bool
             Compare every file, the manifest included, with the folder's digest. A folder of an earlier version has
             none: with the setting ``allow_no_digest`` its parts are compared with their sha256 in the manifest. A file
             unchanged since this process last read it is not read again.
-
-        Raises
-        ------
-        ForetailError
-            If the folder, manifest or a part is missing, truncated, of another schema version, or does not match the
-            manifest or the digest.
         """
         path = Path(path)
         source = path / MANIFEST_NAME
@@ -83,12 +79,9 @@ class Dataset:
 
         Parameters
         ----------
-        columns : sequence of str, optional
-            Columns of the dataset's schema to read, in this order; all by default.
-        where : pyarrow.compute.Expression, optional
-            Only rows for which it holds; may use any column.
-        batch_rows : int
-            Largest batch.
+        columns : columns of the dataset's schema to read, in this order; all by default
+        where : only rows for which it holds; may use any column
+        batch_rows : largest batch
         """
         return self._batches("rows", columns, where, batch_rows)
 

@@ -43,19 +43,13 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
     """Yield a writer for the arrivals of one run; the dataset folder appears when the ``with`` block completes.
 
     Memory does not depend on the number of arrivals. On any exception, ``KeyboardInterrupt`` included, nothing
-    remains. Identical arrivals give byte-identical files.
+    remains. Identical arrivals give byte-identical files. ForetailError if `path` exists, `run` is invalid, or the file
+    system refuses.
 
     Parameters
     ----------
-    path : Path
-        The dataset folder; must not exist.
-    run : Run
-        What the manifest says about the run.
-
-    Raises
-    ------
-    ForetailError
-        If `path` exists, `run` is invalid, or the file system refuses.
+    path : the dataset folder; must not exist
+    run : what the manifest says about the run
     """
     with _written(path, run, DatasetWriter) as writer:
         yield writer
@@ -112,18 +106,12 @@ class FateOrderWriter(_Writer):
     kind = "rows_in_order_of_fate"
 
     def write(self, features: NDArray[np.int64], lqd_drop: NDArray[np.bool_]) -> None:
-        """Append the next rows.
+        """Append the next rows; ForetailError if a value is out of range, or the file system refuses.
 
         Parameters
         ----------
-        features : (n, 4) int array
-            In the order of ``catalog.PAPER_FEATURES``, in bytes, in ``[0, 2**24)``.
+        features : (n, 4) int array, in the order of ``catalog.PAPER_FEATURES``, in bytes, in ``[0, 2**24)``
         lqd_drop : (n,) bool array
-
-        Raises
-        ------
-        ForetailError
-            If a value is out of range, or the file system refuses.
         """
         outside = (features < 0) | (features >= 1 << VALUE_BITS)
         if outside.any():
@@ -143,8 +131,7 @@ class DatasetWriter(_Writer):
 
     Attributes
     ----------
-    arrivals, drops : int
-        Written so far: all arrivals, labelled rows whose label is drop.
+    arrivals, drops : written so far: all arrivals, labelled rows whose label is drop
     """
 
     kind = "trace"
@@ -158,20 +145,16 @@ class DatasetWriter(_Writer):
     def write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
         """Append the next arrivals of the run.
 
+        ForetailError if an arrival is impossible (the message names its field), or the file system refuses.
+
         Parameters
         ----------
-        records : (n,) array of ARRIVAL_DTYPE
-            In arrival order, control packets included.
+        records : (n,) array of ARRIVAL_DTYPE, in arrival order, control packets included
         shadow : (n, 5) int array
             The real features on the shadow Credence's queues, in the order of ``catalog.SHADOW_COLUMNS``, in cells;
             ignored for control packets.
         shadow_asked : (n,) array of bool or 0/1
             Whether the shadow Credence asks the predictor; ignored for control packets.
-
-        Raises
-        ------
-        ForetailError
-            If an arrival is impossible (the message names its field), or the file system refuses.
         """
         expected = (len(records), len(SHADOW_COLUMNS))
         if records.dtype != ARRIVAL_DTYPE or shadow.shape != expected or shadow_asked.shape != expected[:1]:

@@ -33,15 +33,8 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 def read_demand(path: Path) -> DemandMatrix:
     """Read a demand matrix.
 
-    Parameters
-    ----------
-    path : Path
-        Ends in ``.csv``, ``.npy`` or ``.parquet``.
-
-    Raises
-    ------
-    ForetailError
-        When the file is missing, damaged or of another kind, or holds anything but a demand matrix that is not zero.
+    `path`: ends in ``.csv``, ``.npy`` or ``.parquet``. ForetailError when the file is missing, damaged or of another
+    kind, or holds anything but a demand matrix that is not zero.
     """
     values = read_by_kind(path, {".csv": _from_csv, ".npy": _from_npy, ".parquet": _from_parquet}, "a demand matrix")
     try:
@@ -66,10 +59,7 @@ def refuse_extremes(source: str, demand: FloatArray) -> None:
 def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what: str) -> Read:
     """Read a file with the reader of its suffix, in lower case with the point.
 
-    Raises
-    ------
-    ForetailError
-        When the suffix has no reader, the file is missing, or it cannot be read as what its suffix says.
+    ForetailError when the suffix has no reader, the file is missing, or it cannot be read as what its suffix says.
     """
     kind = path.suffix.lower()
     if kind not in readers:

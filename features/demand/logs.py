@@ -53,12 +53,9 @@ class Steps:
 
     Attributes
     ----------
-    interval_ns : int, optional
-        Time of a step, positive; needed for times and for bytes.
-    uplink_bps : int, optional
-        Rate of an uplink, positive; needed for bytes, and refused without them.
-    most : int, optional
-        The first steps of every run that count; None: all.
+    interval_ns : time of a step, positive; needed for times and for bytes
+    uplink_bps : rate of an uplink, positive; needed for bytes, and refused without them
+    most : the first steps of every run that count; None: all
     """
 
     interval_ns: int | None = None
@@ -69,13 +66,9 @@ class Steps:
 def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequence, ...]:
     """Read every run of every file, in order; runs are named by their file.
 
-    Nodes are counted over all files: one that no row of a file names has no demand in it.
-
-    Raises
-    ------
-    ForetailError
-        When a file is missing, damaged, too large or of another kind, lacks what its unit needs, or holds anything but
-        demand matrices; when a run is given twice; or when the files have matrices of different nodes.
+    Nodes are counted over all files: one that no row of a file names has no demand in it. ForetailError when a file is
+    missing, damaged, too large or of another kind, lacks what its unit needs, or holds anything but demand matrices;
+    when a run is given twice; or when the files have matrices of different nodes.
     """
     runs: dict[str, FloatArray] = {}
     digests: dict[bytes, str] = {}

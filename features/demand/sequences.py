@@ -45,19 +45,14 @@ MAX_ENTRIES = 1 << 27
 class DemandSequence:
     """The demand matrices of one run, in order of time.
 
+    ForetailError on another shape, an interval that is not positive, no name, or the first matrix that is none.
+
     Attributes
     ----------
     demand : float64[steps, n, n]
         At least one step; every matrix as :class:`DemandMatrix` asks. Zero matrices are idle intervals.
-    interval_ns : int
-        From one step to the next, positive.
-    run : str
-        What was run; sequences of the same run saw the same traffic and never part in a split.
-
-    Raises
-    ------
-    ForetailError
-        On another shape, an interval that is not positive, no name, or the first matrix that is none.
+    interval_ns : from one step to the next, positive
+    run : what was run; sequences of the same run saw the same traffic and never part in a split
     """
 
     demand: FloatArray
@@ -134,23 +129,14 @@ def uplinks(size_bytes: FloatArray, uplink_bps: int, interval_ns: int) -> FloatA
 def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int | None, run: str) -> DemandSequence:
     """Return what the flows of a run want to send: the bytes of each, spread evenly over its ideal completion time.
 
-    It does not depend on the buffer policy. A step may exceed the uplinks of a rack.
+    It does not depend on the buffer policy. A step may exceed the uplinks of a rack. ForetailError on records of
+    another type, a flow of another network, without bytes or ideal time, or numbers out of range.
 
     Parameters
     ----------
-    flows : array of FLOW_DTYPE
-        With bytes and ideal completion times above 0.
-    racks : Racks
-    interval_ns : int
-        Positive. The first step begins when the first flow starts.
-    steps : int, optional
-        Positive; what lies after the last step is left out. None: as many whole intervals as flows start in.
-    run : str
-
-    Raises
-    ------
-    ForetailError
-        On records of another type, a flow of another network, without bytes or ideal time, or numbers out of range.
+    flows : array of FLOW_DTYPE, with bytes and ideal completion times above 0
+    interval_ns : positive. The first step begins when the first flow starts
+    steps : positive; what lies after the last step is left out. None: as many whole intervals as flows start in
     """
     if flows.dtype != FLOW_DTYPE:
         raise ForetailError(f"the flows of run {run} are of type {flows.dtype}: pass the records of flows.bin")
@@ -176,21 +162,14 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int | 
 def carried_demand(dataset: Dataset, interval_ns: int, steps: int | None) -> DemandSequence:
     """Return the data packets that reached the uplinks of their own leaf, as a collected trace recorded them.
 
-    Repeated packets count again. Memory does not depend on the number of rows.
+    Repeated packets count again. Memory does not depend on the number of rows. ForetailError when the dataset is no
+    such trace, or on numbers out of range.
 
     Parameters
     ----------
-    dataset : Dataset
-        Collected by ns-3, with ``run/flows.bin`` beside its rows.
-    interval_ns : int
-        Positive. The first step begins when the first flow starts.
-    steps : int, optional
-        Positive; what lies after the last step is left out. None: as many whole intervals as flows start in.
-
-    Raises
-    ------
-    ForetailError
-        When the dataset is no such trace, or on numbers out of range.
+    dataset : collected by ns-3, with ``run/flows.bin`` beside its rows
+    interval_ns : positive. The first step begins when the first flow starts
+    steps : positive; what lies after the last step is left out. None: as many whole intervals as flows start in
     """
     dataset.require_trace()
     racks = Racks.of_trace(dataset)
@@ -216,21 +195,14 @@ def carried_demand(dataset: Dataset, interval_ns: int, steps: int | None) -> Dem
 def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: int | None) -> DemandSequence:
     """Return the data packets that reached the racks' queues, as an imported packet log of Etalon recorded them.
 
+    ForetailError when the dataset is no such import, or on numbers out of range.
+
     Parameters
     ----------
-    dataset : Dataset
-        Of ``foretail collect source=etalon``: a switch per source rack, whose ports are the other racks in order.
-    uplink_bps : int
-        Rate of an uplink, positive; the emulator's racks have a circuit and a packet link of different rates.
-    interval_ns : int
-        Positive. The first step begins when the first packet arrives.
-    steps : int, optional
-        Positive; what lies after the last step is left out. None: as many whole intervals as packets arrive in.
-
-    Raises
-    ------
-    ForetailError
-        When the dataset is no such import, or on numbers out of range.
+    dataset : of ``foretail collect source=etalon``: a switch per source rack, whose ports are the other racks in order
+    uplink_bps : rate of an uplink, positive; the emulator's racks have a circuit and a packet link of different rates
+    interval_ns : positive. The first step begins when the first packet arrives
+    steps : positive; what lies after the last step is left out. None: as many whole intervals as packets arrive in
     """
     if not is_etalon(dataset):
         raise ForetailError(f"{dataset.path} is no packet log of Etalon: import one with collect source=etalon")

@@ -15,8 +15,7 @@ def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -
 
     Parameters
     ----------
-    expected, actual : int32[rows], int32[others]
-        Values of one feature; at least one each, else ForetailError.
+    expected, actual : int32[rows], int32[others], values of one feature; at least one each, else ForetailError
     """
     _require_rows(expected, actual)
     values = np.union1d(expected, actual)

@@ -61,16 +61,11 @@ class WindowRows:
 
     Attributes
     ----------
-    x : int32[rows, columns]
-        Features; of windows, see :func:`windows`.
-    switch, port : int[rows]
-        Where.
-    time_ns : int64[rows]
-        When.
-    size_bytes : int[rows]
-        Of the packet.
-    labels : bool[rows, labels]
-        What goes with the rows, and comes back with their windows.
+    x : int32[rows, columns], features; of windows, see :func:`windows`
+    switch, port : int[rows], where
+    time_ns : int64[rows], when
+    size_bytes : int[rows], of the packet
+    labels : bool[rows, labels], what goes with the rows, and comes back with their windows
     """
 
     x: NDArray[np.int32]
@@ -102,13 +97,7 @@ def windows(
     last two saturating. Arrivals before the run's first and after its last are all zeros: their size tells.
 
     Memory holds `behind` arrivals of every switch; with `ahead` also those that wait for others to come, and those
-    behind them in order.
-
-    Parameters
-    ----------
-    batches : iterable of WindowRows
-        One run; windows never cross into another.
-    window : ArrivalWindow
+    behind them in order. `batches`: one run; windows never cross into another.
 
     Yields
     ------

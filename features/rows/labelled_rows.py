@@ -28,12 +28,9 @@ class Rows:
     Attributes
     ----------
     x : int32[rows, features]
-    lqd_drop : bool[rows]
-        The label.
-    asked : bool[rows] or None
-        Where a Credence that is told the true labels asks; None where nobody knows.
-    weight : float64[rows] or None
-        How many rows each stands for; None when every row is there.
+    lqd_drop : bool[rows], the label
+    asked : bool[rows] or None, where a Credence that is told the true labels asks; None where nobody knows
+    weight : float64[rows] or None, how many rows each stands for; None when every row is there
     """
 
     x: NDArray[np.int32]
@@ -62,10 +59,8 @@ class Sampling:
 
     Attributes
     ----------
-    others : float
-        Share of the other rows, in (0, 1]; 1 keeps all.
-    seed : int
-        Of the draw; it does not depend on the batches.
+    others : share of the other rows, in (0, 1]; 1 keeps all
+    seed : of the draw; it does not depend on the batches
     """
 
     others: float = 1.0
@@ -100,27 +95,18 @@ def row_batches(
 ) -> Iterator[Rows]:
     """Yield the rows of a side in order; memory does not depend on their number.
 
+    ForetailError when the asked region is wanted and nobody knows it, or a window of rows that are no trace.
+
     Parameters
     ----------
-    side : sequence of Selection
-    columns : sequence of str
-        The columns of ``x``, in order.
-    sampling : Sampling
-        Of every selection alike.
-    region : {'whole', 'asked'}
-        Which rows.
+    columns : the columns of ``x``, in order
+    sampling : of every selection alike
+    region : {'whole', 'asked'}, which rows
     window : ArrivalWindow
         Other arrivals of the same switch in the same selection that ``x`` also shows, see
         :func:`foretail.features.rows.history.windows`.
-    importance : sequence of float64[rows], optional
-        For every selection what each of its rows weighs, before the sampling.
-    labels : sequence of bool[rows], optional
-        For every selection other labels than those of the dataset.
-
-    Raises
-    ------
-    ForetailError
-        When the asked region is wanted and nobody knows it, or a window of rows that are no trace.
+    importance : sequence of float64[rows], for every selection what each of its rows weighs, before the sampling
+    labels : sequence of bool[rows], for every selection other labels than those of the dataset
     """
     is_trace = all(selection.dataset.is_trace for selection in side)
     if region == "asked" and not is_trace:
@@ -168,11 +154,7 @@ def stacked(batches: Iterable[Sequence[NDArray[Any] | None]], at_most: int) -> l
     """Return the arrays of all batches joined along their first axis, where None is none.
 
     Nothing is held twice: batches go into arrays of `at_most` rows, and what is never filled of these takes no memory.
-
-    Raises
-    ------
-    ForetailError
-        When there is no row.
+    ForetailError when there is no row.
     """
     arrays: list[NDArray[Any] | None] = []
     end = 0

@@ -80,10 +80,7 @@ def listed_sides(
 ) -> dict[str, set[int]]:
     """Return the seeds of every side, once each of the runs that are `present` is on one.
 
-    Raises
-    ------
-    ForetailError
-        If a seed is on two sides, a listed seed has no run, or a run's seed is on no side.
+    ForetailError if a seed is on two sides, a listed seed has no run, or a run's seed is on no side.
     """
     sides = dict(zip(SIDES, (set(train), set(validation), set(test)), strict=True))
     listed = [seed for seeds in sides.values() for seed in seeds]
@@ -100,19 +97,13 @@ def listed_sides(
 def drawn_sides(runs: Collection[str], validation: float, test: float, seed: int) -> dict[str, list[str]]:
     """Draw the names of whole runs for validation and test; the rest train.
 
+    ForetailError on fractions out of range, or a side that would be empty.
+
     Parameters
     ----------
-    runs : collection of str
-        At least three; their order does not matter.
-    validation, test : float
-        Fractions of the runs in (0, 1), each rounded to at least one run.
-    seed : int
-        Of the draw.
-
-    Raises
-    ------
-    ForetailError
-        On fractions out of range, or a side that would be empty.
+    runs : at least three; their order does not matter
+    validation, test : fractions of the runs in (0, 1), each rounded to at least one run
+    seed : of the draw
     """
     _check_fractions(validation, test)
     names = np.random.default_rng(seed).permutation(sorted(runs)).tolist()
@@ -134,11 +125,8 @@ def split_by_seed(
 ) -> Split:
     """Put every run on the side that lists its seed.
 
-    Raises
-    ------
-    ForetailError
-        If a seed is on two sides, a listed seed has no run, a run's seed is on no side, a run is given twice, or a
-        side is empty.
+    ForetailError if a seed is on two sides, a listed seed has no run, a run's seed is on no side, a run is given twice,
+    or a side is empty.
     """
     sides = listed_sides(train, validation, test, {dataset.manifest.seed for dataset in datasets})
     _refuse_repeats(datasets)
@@ -151,21 +139,14 @@ def split_by_run(datasets: Sequence[Dataset], validation: float, test: float, se
     """Draw whole runs for validation and test; the rest train.
 
     Runs of one seed stay on one side: whatever the policy, the transport and the load, they share flows or queries,
-    because every kind of traffic draws from a stream of its own.
+    because every kind of traffic draws from a stream of its own. ForetailError on fractions out of range, a run given
+    twice, or a side that would be empty.
 
     Parameters
     ----------
-    datasets : sequence of Dataset
-        At least three different seeds; their order does not matter.
-    validation, test : float
-        Fractions of the seeds in (0, 1), each rounded to at least one seed.
-    seed : int
-        Of the draw.
-
-    Raises
-    ------
-    ForetailError
-        On fractions out of range, a run given twice, or a side that would be empty.
+    datasets : at least three different seeds; their order does not matter
+    validation, test : fractions of the seeds in (0, 1), each rounded to at least one seed
+    seed : of the draw
     """
     _refuse_repeats(datasets)
     by_seed: dict[str, list[Dataset]] = {}
@@ -181,20 +162,14 @@ def split_by_time(datasets: Sequence[Dataset], validation: float, test: float, g
     """Cut every run in time: train, then validation, then test, with rows left out between them.
 
     Runs of the same scenario and seed under different policies see the same traffic and are cut at the same times.
+    ForetailError on fractions or a gap out of range, a run given twice, or a side of a run that would be empty.
 
     Parameters
     ----------
-    datasets : sequence of Dataset
-    validation, test : float
-        Fractions in (0, 1) of each run's time between its first and last row.
+    validation, test : fractions in (0, 1) of each run's time between its first and last row
     gap_ns : int
         Rows of different sides are more than this apart; at least the longest time a packet stays in the buffer, or
         the fate of a training row depends on what happens in the next side.
-
-    Raises
-    ------
-    ForetailError
-        On fractions or a gap out of range, a run given twice, or a side of a run that would be empty.
     """
     _check_fractions(validation, test)
     if gap_ns <= 0:

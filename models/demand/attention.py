@@ -23,21 +23,15 @@ class HistoryAttention(DemandPredictor):
 
     Parameters
     ----------
-    window : int
-        Matrices before each of two times that are compared.
-    width : int
-        Hidden units.
-    steps : int
-        Training steps, each on one run.
-    learning_rate : float
-        Of Adam.
-    seed : int
-        Same seed and runs, same network.
+    window : matrices before each of two times that are compared
+    width : hidden units
+    steps : training steps, each on one run
+    learning_rate : of Adam
+    seed : same seed and runs, same network
 
     Attributes
     ----------
-    module_ : torch.nn.Sequential
-        From float32[pairs, window + 1] to the logarithm of the weights.
+    module_ : from float32[pairs, window + 1] to the logarithm of the weights
     """
 
     window: int = parameter(4, low=1, high=1024)

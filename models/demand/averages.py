@@ -27,10 +27,7 @@ class LastValue(DemandPredictor):
 class MovingAverage(DemandPredictor):
     """The next matrix is the mean of the last ones.
 
-    Parameters
-    ----------
-    window : int
-        How many.
+    `window`: how many.
     """
 
     window: int = parameter(8, low=1, high=10**6)
@@ -51,8 +48,7 @@ class Seasonal(DemandPredictor):
     period : int or None
         In steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
         noise its multiples are as good.
-    longest : int
-        The longest period that is tried for None.
+    longest : the longest period that is tried for None
 
     Attributes
     ----------

@@ -18,11 +18,7 @@ _DEGREE = 2
 def synthetic_sequences(runs: int, steps: int, nodes: int, seed: int) -> list[DemandSequence]:
     """Return made-up runs, for tests and benchmarks only: three random sparse matrices in turn, with noise, some idle.
 
-    Parameters
-    ----------
-    runs, steps, nodes : int
-    seed : int
-        Same seed, same runs.
+    `seed`: same seed, same runs.
     """
     random = np.random.default_rng(seed)
     found = []
@@ -36,10 +32,7 @@ def synthetic_sequences(runs: int, steps: int, nodes: int, seed: int) -> list[De
 def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -> None:
     """Run the contract of :class:`DemandPredictor` on a class (built with its defaults) or an untrained instance.
 
-    Raises
-    ------
-    AssertionError
-        With the clause that does not hold.
+    AssertionError with the clause that does not hold.
     """
     with holds("the constructor must work with its defaults"):
         fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)

@@ -18,22 +18,16 @@ _SWEEPS = 100
 def into_hose(matrix: npt.NDArray[np.float64], degree: int, *, fill: bool = False, absent: float = 0.0) -> DemandMatrix:
     """Return the matrix scaled so that no row and no column sums to more than `degree`.
 
+    ForetailError on a matrix or numbers out of range.
+
     Parameters
     ----------
-    matrix : float64[n, n]
-        As :class:`DemandMatrix` asks, in uplinks.
-    degree : int
-        Uplinks of a node, at least 1.
+    matrix : float64[n, n], as :class:`DemandMatrix` asks, in uplinks
+    degree : uplinks of a node, at least 1
     fill : bool
         Also raise rows and columns towards `degree`, as far as 100 sweeps of Sinkhorn scaling get; otherwise no entry
         is raised, and a matrix in the hose model stays as it is.
-    absent : float
-        What a pair without demand gets before the scaling, at least 0, in uplinks; 0 keeps it absent.
-
-    Raises
-    ------
-    ForetailError
-        On a matrix or numbers out of range.
+    absent : what a pair without demand gets before the scaling, at least 0, in uplinks; 0 keeps it absent
     """
     if degree < 1 or not 0 <= absent < np.inf:
         raise ForetailError(

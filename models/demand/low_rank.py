@@ -22,19 +22,14 @@ class LowRank(DemandPredictor):
 
     Parameters
     ----------
-    rank : int
-        Patterns; fewer where the training runs do not have as many.
-    window : int
-        Last steps that count.
-    penalty : float
-        On the squared weights of the recurrence, relative to the mean square of the patterns' weights.
+    rank : patterns; fewer where the training runs do not have as many
+    window : last steps that count
+    penalty : on the squared weights of the recurrence, relative to the mean square of the patterns' weights
 
     Attributes
     ----------
-    patterns_ : float64[rank, n * n]
-        Orthonormal.
-    weight_ : float64[window * rank + 1, rank]
-        Of the last weights, oldest step first, and the intercept.
+    patterns_ : float64[rank, n * n], orthonormal
+    weight_ : float64[window * rank + 1, rank], of the last weights, oldest step first, and the intercept
     """
 
     rank: int = parameter(8, low=1, high=4096)

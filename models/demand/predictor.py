@@ -36,16 +36,8 @@ class DemandPredictor(Parameterised, ABC):
     def fit(self, sequences: Sequence[DemandSequence]) -> Self:
         """Learn from whole runs.
 
-        Parameters
-        ----------
-        sequences : sequence of DemandSequence
-            At least one, all with the same nodes and interval.
-
-        Raises
-        ------
-        ForetailError
-            On a parameter outside its constraint, no sequences, sequences that differ in nodes or interval, or too
-            short ones.
+        `sequences`: at least one, all with the same nodes and interval. ForetailError on a parameter outside its
+        constraint, no sequences, sequences that differ in nodes or interval, or too short ones.
         """
         self.check_parameters()
         if len({(sequence.nodes, sequence.interval_ns) for sequence in sequences}) != 1:
@@ -63,6 +55,8 @@ class DemandPredictor(Parameterised, ABC):
     def predict(self, history: FloatArray, degree: int, *, fill: bool = False, absent: float = 0.0) -> DemandMatrix:
         """Return the next matrix, in the hose model.
 
+        ForetailError before `fit`, or on another history or numbers out of range.
+
         Parameters
         ----------
         history : float64[steps, n, n]
@@ -70,26 +64,17 @@ class DemandPredictor(Parameterised, ABC):
             and so are fewer.
         degree, fill, absent :
             As :func:`foretail.models.demand.hose.into_hose`.
-
-        Raises
-        ------
-        ForetailError
-            Before `fit`, or on another history or numbers out of range.
         """
         return into_hose(self.unprojected(history), degree, fill=fill, absent=absent)
 
     def unprojected(self, history: FloatArray) -> FloatArray:
         """Return the next matrix before its projection into the hose model: float64[n, n] >= 0, diagonal 0.
 
+        ForetailError as :meth:`predict`.
+
         Parameters
         ----------
-        history : float64[steps, n, n]
-            As for :meth:`predict`.
-
-        Raises
-        ------
-        ForetailError
-            As :meth:`predict`.
+        history : float64[steps, n, n], as for :meth:`predict`
         """
         self.require_fit()
         past = DemandSequence(history, 1, "history")
@@ -133,8 +118,7 @@ def windows(run: FloatArray, length: int) -> FloatArray:
     Parameters
     ----------
     run : float64[steps, ...]
-    length : int
-        Of a window, at least 1; before the first step its value is repeated.
+    length : of a window, at least 1; before the first step its value is repeated
 
     Returns
     -------

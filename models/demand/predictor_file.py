@@ -63,10 +63,7 @@ def name_of(predictor: DemandPredictor) -> str:
 def to_json(predictor: DemandPredictor) -> str:
     """Return the file of a trained predictor, ASCII with one final newline; equal predictors give equal texts.
 
-    Raises
-    ------
-    ForetailError
-        Before `fit`, or for a kind that has no name.
+    ForetailError before `fit`, or for a kind that has no name.
     """
     predictor.require_fit()
     document = {
@@ -83,10 +80,7 @@ def to_json(predictor: DemandPredictor) -> str:
 def from_json(text: str, source: str = "the demand predictor") -> DemandPredictor:
     """Return the predictor of a file, trained; `source` names it in errors.
 
-    Raises
-    ------
-    ForetailError
-        When the text is no valid file of version 1, or a package that the predictor needs is missing.
+    ForetailError when the text is no valid file of version 1, or a package that the predictor needs is missing.
     """
     try:
         document = parse_json(text)

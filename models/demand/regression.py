@@ -27,12 +27,9 @@ class LinearEntries(DemandPredictor):
 
     Parameters
     ----------
-    window : int
-        Last values that count.
-    penalty : float
-        On the squared weights, relative to the mean square of the training demand.
-    shared : bool
-        One function for all pairs, which holds wherever a job is placed, or one for each pair.
+    window : last values that count
+    penalty : on the squared weights, relative to the mean square of the training demand
+    shared : one function for all pairs, which holds wherever a job is placed, or one for each pair
 
     Attributes
     ----------
@@ -90,19 +87,15 @@ class BoostedEntries(DemandPredictor):
 
     Parameters
     ----------
-    window : int
-        Last values that count.
+    window : last values that count
     trees, depth : int
     learning_rate : float
-    seed : int
-        Same seed and runs, same trees.
+    seed : same seed and runs, same trees
 
     Attributes
     ----------
-    fraction_bits_ : int
-        In [0, 48]: the largest input of the training is below 2**23 units.
-    ensemble_ : Ensemble
-        The demand of a pair, in uplinks.
+    fraction_bits_ : in [0, 48]: the largest input of the training is below 2**23 units
+    ensemble_ : the demand of a pair, in uplinks
     """
 
     window: int = parameter(8, low=1, high=1024)
@@ -185,8 +178,7 @@ def ridge(inputs: FloatArray, outputs: FloatArray, penalty: float) -> FloatArray
     ----------
     inputs : float64[rows, columns]
     outputs : float64[rows, targets]
-    penalty : float
-        Above 0, per row.
+    penalty : above 0, per row
 
     Returns
     -------

@@ -33,8 +33,7 @@ class MatrixError:
 
     Attributes
     ----------
-    relative : float
-        Sum of all absolute errors over the sum of all demand.
+    relative : sum of all absolute errors over the sum of all demand
     shape : float
         Mean over the steps with demand of half the absolute differences between the shares of all demand that the
         pairs have, in [0, 1]; 1 where nothing is predicted.
@@ -50,12 +49,9 @@ class RunThroughput:
 
     Attributes
     ----------
-    steps : int
-        At least 1.
-    predicted, true : float
-        Of the schedules of the predicted and of the true matrices.
-    ratio, least_ratio : float
-        Mean and minimum of predicted over true.
+    steps : at least 1
+    predicted, true : of the schedules of the predicted and of the true matrices
+    ratio, least_ratio : mean and minimum of predicted over true
     """
 
     steps: int
@@ -108,8 +104,7 @@ class Score:
 
     Attributes
     ----------
-    steps, idle_steps : int
-        Scored, and left out because they have no demand to schedule.
+    steps, idle_steps : scored, and left out because they have no demand to schedule
     error : MatrixError
     schedules : mapping from (routing, trust) to ScheduleScore
     """
@@ -173,29 +168,18 @@ def score(
 ) -> Score:
     """Predict every step of whole runs, schedule with each trust, and compare on the true matrices.
 
-    A prediction of no demand at all gets the oblivious schedule, with every pair alike.
+    A prediction of no demand at all gets the oblivious schedule, with every pair alike. ForetailError on runs that are
+    too short or without demand, or where Vermilion refuses k and the degree.
 
     Parameters
     ----------
-    predictor : DemandPredictor
-        Trained.
-    sequences : sequence of DemandSequence
-        Runs that it was not trained on.
-    degree : int
-        Uplinks of a node.
-    trusts : sequence of int
-        Values of Vermilion's k, with l = 1; at least one.
-    routings : sequence of str
-        Of :data:`ROUTINGS`.
-    warm_up : int
-        First step to predict, at least 1.
-    seed : int
-        Of the circuits that Vermilion leaves to chance.
-
-    Raises
-    ------
-    ForetailError
-        On runs that are too short or without demand, or where Vermilion refuses k and the degree.
+    predictor : trained
+    sequences : runs that it was not trained on
+    degree : uplinks of a node
+    trusts : values of Vermilion's k, with l = 1; at least one
+    routings : of :data:`ROUTINGS`
+    warm_up : first step to predict, at least 1
+    seed : of the circuits that Vermilion leaves to chance
     """
     if not sequences or not trusts or not routings or not set(routings) <= set(ROUTINGS):
         raise ForetailError(
@@ -249,13 +233,9 @@ def evaluate(
 
     Parameters
     ----------
-    predictor : DemandPredictor
-        It is trained here.
-    split : SequenceSplit
-    trusts : sequence of int
-        To choose from on the validation runs.
-    routing : str
-        Of the throughput that counts.
+    predictor : it is trained here
+    trusts : to choose from on the validation runs
+    routing : of the throughput that counts
     degree, warm_up, seed :
         As :func:`score`.
     """

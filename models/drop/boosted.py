@@ -31,34 +31,23 @@ class BoostedTrees(TreePredictor):
     ----------
     mode : {'boosted', 'forest'}
         Trees one after the other, each on what the others leave; or all at once, each on its own draw of rows.
-    trees : int
-        Number of trees, in either mode.
-    depth : int
-        Largest depth of a tree: the number of comparisons a packet costs per tree.
-    learning_rate : float
-        What of a tree counts; 1 for a forest.
-    min_child_weight : float
-        Fewest p (1 - p), summed over the weighted rows of a leaf.
-    l2 : float
-        Penalty on the squares of leaf values.
-    subsample : float
-        Share of the rows that a tree sees; a forest needs less than 1, or its trees are alike.
-    feature_share : float
-        Share of the features that are tried at each split.
+    trees : number of trees, in either mode
+    depth : largest depth of a tree: the number of comparisons a packet costs per tree
+    learning_rate : what of a tree counts; 1 for a forest
+    min_child_weight : fewest p (1 - p), summed over the weighted rows of a leaf
+    l2 : penalty on the squares of leaf values
+    subsample : share of the rows that a tree sees; a forest needs less than 1, or its trees are alike
+    feature_share : share of the features that are tried at each split
     bins : int
         Values of a feature among which cuts are sought, its weighted quantiles. XGBoost's own 256 are too few: drops
         lie in the uppermost thousandths of an occupancy, which one bin would hold.
-    seed : int
-        Same seed, rows, jobs and device, same trees.
-    jobs : int
-        Threads that train; sums of gradients depend on it, in their last bits.
-    device : {'cpu', 'cuda'}
-        Where it trains; predictions are made on the CPU.
+    seed : same seed, rows, jobs and device, same trees
+    jobs : threads that train; sums of gradients depend on it, in their last bits
+    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
 
     Attributes
     ----------
-    booster_ : xgboost.Booster
-        The trained trees.
+    booster_ : the trained trees
     """
 
     packages = ("xgboost", "xgboost-cpu")

@@ -24,10 +24,8 @@ def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt
 
     Parameters
     ----------
-    rows : int
-        Number of arrivals.
-    seed : int
-        Same seed, same arrivals.
+    rows : number of arrivals
+    seed : same seed, same arrivals
 
     Returns
     -------
@@ -50,10 +48,7 @@ def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt
 def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     """Run the contract of :class:`DropPredictor` on a class (built with its defaults) or an untrained instance.
 
-    Raises
-    ------
-    AssertionError
-        With the clause that does not hold.
+    AssertionError with the clause that does not hold.
     """
     with holds("the constructor must work with its defaults"):
         fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)

@@ -37,12 +37,9 @@ class Budget:
 
     Attributes
     ----------
-    trees : int
-        At least 1.
-    depth : int
-        Comparisons per tree, at least 1.
-    leaves : int or None
-        Of all trees together, at least 2 per tree; None: as many as the depth allows.
+    trees : at least 1
+    depth : comparisons per tree, at least 1
+    leaves : of all trees together, at least 2 per tree; None: as many as the depth allows
     """
 
     trees: int
@@ -67,16 +64,11 @@ class Student:
 
     Attributes
     ----------
-    ensemble : Ensemble
-        At the threshold at which it decides most like the teacher on validation rows.
-    probability_threshold : float
-        That threshold as a probability, rounded.
-    forest : sklearn.ensemble.RandomForestClassifier
-        What it was read from.
-    answers : {'decisions', 'probabilities'}
-        What it was trained on.
-    validation : Confusion
-        Its decisions against the teacher's, on the validation rows that count.
+    ensemble : at the threshold at which it decides most like the teacher on validation rows
+    probability_threshold : that threshold as a probability, rounded
+    forest : what it was read from
+    answers : {'decisions', 'probabilities'}, what it was trained on
+    validation : its decisions against the teacher's, on the validation rows that count
     """
 
     ensemble: Ensemble
@@ -99,26 +91,16 @@ def distill(
 ) -> tuple[Student, ...]:
     """Train students of a teacher, the one that decides most like it on the validation rows first.
 
+    ForetailError when the teacher drops none or all of the training rows, or none of the validation rows that count.
+
     Parameters
     ----------
-    teacher : callable
-        Drop probability of int32[rows, features]: float64[rows].
-    threshold : float
-        The teacher drops iff its probability exceeds this.
-    features : sequence of FeatureInput
-        Inputs in column order.
-    x, validation : int32[rows, features]
-        Rows of training runs, and of other runs.
-    budget : Budget
-    region : bool[validation rows], optional
-        Validation rows that count, such as the asked region; all without it.
-    seed : int
-        Same seed, teacher and rows, same students.
-
-    Raises
-    ------
-    ForetailError
-        When the teacher drops none or all of the training rows, or none of the validation rows that count.
+    teacher : drop probability of int32[rows, features]: float64[rows]
+    threshold : the teacher drops iff its probability exceeds this
+    features : inputs in column order
+    x, validation : int32[rows, features], rows of training runs, and of other runs
+    region : bool[validation rows], validation rows that count, such as the asked region; all without it
+    seed : same seed, teacher and rows, same students
     """
     from sklearn.ensemble import RandomForestClassifier
 

@@ -36,10 +36,8 @@ class FeatureBudget:
 
     Attributes
     ----------
-    features : int or None
-        Number of features.
-    register_bits, operations : int or None
-        As :class:`foretail.features.catalog.SelectionCost`'s.
+    features : number of features
+    register_bits, operations : as :class:`foretail.features.catalog.SelectionCost`'s
     """
 
     features: int | None = None
@@ -61,12 +59,9 @@ class SelectedFeatures:
 
     Attributes
     ----------
-    names : tuple of str
-        Features, in the order in which they were added.
-    cost : SelectionCost
-        Theirs together.
-    average_precision : float
-        On the validation rows, in [0, 1].
+    names : features, in the order in which they were added
+    cost : theirs together
+    average_precision : on the validation rows, in [0, 1]
     """
 
     names: tuple[str, ...]
@@ -80,23 +75,15 @@ def permutation_importance(
     """Return the importance of every feature to a trained predictor (Breiman, Machine Learning 45, 2001).
 
     Features that tell the same share what they tell: each alone may look worthless. No model is trained again.
+    ForetailError when no row is a drop, or the predictor is not trained on so many features.
 
     Parameters
     ----------
-    predictor : DropPredictor
-        Trained on these columns.
+    predictor : trained on these columns
     x : int32[rows, features]
-    lqd_drop : bool[rows]
-        Labels of rows that did not train it.
-    repeats : int
-        Shuffles of every feature, at least 1.
-    seed : int
-        Of the shuffles.
-
-    Raises
-    ------
-    ForetailError
-        When no row is a drop, or the predictor is not trained on so many features.
+    lqd_drop : bool[rows], labels of rows that did not train it
+    repeats : shuffles of every feature, at least 1
+    seed : of the shuffles
     """
     from sklearn import inspection
 
@@ -124,35 +111,25 @@ def select_features(
     """Add the feature that lifts average precision most and fits the budget, until none lifts it by more than `margin`.
 
     Greedy: every step trains one predictor for each feature that still fits, and takes nothing back. Of equal scores
-    the cheaper selection counts, by register bits, then operations, then the order of the candidates.
+    the cheaper selection counts, by register bits, then operations, then the order of the candidates. ForetailError on
+    an unknown, repeated or study-only feature, sides without drops, a budget that allows no feature, or when no feature
+    adds more than `margin`.
 
     Parameters
     ----------
-    make : callable
-        A predictor that is not trained yet.
-    candidates : sequence of str
-        Names of the catalog, in the order of the columns of both sides.
-    train, validation : Rows
-        Rows that train, with weights where they are sampled, and all rows that score.
-    ports : int
-        Queues of the switch, at least 1.
-    budget : FeatureBudget
-        Limits of the selection.
+    make : a predictor that is not trained yet
+    candidates : names of the catalog, in the order of the columns of both sides
+    train, validation : rows that train, with weights where they are sampled, and all rows that score
+    ports : queues of the switch, at least 1
+    budget : limits of the selection
     margin : float
         Average precision that a feature must add, at least 0; the first one to that of a constant, the share of drops.
-    report : callable, optional
-        Called before every training with the share of the longest path that is done, and the features on trial.
+    report : called before every training with the share of the longest path that is done, and the features on trial
 
     Returns
     -------
     tuple of SelectedFeatures
         Every step, cheapest first: the front of score against cost that was walked.
-
-    Raises
-    ------
-    ForetailError
-        On an unknown, repeated or study-only feature, sides without drops, a budget that allows no feature, or when no
-        feature adds more than `margin`.
     """
     require_drops(validation.lqd_drop)
     costs = {name: selection_cost([name], ports) for name in candidates}

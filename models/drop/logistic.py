@@ -24,17 +24,13 @@ class LogisticRegression(NetworkPredictor):
 
     Parameters
     ----------
-    l2 : float
-        Penalty on the squares of the coefficients, in weighted rows.
-    iterations : int
-        Most iterations of its solver.
+    l2 : penalty on the squares of the coefficients, in weighted rows
+    iterations : most iterations of its solver
 
     Attributes
     ----------
-    scaler_ : sklearn.preprocessing.StandardScaler
-        Of the columns of ``network_columns``.
-    regression_ : sklearn.linear_model.LogisticRegression
-        On the standardised columns.
+    scaler_ : of the columns of ``network_columns``
+    regression_ : on the standardised columns
     """
 
     threads_change_the_model = False

@@ -62,8 +62,7 @@ class DenseLayers:
 
     Attributes
     ----------
-    mean, deviation : float32[2 features]
-        Of x, then of log(1 + x).
+    mean, deviation : float32[2 features], of x, then of log(1 + x)
     layers : tuple of Layer
     """
 
@@ -78,12 +77,9 @@ class Network:
 
     Attributes
     ----------
-    content : bytes
-        The file.
-    features : tuple of FeatureInput
-        Inputs in column order.
-    threshold : float
-        In [0, 1].
+    content : the file
+    features : inputs in column order
+    threshold : in [0, 1]
     """
 
     content: bytes
@@ -152,12 +148,8 @@ class Network:
 
         Parameters
         ----------
-        features : sequence of FeatureInput
-        mean, deviation : float32[2 features of an arrival]
-            Of x, then of log(1 + x).
-        layers : sequence of Layer
-            The last has one output, the logit.
-        threshold : float
+        mean, deviation : float32[2 features of an arrival], of x, then of log(1 + x)
+        layers : the last has one output, the logit
         """
         constants = {"one": np.array(1, np.float32), "mean": mean, "deviation": deviation, "columns": np.array([1])}
         constants |= {"arrival": np.array([-1, len(mean) // 2])}
@@ -235,10 +227,7 @@ class Network:
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the probability that LQD drops each row of integers [rows, features]: float64[rows] in [0, 1].
 
-        Raises
-        ------
-        ForetailError
-            On another shape, type or range, or when onnxruntime refuses the graph.
+        ForetailError on another shape, type or range, or when onnxruntime refuses the graph.
         """
         features = checked_features(x)
         if features.shape[1] != len(self.features):
@@ -273,10 +262,7 @@ class NetworkPredictor(DropPredictor):
     def to_network(self, features: Sequence[FeatureInput]) -> Network:
         """Return the trained network with probability threshold 0.5; ForetailError before `fit`.
 
-        Parameters
-        ----------
-        features : sequence of FeatureInput
-            The training columns in order.
+        `features`: the training columns in order.
         """
         self._require_fit()
         if len(features) != self.features_in_:

@@ -102,29 +102,19 @@ class MultilayerPerceptron(_Dense):
 
     Parameters
     ----------
-    layers : int
-        Hidden layers.
-    width : int
-        Units of each.
-    steps : int
-        Batches to learn from.
-    batch_rows : int
-        Rows of a batch, half of them drops.
-    learning_rate : float
-        Of Adam at the start; it falls to 0 along a half cosine.
-    seed : int
-        Same seed, rows, jobs and device, same network.
-    jobs : int
-        Threads that train.
-    device : {'cpu', 'cuda'}
-        Where it trains; predictions are made on the CPU.
+    layers : hidden layers
+    width : units of each
+    steps : batches to learn from
+    batch_rows : rows of a batch, half of them drops
+    learning_rate : of Adam at the start; it falls to 0 along a half cosine
+    seed : same seed, rows, jobs and device, same network
+    jobs : threads that train
+    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
 
     Attributes
     ----------
-    mean_, deviation_ : float32 [2 features]
-        Of x and of log(1 + x) on the training rows.
-    module_ : torch.nn.Module
-        From the standardised columns to the logit.
+    mean_, deviation_ : float32 [2 features], of x and of log(1 + x) on the training rows
+    module_ : from the standardised columns to the logit
     """
 
     layers: int = parameter(2, low=1, high=16)
@@ -156,35 +146,22 @@ class SequenceNetwork(_Dense):
 
     Parameters
     ----------
-    arrivals : int
-        Arrivals in a row of x, a power of two that divides the number of columns.
-    width : int
-        Units of a layer.
-    rounds : int
-        Most rounds.
-    round_steps : int
-        Batches of a round.
-    patience : int
-        Rounds without a better loss before the learning rate is halved.
-    batch_rows : int
-        Rows of a batch, half of them drops.
-    learning_rate : float
-        Of Adam at the start.
-    seed : int
-        Same seed, rows, jobs and device, same network.
-    jobs : int
-        Threads that train.
-    device : {'cpu', 'cuda'}
-        Where it trains; predictions are made on the CPU.
+    arrivals : arrivals in a row of x, a power of two that divides the number of columns
+    width : units of a layer
+    rounds : most rounds
+    round_steps : batches of a round
+    patience : rounds without a better loss before the learning rate is halved
+    batch_rows : rows of a batch, half of them drops
+    learning_rate : of Adam at the start
+    seed : same seed, rows, jobs and device, same network
+    jobs : threads that train
+    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
 
     Attributes
     ----------
-    mean_, deviation_ : float32 [2 features of an arrival]
-        Of x and of log(1 + x) on the training rows.
-    module_ : torch.nn.Module
-        From the standardised columns to the logit.
-    losses_ : tuple of float
-        Mean training loss of each round.
+    mean_, deviation_ : float32 [2 features of an arrival], of x and of log(1 + x) on the training rows
+    module_ : from the standardised columns to the logit
+    losses_ : mean training loss of each round
     """
 
     arrivals: int = parameter(16, low=1, high=4096)

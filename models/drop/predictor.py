@@ -33,14 +33,10 @@ class Parameter:
 
     Attributes
     ----------
-    kind : type
-        int, float (an int will do) or bool; str goes with `choices`.
-    low, high : float or None
-        Inclusive bounds of a number.
-    choices : tuple of str
-        Allowed strings.
-    optional : bool
-        Whether None is allowed.
+    kind : int, float (an int will do) or bool; str goes with `choices`
+    low, high : inclusive bounds of a number
+    choices : allowed strings
+    optional : whether None is allowed
     """
 
     kind: type
@@ -118,10 +114,8 @@ class DropPredictor(Parameterised, ABC):
     ----------
     report : callable
         Called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default.
-    threads_change_the_model : bool
-        Whether another number of `jobs` may give another model.
-    packages : tuple of str
-        Packages, beside those of every model, on whose versions it depends.
+    threads_change_the_model : whether another number of `jobs` may give another model
+    packages : packages, beside those of every model, on whose versions it depends
     """
 
     report: Callable[[float, str], None] = field(
@@ -142,19 +136,14 @@ class DropPredictor(Parameterised, ABC):
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
 
+        ForetailError on a parameter outside its constraint, malformed rows or weights, or labels of one class only.
+
         Parameters
         ----------
-        x : integer array [rows, features]
-            Feature values in ``[0, 2**24)``.
-        y : bool array [rows]
-            Whether LQD drops the packet.
+        x : integer array [rows, features], feature values in ``[0, 2**24)``
+        y : bool array [rows], whether LQD drops the packet
         weight : float array [rows], optional
             How much each row counts, finite and positive; 1 without it. Probabilities are those of the weighted rows.
-
-        Raises
-        ------
-        ForetailError
-            On a parameter outside its constraint, malformed rows or weights, or labels of one class only.
         """
         self.check_parameters()
         features, labels, weights = checked_rows(x, y, weight)
@@ -170,10 +159,8 @@ class DropPredictor(Parameterised, ABC):
 
         Parameters
         ----------
-        batches : callable
-            Returns the rows from the first on, the same whenever it is called; errors as :meth:`fit`'s.
-        at_most : int
-            So many rows at most.
+        batches : returns the rows from the first on, the same whenever it is called; errors as :meth:`fit`'s
+        at_most : so many rows at most
         """
         rows = joined(batches(), at_most)
         return self.fit(rows.x, rows.lqd_drop, rows.weight)
@@ -217,10 +204,7 @@ class TreePredictor(DropPredictor):
     def to_ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         """Return the trained model as a tree ensemble with probability threshold 0.5; ForetailError before `fit`.
 
-        Parameters
-        ----------
-        features : sequence of FeatureInput
-            The training columns in order.
+        `features`: the training columns in order.
         """
         self._require_fit()
         with running(self, "to_ensemble"):

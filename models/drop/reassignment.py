@@ -27,12 +27,9 @@ class Reassignment(Generic[Model]):
     Attributes
     ----------
     model : what was trained
-    lqd_drop : bool[rows]
-        The labels that it learnt from.
-    moved : int
-        Drops among them that the trace does not label so.
-    worth : float
-        What the model is worth on validation rows with the labels of the trace.
+    lqd_drop : bool[rows], the labels that it learnt from
+    moved : drops among them that the trace does not label so
+    worth : what the model is worth on validation rows with the labels of the trace
     """
 
     model: Model
@@ -52,16 +49,11 @@ def reassignments(
 
     Parameters
     ----------
-    push_outs : PushOuts
-        Of all training rows, tail victims.
-    rounds : int
-        At least 0.
-    fit : callable
-        Trains on labels, bool[rows].
-    score : callable
-        What a model gives to every training row, float64[rows].
-    worth : callable
-        On validation rows, never on test rows.
+    push_outs : of all training rows, tail victims
+    rounds : at least 0
+    fit : trains on labels, bool[rows]
+    score : what a model gives to every training row, float64[rows]
+    worth : on validation rows, never on test rows
     """
     labels = push_outs.lqd_drop
     found: list[Reassignment[Model]] = []

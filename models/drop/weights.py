@@ -20,21 +20,16 @@ DropWeight = float | Literal["balanced", "cost"]
 def drop_factor(drop_weight: DropWeight, ports: int, batches: Iterable[Rows]) -> float:
     """Return what a drop counts, when another row counts 1.
 
+    ForetailError on another `drop_weight`, fewer than two ports with ``cost``, malformed weights, or with ``balanced``
+    labels of one class.
+
     Parameters
     ----------
     drop_weight : float > 0, 'balanced' or 'cost'
         ``cost`` is N - 1, the most false positives that a false negative is worth (Credence, NSDI'24, Definition 1);
         ``balanced`` makes all drops together count as much as all others.
-    ports : int
-        N, ports that share the buffer.
-    batches : iterable of Rows
-        All rows; only ``balanced`` looks at them.
-
-    Raises
-    ------
-    ForetailError
-        On another `drop_weight`, fewer than two ports with ``cost``, malformed weights, or with ``balanced`` labels of
-        one class.
+    ports : N, ports that share the buffer
+    batches : all rows; only ``balanced`` looks at them
     """
     factor = checked_drop_weight(drop_weight)
     if factor == "cost":
@@ -58,17 +53,12 @@ def drop_factor(drop_weight: DropWeight, ports: int, batches: Iterable[Rows]) ->
 def row_weights(rows: Rows, factor: float = 1.0) -> npt.NDArray[np.float64]:
     """Return the weights of rows for ``DropPredictor.fit``: float64[rows], positive.
 
+    ForetailError on malformed weights.
+
     Parameters
     ----------
-    rows : Rows
-        Their own weights, 1 without them, say how many rows each stands for.
-    factor : float
-        What a drop counts besides, see :func:`drop_factor`.
-
-    Raises
-    ------
-    ForetailError
-        On malformed weights.
+    rows : their own weights, 1 without them, say how many rows each stands for
+    factor : what a drop counts besides, see :func:`drop_factor`
     """
     weights = np.ones(len(rows)) if rows.weight is None else checked_weights(rows.weight, len(rows))
     return np.where(rows.lqd_drop, factor * weights, weights)

@@ -26,12 +26,9 @@ class Boxes:
 
     Attributes
     ----------
-    low, high : int64[rows, inputs]
-        Inclusive bounds; ``low <= high`` everywhere.
-    votes : int64[rows]
-        Value in each box.
-    default : int or None
-        Value of inputs in no box; None says that the boxes cover everything.
+    low, high : int64[rows, inputs], inclusive bounds; ``low <= high`` everywhere
+    votes : int64[rows], value in each box
+    default : value of inputs in no box; None says that the boxes cover everything
     """
 
     low: IntArray
@@ -59,12 +56,9 @@ def leaf_boxes(tree: Tree, features: Sequence[FeatureInput], values: npt.NDArray
 
     Parameters
     ----------
-    tree : Tree
-        With votes, unless `values` are given.
-    features : sequence of FeatureInput
-        The ensemble's inputs; they bound the boxes.
-    values : int64[n], optional
-        Another value per node in place of the votes.
+    tree : with votes, unless `values` are given
+    features : the ensemble's inputs; they bound the boxes
+    values : int64[n], another value per node in place of the votes
     """
     chosen = tree.require_votes() if values is None else values
     low = np.zeros((len(tree.feature), len(features)), np.int64)
@@ -94,10 +88,8 @@ def difference(model: Boxes, other: Boxes) -> IntArray | None:
 
     Parameters
     ----------
-    model : Boxes
-        Without default: the inputs that matter.
-    other : Boxes
-        Disjoint (see :func:`overlap`), with or without default.
+    model : without default: the inputs that matter
+    other : disjoint (see :func:`overlap`), with or without default
     """
     for low, high, vote in zip(model.low, model.high, model.votes, strict=True):
         low_both, high_both = np.maximum(other.low, low), np.minimum(other.high, high)

@@ -27,8 +27,7 @@ class Cells:
 
     Attributes
     ----------
-    ends : tuple of int64[intervals]
-        The largest point of every interval of an input.
+    ends : tuple of int64[intervals], the largest point of every interval of an input
     """
 
     ends: tuple[IntArray, ...]

@@ -17,12 +17,9 @@ class Effort:
 
     Parameters
     ----------
-    budget_seconds : float
-        Of computing time in this process, from now on.
-    report : callable
-        Called with what is being done and the part of it that is, 0 to 1.
-    clock : callable
-        Seconds of computing time.
+    budget_seconds : of computing time in this process, from now on
+    report : called with what is being done and the part of it that is, 0 to 1
+    clock : seconds of computing time
     """
 
     def __init__(
@@ -39,19 +36,12 @@ class Effort:
     def watch(self, what: str, items: Iterable[Item], count: int, later: int = 0) -> Iterator[Item]:
         """Yield the `count` items, whose work takes about as long for each.
 
+        ForetailError as soon as it is clear that all of them would take longer than the budget.
+
         Parameters
         ----------
-        what : str
-            What is done, in reports and errors.
-        items : iterable
-        count : int
-        later : int
-            So many loops as long as this one, or longer, will follow.
-
-        Raises
-        ------
-        ForetailError
-            As soon as it is clear that all of them would take longer than the budget.
+        what : what is done, in reports and errors
+        later : so many loops as long as this one, or longer, will follow
         """
         begun = self._clock()
         for done, item in enumerate(items, start=1):

@@ -49,12 +49,9 @@ class FeatureInput:
 
     Attributes
     ----------
-    name : str
-        Feature name of the catalog: a letter, then letters, digits and underscores.
-    params : str
-        Constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``).
-    bits : int
-        Inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``.
+    name : feature name of the catalog: a letter, then letters, digits and underscores
+    params : constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
+    bits : inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
     """
 
     name: str
@@ -72,16 +69,11 @@ class Tree:
 
     Attributes
     ----------
-    feature : int32[n]
-        Index of the tested input, -1 at a leaf.
-    cut : int64[n]
-        Go left iff ``x[feature] <= cut``.
-    left, right : int32[n]
-        Children, -1 at a leaf.
-    value : float64[n]
-        Exact leaf value, finite.
-    votes : int64[n] or None
-        Integer leaf votes, None before the vote pass.
+    feature : int32[n], index of the tested input, -1 at a leaf
+    cut : int64[n], go left iff ``x[feature] <= cut``
+    left, right : int32[n], children, -1 at a leaf
+    value : float64[n], exact leaf value, finite
+    votes : int64[n] or None, integer leaf votes, None before the vote pass
     """
 
     feature: npt.NDArray[np.int32]
@@ -127,29 +119,21 @@ class Tree:
 class Ensemble:
     """A drop predictor over integer inputs: ``drop iff exact sum > threshold``, and ``iff score > default_tau``.
 
+    ForetailError when an invariant of this class or of :class:`Tree` does not hold.
+
     Attributes
     ----------
-    features : tuple of FeatureInput
-        Inputs in column order, names distinct.
-    trees : tuple of Tree
-        At least one. Either every tree has votes or none has.
-    threshold : Fraction
-        On the exact sum, a dyadic rational.
-    base : float
-        Added to every exact sum, finite.
+    features : inputs in column order, names distinct
+    trees : at least one. Either every tree has votes or none has
+    threshold : on the exact sum, a dyadic rational
+    base : added to every exact sum, finite
     output : {'mean_probability', 'logit', 'value'}
         What the exact sum means: the number of trees times the drop probability (forests), its logit (boosting), or a
         quantity (regression), which decides nothing.
     vote_bits, default_tau : int or None
         Votes are leaf values times ``2**vote_bits``, rounded half to even; the base has no vote but moves
         `default_tau`: ``score > default_tau`` iff ``exact sum > threshold``. None before the vote pass.
-    origin : mapping of str to str, int, bool or None
-        Where the model comes from; part of the file and of its hash, without effect on scores.
-
-    Raises
-    ------
-    ForetailError
-        When an invariant of this class or of :class:`Tree` does not hold.
+    origin : where the model comes from; part of the file and of its hash, without effect on scores
     """
 
     features: tuple[FeatureInput, ...]
@@ -204,20 +188,13 @@ class Ensemble:
     def score(self, x: npt.ArrayLike) -> IntArray:
         """Return the integer score of every row: the sum of its leaves' votes.
 
-        Parameters
-        ----------
-        x : integer array [rows, features]
-            Each column in ``[0, 2**bits)`` of its feature.
+        `x`: integer array [rows, features], each column in ``[0, 2**bits)`` of its feature. ForetailError without
+        votes, or on a wrong shape, type or range.
 
         Returns
         -------
         int64[rows]
             ``score > default_tau`` means drop.
-
-        Raises
-        ------
-        ForetailError
-            Without votes, or on a wrong shape, type or range.
         """
         x = self.checked_inputs(x)
         total = np.zeros(len(x), np.int64)
@@ -265,10 +242,7 @@ class Ensemble:
     def probability(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return the drop probability of every row from :meth:`float_sum`: float64[rows] in [0, 1].
 
-        Raises
-        ------
-        ForetailError
-            When the output is a quantity.
+        ForetailError when the output is a quantity.
         """
         if self.output == "value":
             raise ForetailError("the ensemble predicts a quantity, no drops: give a drop predictor")

@@ -51,10 +51,7 @@ def document_of(ensemble: Ensemble, trees: Sequence[Tree]) -> dict[str, Any]:
 def read(text: str, source: str) -> dict[str, Any]:
     """Return the fields of an ensemble, those of its features and trees in lists; `source` names it in errors.
 
-    Raises
-    ------
-    ForetailError
-        When the text is not a valid version 1 file.
+    ForetailError when the text is not a valid version 1 file.
     """
     try:
         document = parse_json(text, parse_float=_no_float)

@@ -45,21 +45,15 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
 
     Forests and trees give ``mean_probability`` with the estimators' own leaf probabilities; gradient boosting gives
     ``logit``: the prior of ``init`` is the base, and leaf values carry the learning rate, rounded as scikit-learn does.
+    ForetailError on any other or unfitted estimator, other labels, categorical features, or features that do not fit.
 
     Parameters
     ----------
     estimator : scikit-learn classifier
         RandomForest, ExtraTrees, DecisionTree, GradientBoosting or HistGradientBoosting, fitted on labels 0 (accept)
         and 1 (drop).
-    features : sequence of FeatureInput
-        The training columns in order, with the names the estimator was fitted with, if any.
-    origin : mapping, optional
-        Added to the ensemble's ``origin``.
-
-    Raises
-    ------
-    ForetailError
-        On any other or unfitted estimator, other labels, categorical features, or features that do not fit.
+    features : the training columns in order, with the names the estimator was fitted with, if any
+    origin : added to the ensemble's ``origin``
     """
     import sklearn
     import treelite
@@ -119,22 +113,15 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
 
     Leaf values are the float32 numbers that XGBoost adds, DART's weights included, and the base is the margin that
     XGBoost itself makes of ``base_score``; in float32 and tree order they sum to the ``output_margin`` of
-    ``Booster.predict`` to the last bit (``XGBClassifier.predict`` rounds DART once more per tree).
+    ``Booster.predict`` to the last bit (``XGBClassifier.predict`` rounds DART once more per tree). ForetailError
+    without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, or features that do
+    not fit.
 
     Parameters
     ----------
-    booster : xgboost.Booster or xgboost.XGBClassifier
-        An early-stopped classifier is read up to its best iteration, as it predicts.
-    features : sequence of FeatureInput
-        The training columns in order, with the booster's ``feature_names``, if any.
-    origin : mapping, optional
-        Added to the ensemble's ``origin``.
-
-    Raises
-    ------
-    ForetailError
-        Without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, or features that
-        do not fit.
+    booster : an early-stopped classifier is read up to its best iteration, as it predicts
+    features : the training columns in order, with the booster's ``feature_names``, if any
+    origin : added to the ensemble's ``origin``
     """
     import treelite
 
@@ -214,23 +201,16 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
     """Read a binary classifier: a forest of class probabilities, or boosted trees with a logistic link.
 
     A split whose outcome is the same for every value of a feature's range, such as ``x <= t`` with
-    ``t >= 2**bits - 1``, is replaced by the branch that is always taken.
+    ``t >= 2**bits - 1``, is replaced by the branch that is always taken. ForetailError when the model is of another
+    kind, has categorical splits or numbers that are not finite, or does not fit `features`.
 
     Parameters
     ----------
     model : treelite.Model
         From any treelite front end; class 1 is "drop". Inputs are rounded to its ``input_type``. treelite itself rounds
         a scikit-learn forest's leaf probabilities anew: :func:`from_sklearn` keeps scikit-learn's.
-    features : sequence of FeatureInput
-        The model's columns in training order; a treelite model has no names to compare.
-    origin : mapping, optional
-        Added to the ensemble's ``origin``.
-
-    Raises
-    ------
-    ForetailError
-        When the model is of another kind, has categorical splits or numbers that are not finite, or does not fit
-        `features`.
+    features : the model's columns in training order; a treelite model has no names to compare
+    origin : added to the ensemble's ``origin``
     """
     return _from_treelite(model, features, origin, rounds=model.input_type == "float32")
 

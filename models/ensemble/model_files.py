@@ -60,12 +60,9 @@ class Limits:
 
     Attributes
     ----------
-    cpu_seconds : int
-        Of its computation, so that a busy machine makes no difference.
-    memory_bytes : int
-        Beside what the libraries take that read it.
-    wall_seconds : int
-        Until a reader that does not compute, but waits, is given up.
+    cpu_seconds : of its computation, so that a busy machine makes no difference
+    memory_bytes : beside what the libraries take that read it
+    wall_seconds : until a reader that does not compute, but waits, is given up
     """
 
     cpu_seconds: int = 120
@@ -84,23 +81,17 @@ def load_model_file(
 ) -> Ensemble:
     """Read a drop predictor from a file.
 
+    ForetailError when the file cannot be read, is of no known format, damaged, takes more than `limits`, or holds a
+    model that the front ends refuse.
+
     Parameters
     ----------
     path : Path
         ``ensemble.json``, XGBoost's JSON or UBJSON, a treelite checkpoint, a scikit-learn classifier saved by skops,
         or, with `allow_pickle`, a classifier of either framework, pickled or dumped by joblib.
-    features : sequence of FeatureInput or None
-        The model's columns in training order with their ranges. An ensemble brings its own: None, or the same.
-    allow_pickle : bool
-        Whether to open a pickle, which runs any code that it holds.
-    limits : Limits
-        Of the process that reads a file of another framework.
-
-    Raises
-    ------
-    ForetailError
-        When the file cannot be read, is of no known format, damaged, takes more than `limits`, or holds a model that
-        the front ends refuse.
+    features : the model's columns in training order with their ranges. An ensemble brings its own: None, or the same
+    allow_pickle : whether to open a pickle, which runs any code that it holds
+    limits : of the process that reads a file of another framework
     """
     path = Path(path)
     try:

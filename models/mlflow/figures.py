@@ -30,13 +30,9 @@ def write_figures(
 
     Parameters
     ----------
-    folder : Path
-    split, region : str
-        Which rows these are; they name the files ``<split>_<region>_*``.
-    lqd_drop, predicted_drop : bool array [rows]
-        LQD's decision and the prediction.
-    score : int64 or float64 array [rows]
-        What the predictions were cut from.
+    split, region : which rows these are; they name the files ``<split>_<region>_*``
+    lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
+    score : int64 or float64 array [rows], what the predictions were cut from
     """
     confusion = Confusion.count(lqd_drop, predicted_drop)
     ranking = rank(lqd_drop, score)

@@ -27,8 +27,7 @@ class RegisteredModel:
     Attributes
     ----------
     name, version, alias : str
-    before : str or None
-        The version that the alias pointed at before, if any; `version` itself when it stayed.
+    before : the version that the alias pointed at before, if any; `version` itself when it stayed
     """
 
     name: str

@@ -47,10 +47,8 @@ class UsedDataset:
 
     Attributes
     ----------
-    name, context : str
-        As the run shows it, and what it served for: ``train``, ``validation``, ``test``.
-    content_sha256, traffic_sha256 : str
-        Identities of its rows and of the traffic behind them.
+    name, context : as the run shows it, and what it served for: ``train``, ``validation``, ``test``
+    content_sha256, traffic_sha256 : identities of its rows and of the traffic behind them
     """
 
     name: str
@@ -65,10 +63,8 @@ class Lineage:
 
     Attributes
     ----------
-    runs : tuple of str
-        Tracked runs that made it, the newest first.
-    datasets : tuple of UsedDataset
-        What these were given, and what the network was given that it imitates.
+    runs : tracked runs that made it, the newest first
+    datasets : what these were given, and what the network was given that it imitates
     """
 
     runs: tuple[str, ...]
@@ -84,24 +80,17 @@ def load_ensemble(
 ) -> Ensemble:
     """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
 
+    ForetailError on another form of address, when there is no such model, or when it cannot be read.
+
     Parameters
     ----------
     address : str
         ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``, ``models:/MODEL_ID``, ``runs:/RUN_ID`` or
         ``runs:/RUN_ID/PATH``. A model that Foretail saved stands for the ensemble of its run.
-    uri : str
-        The tracking store.
-    features : sequence of FeatureInput, optional
-        See :func:`foretail.models.ensemble.model_files.load_model_file`.
-    allow_pickle : bool
-        Whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds.
-    limits : Limits
-        Of reading a model that Foretail did not log.
-
-    Raises
-    ------
-    ForetailError
-        On another form of address, when there is no such model, or when it cannot be read.
+    uri : the tracking store
+    features : see :func:`foretail.models.ensemble.model_files.load_model_file`
+    allow_pickle : whether to open a scikit-learn model that was saved as a pickle, which runs any code that it holds
+    limits : of reading a model that Foretail did not log
     """
     match = MODEL_ADDRESS.fullmatch(address)
     if match is None:
@@ -151,10 +140,7 @@ def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> t
 def logged_ensembles(uri: str) -> Iterator[tuple[str, str | None]]:
     """Yield every run of a store that logged an ensemble, and what is wrong with that ensemble; None if it is whole.
 
-    Raises
-    ------
-    ForetailError
-        When the store cannot be used.
+    ForetailError when the store cannot be used.
     """
     with _asked(uri) as mlflow:
         runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
@@ -194,19 +180,13 @@ def _model_file(folder: Path, address: str) -> Path:
 def lineage(ensemble_sha256: str, uri: str) -> Lineage:
     """Return what an ensemble came from.
 
+    NoLineage when no tracked run made it, or one does not say what it was given. ForetailError when the store cannot be
+    used.
+
     Parameters
     ----------
-    ensemble_sha256 : str
-        ``Ensemble.sha256``.
-    uri : str
-        The tracking store.
-
-    Raises
-    ------
-    NoLineage
-        When no tracked run made it, or one does not say what it was given.
-    ForetailError
-        When the store cannot be used.
+    ensemble_sha256 : ``Ensemble.sha256``
+    uri : the tracking store
     """
     with _asked(uri) as mlflow:
         runs = _runs_with(mlflow, ENSEMBLE_TAG, ensemble_sha256)
@@ -242,10 +222,7 @@ def run_document(run_id: str, name: str, uri: str) -> Any:
 def alias_holder(name: str, alias: str, uri: str) -> str | None:
     """Return the version that an alias of a registered model points at; None when there is no such model or alias.
 
-    Raises
-    ------
-    ForetailError
-        When the version is deleted, or the registry cannot be used.
+    ForetailError when the version is deleted, or the registry cannot be used.
     """
     if not store_exists(uri):
         return None
@@ -282,23 +259,15 @@ def register_model(
 ) -> RegisteredModel:
     """Point an alias at the version of a run's model, which becomes the newest version when it is none yet.
 
+    ForetailError when the run saved no model, or the registry refuses the name or the alias.
+
     Parameters
     ----------
-    name, alias : str
-        Of the registered model, which is created when missing.
-    run_id : str
-        A run that saved its model.
-    uri : str
-        The tracking store.
-    description : str, optional
-        Of a new version.
-    tags : mapping of str to str
-        Of a new version.
-
-    Raises
-    ------
-    ForetailError
-        When the run saved no model, or the registry refuses the name or the alias.
+    name, alias : of the registered model, which is created when missing
+    run_id : a run that saved its model
+    uri : the tracking store
+    description : of a new version
+    tags : of a new version
     """
     with _asked(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)
@@ -347,27 +316,18 @@ def move_alias(
     """Point an alias at a version that holds `ensemble`, and ``previous_<alias>`` at the version that held it.
 
     The version is the newest that one of `runs` has, else it is registered now. The alias itself moves last: whatever
-    stops this before, its holder stays.
+    stops this before, its holder stays. ForetailError when another version holds the alias by now, no version can be
+    made, or the registry refuses.
 
     Parameters
     ----------
-    name, alias : str
-        Of the registered model, which is created when missing.
-    ensemble : Ensemble
-    runs : sequence of str
-        ``Lineage.runs``.
-    holder : str or None
-        The version that :func:`alias_holder` named when the decision was made.
-    tags : mapping of str to str
-        Tags of the version.
+    name, alias : of the registered model, which is created when missing
+    runs : ``Lineage.runs``
+    holder : the version that :func:`alias_holder` named when the decision was made
+    tags : tags of the version
     uri : str
         The tracking store. Of an SQLite file the lock is held meanwhile; a server has no lock, so that two that move
         an alias there in the same instant are told apart by their tags only.
-
-    Raises
-    ------
-    ForetailError
-        When another version holds the alias by now, no version can be made, or the registry refuses.
     """
     with _asked(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)

@@ -56,12 +56,7 @@ def create_store(address: str) -> None:
     """Make the SQLite store of an address complete or not at all; a server, and a file that is there, stay.
 
     A file in which MLflow was interrupted before it held anything is set aside as ``NAME.incomplete-N``, with a
-    sentence on stderr.
-
-    Raises
-    ------
-    ForetailError
-        When MLflow cannot make it, or the file system refuses.
+    sentence on stderr. ForetailError when MLflow cannot make it, or the file system refuses.
     """
     file = sqlite_file(address)
     if file is None or store_exists(address):
@@ -149,10 +144,7 @@ def _cut_short(file: Path) -> bool:
 def connected(address: str) -> Iterator[ModuleType]:
     """Yield MLflow, its process-wide state pointed at `address`, and put that back.
 
-    Raises
-    ------
-    ForetailError
-        When there is no such store; :func:`create_store` makes one.
+    ForetailError when there is no such store; :func:`create_store` makes one.
     """
     if not store_exists(address):
         raise ForetailError(f"there is no tracking store {address}: train a model with tracking, or set tracking.uri")

@@ -49,10 +49,8 @@ class TrackedRun:
 
     Attributes
     ----------
-    run_id, experiment_id, uri : str
-        Where MLflow keeps the run.
-    model_id : str or None
-        MLflow's id of the model that the run saved, if it has; scores logged later belong to it too.
+    run_id, experiment_id, uri : where MLflow keeps the run
+    model_id : MLflow's id of the model that the run saved, if it has; scores logged later belong to it too
     """
 
     def __init__(self, run_id: str, experiment_id: str, uri: str) -> None:
@@ -78,16 +76,11 @@ class TrackedRun:
         name : str
             Name to show. MLflow keeps one dataset per name and hash, so the context becomes part of it: else a run
             that is cut in time would keep one of its three sides.
-        content_sha256 : str
-            The manifest's content hash; MLflow's digest is its first 36 digits.
-        traffic_sha256 : str
-            Identity of the offered traffic, ``foretail.features.dataset.manifest.traffic_sha256``.
-        location : str
-            Folder or address of the dataset.
-        rows, drops : int
-            Labelled rows used in this context, and drops among them.
-        context : str
-            What it served for: ``train``, ``validation``, ``test`` or ``held-out``.
+        content_sha256 : the manifest's content hash; MLflow's digest is its first 36 digits
+        traffic_sha256 : identity of the offered traffic, ``foretail.features.dataset.manifest.traffic_sha256``
+        location : folder or address of the dataset
+        rows, drops : labelled rows used in this context, and drops among them
+        context : what it served for: ``train``, ``validation``, ``test`` or ``held-out``
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
@@ -138,16 +131,11 @@ class TrackedRun:
 
         Parameters
         ----------
-        name : str
-            Name of the inner run.
-        params : mapping of str to JSON value
-            Its parameters.
-        metrics : mapping of str to finite float
-            Its results.
-        tags : mapping, optional
-            Its tags.
-        failed : bool
-            Its status is FAILED, not FINISHED.
+        name : name of the inner run
+        params : its parameters
+        metrics : its results
+        tags : its tags
+        failed : its status is FAILED, not FINISHED
         """
         client = imported().MlflowClient(self.uri)
         run_id = _create_inside(client, self.experiment_id, self.run_id, name, tags or {}, metrics, _flat(params))
@@ -186,12 +174,8 @@ class TrackedRun:
 
         It is ``ensemble.json``, once as an artifact of the run, with the tag ``ensemble_sha256``, and once inside an
         MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
-        :func:`foretail.models.mlflow.registry.register_model` gives it a version.
-
-        Parameters
-        ----------
-        ensemble : Ensemble
-            Of any :class:`foretail.models.drop.predictor.TreePredictor`.
+        :func:`foretail.models.mlflow.registry.register_model` gives it a version. `ensemble`: of any
+        :class:`foretail.models.drop.predictor.TreePredictor`.
         """
         mlflow = imported()
         mlflow.log_text(ensemble.to_json(), ENSEMBLE_FILE)
@@ -226,31 +210,19 @@ def track(
 ) -> Iterator[TrackedRun]:
     """Open a run, log the resolved config, and close it: FINISHED, FAILED on an exception, KILLED on Ctrl-C.
 
-    A study opens one, and every run that it makes meanwhile names it as parent.
+    A study opens one, and every run that it makes meanwhile names it as parent. ForetailError when the tracking store
+    cannot be used, or has no such parent.
 
     Parameters
     ----------
-    experiment : str
-        Created when missing; beside an SQLite file its artifacts go to ``mlartifacts/``.
-    config : mapping
-        Resolved settings, JSON values in nested mappings; logged as ``config.json``.
-    uri : str
-        The tracking store.
-    params : mapping, optional
-        Settings to show as params, flattened with dots; all of `config` without it.
-    run_name : str, optional
-        MLflow invents one without it.
-    tags : mapping, optional
-        Tags of the run, such as ``sweep_id``.
-    parent_run_id : str, optional
-        The run inside which this one is shown; in the same store, whatever its experiment.
-    run_id : str, optional
-        A run to go on with, whose params stay as they are.
-
-    Raises
-    ------
-    ForetailError
-        When the tracking store cannot be used, or has no such parent.
+    experiment : created when missing; beside an SQLite file its artifacts go to ``mlartifacts/``
+    config : resolved settings, JSON values in nested mappings; logged as ``config.json``
+    uri : the tracking store
+    params : settings to show as params, flattened with dots; all of `config` without it
+    run_name : MLflow invents one without it
+    tags : tags of the run, such as ``sweep_id``
+    parent_run_id : the run inside which this one is shown; in the same store, whatever its experiment
+    run_id : a run to go on with, whose params stay as they are
     """
     create_store(uri)
     with connected(uri) as mlflow:
@@ -321,17 +293,8 @@ def nest(run_id: str, parent_run_id: str, uri: str) -> None:
     """Show a finished run inside another one as well, as a study does with a model that it found in the store.
 
     MLflow gives a run one parent, so this is a copy of name, params, metrics and inputs with the tag `reused_run_id`.
-    A run that is there already, or was made there, is not shown twice.
-
-    Parameters
-    ----------
-    run_id, parent_run_id : str
-        Runs of the tracking store at `uri`.
-
-    Raises
-    ------
-    ForetailError
-        When the store has no such parent.
+    A run that is there already, or was made there, is not shown twice. `run_id`, `parent_run_id`: runs of the tracking
+    store at `uri`. ForetailError when the store has no such parent.
     """
     from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 

@@ -23,10 +23,8 @@ class Calibration:
 
     Attributes
     ----------
-    probability : float64[points]
-        What the predictor says, increasing.
-    calibrated : float64[points]
-        What that means, never falling.
+    probability : float64[points], what the predictor says, increasing
+    calibrated : float64[points], what that means, never falling
     """
 
     probability: FloatArray
@@ -36,17 +34,12 @@ class Calibration:
     def fit(cls, probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> Calibration:
         """Return the map that fits validation rows best in squares, among all that never fall.
 
+        ForetailError without rows.
+
         Parameters
         ----------
-        probability : float64[rows]
-            In [0, 1].
-        lqd_drop : bool[rows]
-            The label.
-
-        Raises
-        ------
-        ForetailError
-            Without rows.
+        probability : float64[rows], in [0, 1]
+        lqd_drop : bool[rows], the label
         """
         from sklearn.isotonic import IsotonicRegression
 

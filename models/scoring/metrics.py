@@ -80,12 +80,8 @@ class Confusion:
         """Return the paper's closed form of the prediction error eta, (TN + FP) / (TN - min((N - 1) FN, TN)).
 
         An estimate, not the upper bound that Theorem 2 claims (there are counterexamples); the artifact prints its
-        inverse, with N = 20, as "1/eta". Replay gives eta itself. None when the denominator is 0.
-
-        Parameters
-        ----------
-        ports : int
-            N, ports that share the buffer, at least 1.
+        inverse, with N = 20, as "1/eta". Replay gives eta itself. None when the denominator is 0. `ports`: N, ports
+        that share the buffer, at least 1.
         """
         if ports < 1:
             raise ForetailError(
@@ -116,10 +112,8 @@ class Ranking:
 
     Attributes
     ----------
-    score : array [distinct]
-        Distinct scores, strictly decreasing.
-    tp, fp : int64[distinct]
-        Drops and other rows with at least this score.
+    score : array [distinct], distinct scores, strictly decreasing
+    tp, fp : int64[distinct], drops and other rows with at least this score
     """
 
     score: npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -136,19 +130,12 @@ class Ranking:
 
 
 def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
-    """Return the counts at every distinct score.
+    """Return the counts at every distinct score; ForetailError on another type, shape, or a score that is not finite.
 
     Parameters
     ----------
-    lqd_drop : bool array [rows]
-        Whether LQD drops the packet.
-    score : int64 or float64 array [rows]
-        Higher means more likely to drop; finite.
-
-    Raises
-    ------
-    ForetailError
-        On another type, shape, or a score that is not finite.
+    lqd_drop : bool array [rows], whether LQD drops the packet
+    score : int64 or float64 array [rows], higher means more likely to drop; finite
     """
     truth, values = _bools("lqd_drop", lqd_drop), np.asarray(score)
     _same_length(truth, values)
@@ -190,14 +177,10 @@ def scores(
 
     Parameters
     ----------
-    lqd_drop, predicted_drop : bool array [rows]
-        LQD's decision and the prediction.
-    ports : int
-        N of the closed form.
-    score : int64 or float64 array [rows], optional
-        What the predictions were cut from; adds `average_precision`.
-    asked : bool array [rows], optional
-        Whether Credence asks at this arrival; adds the region ``asked``.
+    lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
+    ports : N of the closed form
+    score : int64 or float64 array [rows], what the predictions were cut from; adds `average_precision`
+    asked : bool array [rows], whether Credence asks at this arrival; adds the region ``asked``
     best_assignment : bool array [rows], optional
         LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
         whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
@@ -238,8 +221,7 @@ def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
     Parameters
     ----------
     lqd_drop : bool array [rows]
-    probability : float array [rows]
-        In [0, 1].
+    probability : float array [rows], in [0, 1]
     """
     truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
     _same_length(truth, values)

@@ -36,12 +36,9 @@ class OperatingPoint:
 
     Attributes
     ----------
-    threshold : Fraction
-        On the exact sum, for ``Ensemble.with_threshold``: drop iff the sum exceeds it.
-    probability : float
-        The same threshold as a drop probability, rounded.
-    confusion : Confusion
-        On the validation rows of the region.
+    threshold : on the exact sum, for ``Ensemble.with_threshold``: drop iff the sum exceeds it
+    probability : the same threshold as a drop probability, rounded
+    confusion : on the validation rows of the region
     attainable : {'cells', 'rows'}
         Between which sums the threshold lies: those of every input, or those of the validation rows.
     """
@@ -63,23 +60,15 @@ def choose_operating_point(
 
     The lowest because it misses the fewest drops, and a false negative weighs up to N - 1 times a false positive.
     Among the thresholds that part the validation rows alike, the middle of the widest gap between consecutive
-    attainable sums is taken (the lowest of several).
+    attainable sums is taken (the lowest of several). ForetailError when the region holds no drop, so that F1 is 0 at
+    every threshold.
 
     Parameters
     ----------
-    x : integer array [rows, features]
-        Validation rows, never test rows.
-    lqd_drop : bool array [rows]
-        Their labels.
-    region : bool array [rows], optional
-        Rows that count, such as the asked region; all without it.
-    worth : callable, optional
-        What to maximise instead of F1; the best of up to 64 thresholds, never to drop among them.
-
-    Raises
-    ------
-    ForetailError
-        When the region holds no drop, so that F1 is 0 at every threshold.
+    x : integer array [rows, features], validation rows, never test rows
+    lqd_drop : bool array [rows], their labels
+    region : bool array [rows], rows that count, such as the asked region; all without it
+    worth : what to maximise instead of F1; the best of up to 64 thresholds, never to drop among them
     """
     labels = np.asarray(lqd_drop)
     keys = ensemble.exact_key(x)
@@ -121,10 +110,8 @@ def choose_network_threshold(
 
     Parameters
     ----------
-    probability : float64[rows]
-        Of the validation rows.
-    lqd_drop, region, worth
-        As for :func:`choose_operating_point`, which also says what is raised.
+    probability : float64[rows], of the validation rows
+    lqd_drop, region, worth : as for :func:`choose_operating_point`, which also says what is raised
     """
     labels = np.asarray(lqd_drop)
     if region is not None:

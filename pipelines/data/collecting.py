@@ -91,10 +91,7 @@ def collect_runs(
 def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
     """The datasets of the seeds, in that order; what the store does not have is drawn, `jobs` at a time.
 
-    Raises
-    ------
-    ForetailError
-        If a seed draws nothing, or two the same.
+    ForetailError if a seed draws nothing, or two the same.
     """
 
     def task(seed: int, report: Report) -> CollectedRun:

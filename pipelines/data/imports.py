@@ -46,12 +46,7 @@ def import_key(config: CollectConfig, log: Path | None, seed: int) -> dict[str, 
 def import_log(config: CollectConfig, key: Key, log: Path | None, dataset: Path, report: Report) -> dict[str, Any]:
     """Import a log as `dataset`; return the log, its hash, the packets by outcome and what was found in it.
 
-    Captures of egress ports alone are an import without a `log`.
-
-    Raises
-    ------
-    ForetailError
-        If the log is not what its source says.
+    Captures of egress ports alone are an import without a `log`. ForetailError if the log is not what its source says.
     """
     if log is None or config.source == "pcap":
         return _import_pcap(config.pcap, key, log, dataset, report)

@@ -30,10 +30,7 @@ def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
 def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Report) -> dict[str, int]:
     """Write the workload's packets as `dataset`; return them by outcome.
 
-    Raises
-    ------
-    ForetailError
-        If there is no packet.
+    ForetailError if there is no packet.
     """
     workload = _workload(settings)
     batches = workload.batches(settings.ports, settings.ports * settings.buffer_per_port, settings.slots, seed)

@@ -73,7 +73,6 @@ def measure_cases(
     ----------
     experiment : for the progress
     kind : folder of the points in the store
-    cases : sequence of dataclass
     config : store, jobs and launcher
     name, depends_on : of a case: for progress and errors, distinct; everything that its finding depends on
     measure : returns the finding, JSON-like and finite; a function of a module, or a ``functools.partial`` of one, so

@@ -80,12 +80,9 @@ def version_description(
 
     Parameters
     ----------
-    what : str
-        A few words.
-    datasets : sequence of mapping
-        As :func:`foretail.pipelines.tracking.datasets.describe_split` gives them.
-    scores : mapping
-        Side -> region -> name -> score.
+    what : a few words
+    datasets : as :func:`foretail.pipelines.tracking.datasets.describe_split` gives them
+    scores : side -> region -> name -> score
     """
     trained = ", ".join(f"{one['scenario']}-{one['seed']}" for one in datasets if one["side"] == "train")
     worth = "; ".join(

@@ -53,10 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def show_pages(folder: Path, port: int) -> None:
     """Show the tracked runs of ``outputs`` in a folder until interrupted: ``foretail ui``.
 
-    Raises
-    ------
-    ForetailError
-        When there is no tracked run, a server has the runs, or the port is taken.
+    ForetailError when there is no tracked run, a server has the runs, or the port is taken.
     """
     uri = tracking_uri(None, folder / "outputs")
     file = sqlite_file(uri)
@@ -75,10 +72,8 @@ def show_pages(folder: Path, port: int) -> None:
 def serve(folder: Path, port: int, say: Callable[[str], None]) -> None:
     """Run PostgreSQL and MLflow in front of it until interrupted.
 
-    Raises
-    ------
-    ForetailError
-        Without PostgreSQL or its driver for Python, when the port is taken, or when one of the two ends by itself.
+    ForetailError without PostgreSQL or its driver for Python, when the port is taken, or when one of the two ends by
+    itself.
     """
     programs, owner = postgres_programs(), _owner()
     _require_driver()

@@ -30,18 +30,13 @@ def training_labels(
 ) -> tuple[SideLabels | None, list[dict[str, Any]]]:
     """Return the labels to train on, None for those of the datasets, and what every reassignment was worth.
 
+    ForetailError when the runs are not whole traces, or reassignment is wanted for victims other than the tail.
+
     Parameters
     ----------
-    config : Labels
-    side : Side
-        The training rows.
+    side : the training rows
     fit, score, worth : callable
         As of :func:`foretail.models.drop.reassignment.reassignments`; `worth` is by the labels of the datasets.
-
-    Raises
-    ------
-    ForetailError
-        When the runs are not whole traces, or reassignment is wanted for victims other than the tail.
     """
     if config.reassign:
         if config.rule not in (None, "tail"):

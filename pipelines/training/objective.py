@@ -43,8 +43,7 @@ def worth_of(side: Side, region: Region) -> ThresholdWorth:
     Parameters
     ----------
     side : whole traces
-    region : {'whole', 'asked'}
-        Where the levels are, row by row in order.
+    region : {'whole', 'asked'}, where the levels are, row by row in order
     """
     counted = [_region(selection.dataset, region) for selection in side]
 
@@ -92,15 +91,11 @@ def train_in_rounds(
 
     Parameters
     ----------
-    fit : callable
-        Trains on weights, one array for each run of the training side; None: every row weighs 1.
-    predict : callable
-        Whether a model predicts drop, for each run of a side: bool[rows].
+    fit : trains on weights, one array for each run of the training side; None: every row weighs 1
+    predict : whether a model predicts drop, for each run of a side: bool[rows]
     train, validation : whole traces
-    rounds : int
-        At least 1; the first has no weights.
-    window_ns : int
-        As in :func:`prediction_costs`.
+    rounds : at least 1; the first has no weights
+    window_ns : as in :func:`prediction_costs`
 
     Returns
     -------

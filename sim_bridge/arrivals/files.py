@@ -35,24 +35,17 @@ _OPTIONAL = ("first_rtt", "priority")
 class ArrivalFile:
     """An opened file of arrivals.
 
+    ForetailError when the file is missing, empty, damaged, of another kind, or lacks a column.
+
     Parameters
     ----------
-    path : Path
-        Ends in ``.csv`` or ``.parquet``.
-    prediction_column : str
-        Name of the column of predictions.
+    path : ends in ``.csv`` or ``.parquet``
+    prediction_column : name of the column of predictions
 
     Attributes
     ----------
-    columns : tuple of str
-        Names of all columns of the file.
-    has_predictions : bool
-        Whether `prediction_column` is among them.
-
-    Raises
-    ------
-    ForetailError
-        When the file is missing, empty, damaged, of another kind, or lacks a column.
+    columns : names of all columns of the file
+    has_predictions : whether `prediction_column` is among them
     """
 
     def __init__(self, path: Path, prediction_column: str = "prediction") -> None:
@@ -91,24 +84,16 @@ class ArrivalFile:
     ) -> Iterator[Slotted]:
         """Yield the arrivals in order; memory does not depend on the length of the file.
 
+        ForetailError naming the first wrong row or the column: a value that is missing, no integer or out of range,
+        slots that decrease, too many arrivals in a slot, a damaged file, or one without rows.
+
         Parameters
         ----------
-        ports : int
-            Ports of the switch; also the most arrivals of a slot.
-        priorities : int
-            Values of the column ``priority`` are below this.
-        predictions : bool
-            Also read the column of predictions.
-        allow_more_than_ports_per_slot : bool
-            Accept slots with more arrivals than ports.
-        batch_rows : int
-            Largest batch.
-
-        Raises
-        ------
-        ForetailError
-            Naming the first wrong row or the column: a value that is missing, no integer or out of range, slots that
-            decrease, too many arrivals in a slot, a damaged file, or one without rows.
+        ports : ports of the switch; also the most arrivals of a slot
+        priorities : values of the column ``priority`` are below this
+        predictions : also read the column of predictions
+        allow_more_than_ports_per_slot : accept slots with more arrivals than ports
+        batch_rows : largest batch
         """
         if predictions and not self.has_predictions:
             raise ForetailError(

@@ -16,14 +16,10 @@ class Slotted:
     ----------
     slot : int64[n]
         Slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals drain.
-    port : int32[n]
-        Output port, from 0.
-    prediction : uint8[n] or None
-        1 where a predictor says drop.
-    first_rtt : uint8[n] or None
-        1 for packets of a flow's first round trip, which ABM treats better.
-    priority : uint8[n] or None
-        Priority of each packet, from 0; policies without priorities ignore it.
+    port : int32[n], output port, from 0
+    prediction : uint8[n] or None, 1 where a predictor says drop
+    first_rtt : uint8[n] or None, 1 for packets of a flow's first round trip, which ABM treats better
+    priority : uint8[n] or None, priority of each packet, from 0; policies without priorities ignore it
     """
 
     slot: NDArray[np.int64]

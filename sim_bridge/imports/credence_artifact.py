@@ -28,20 +28,14 @@ BLOCK_BYTES = 1 << 22
 def write_artifact_rows(path: Path, run: Run, log: Path, report: Callable[[int], None] = lambda rows: None) -> None:
     """Import the rows of `log` as the dataset `path`; memory does not depend on their number.
 
+    ForetailError if the log cannot be read, has another header, is cut off, has no rows, or has a value that its buffer
+    excludes.
+
     Parameters
     ----------
-    path : Path
-        The dataset folder; must not exist.
-    run : Run
-        One switch: its buffer bounds the occupancies, its ports are the N of scores.
-    log : Path
-    report : callable
-        Called with the number of rows read so far.
-
-    Raises
-    ------
-    ForetailError
-        If the log cannot be read, has another header, is cut off, has no rows, or has a value that its buffer excludes.
+    path : the dataset folder; must not exist
+    run : one switch: its buffer bounds the occupancies, its ports are the N of scores
+    report : called with the number of rows read so far
     """
     buffer_bytes = run.switches[0].buffer_bytes
     row = 0

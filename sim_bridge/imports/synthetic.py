@@ -51,26 +51,16 @@ def write_etalon_log(
     time_dilation: int = 20,
     latency_dilated: bool = False,
 ) -> None:
-    """Write packets and events, merged by time, as a packet log.
+    """Write packets and events, merged by time, as a packet log; ForetailError if the file system refuses.
 
     Parameters
     ----------
-    path : Path
-        Replaced when it exists.
-    packets : (n,) array of PACKET_DTYPE
-        Events come before packets of the same time.
+    path : replaced when it exists
+    packets : (n,) array of PACKET_DTYPE, events come before packets of the same time
     events : (m,) array of EVENT_DTYPE
-    record_bytes : {112, 116}
-        The layout; 112 has no VOQ lengths.
-    time_dilation : int
-        Wall time over virtual time.
-    latency_dilated : bool
-        Write latencies in wall time, as a log with another unit would.
-
-    Raises
-    ------
-    ForetailError
-        If the file system refuses.
+    record_bytes : {112, 116}, the layout; 112 has no VOQ lengths
+    time_dilation : wall time over virtual time
+    latency_dilated : write latencies in wall time, as a log with another unit would
     """
     log = np.zeros(len(packets) + len(events), LAYOUTS[record_bytes])
     time_ns = np.concatenate([events["time_ns"], packets["time_ns"]])
@@ -120,15 +110,10 @@ def emulate(racks: int, weeks: int, load: float, voq_packets: int, seed: int) ->
 
     Parameters
     ----------
-    racks : int
-        3 to 250.
-    weeks : int
-        A week gives every pair one day of 180 us, each followed by a night of 20 us.
-    load : float
-        Offered traffic over the mean capacity of a pair, above 0.
-    voq_packets : int
-        Capacity of a VOQ; what exceeds it is dropped and never logged.
-    seed : int
+    racks : 3 to 250
+    weeks : a week gives every pair one day of 180 us, each followed by a night of 20 us
+    load : offered traffic over the mean capacity of a pair, above 0
+    voq_packets : capacity of a VOQ; what exceeds it is dropped and never logged
 
     Returns
     -------

@@ -25,14 +25,13 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
     """Replay arrivals under LQD on the switches of `run` and write them as the dataset `path`.
 
     Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels
-    has seen them too (the shadow features). Memory does not depend on the number of arrivals.
+    has seen them too (the shadow features). Memory does not depend on the number of arrivals. ForetailError if an
+    arrival is impossible or the file system refuses.
 
     Parameters
     ----------
-    path : Path
-        The dataset folder; must not exist.
-    run : Run
-        Its policy is LQD.
+    path : the dataset folder; must not exist
+    run : its policy is LQD
     arrivals : iterable of ARRIVAL_DTYPE arrays
         In order of time, from 0 on; what the policy does with them is filled in here.
 
@@ -41,11 +40,6 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
     dict
         Packets by outcome under LQD: ``data_drops.buffer_full``, ``data_drops.pushed_out``,
         ``control_drops.buffer_full`` and ``data_packets``.
-
-    Raises
-    ------
-    ForetailError
-        If an arrival is impossible or the file system refuses.
     """
     counters = dict.fromkeys(
         ("data_drops.buffer_full", "data_drops.pushed_out", "control_drops.buffer_full", "data_packets"), 0

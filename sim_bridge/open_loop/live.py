@@ -32,12 +32,9 @@ class LiveRun:
 
     Attributes
     ----------
-    arrivals, transmitted, lqd : int
-        Packets that came, those that were sent, and those that LQD would have sent.
-    outcome : uint8[arrivals]
-        What became of each packet: values of :class:`~foretail.features.records.Outcome`.
-    asked : int
-        Packets about which the predictor was asked.
+    arrivals, transmitted, lqd : packets that came, those that were sent, and those that LQD would have sent
+    outcome : uint8[arrivals], what became of each packet: values of :class:`~foretail.features.records.Outcome`
+    asked : packets about which the predictor was asked
     """
 
     arrivals: int
@@ -58,12 +55,9 @@ class LiveResult:
 
     Attributes
     ----------
-    runs : tuple of LiveRun
-        In the order of the sequences.
-    calls : int
-        How often the predictor was called, with a batch each time.
-    exportable : bool
-        Always False: Python decided, so there is no code for a switch and no proof of it.
+    runs : in the order of the sequences
+    calls : how often the predictor was called, with a batch each time
+    exportable : always False: Python decided, so there is no code for a switch and no proof of it
     """
 
     runs: tuple[LiveRun, ...]
@@ -91,33 +85,22 @@ def run_live(
 ) -> LiveResult:
     """Run Credence on every sequence; where it asks, `predictor` decides about one packet of each at a time.
 
+    ForetailError naming the predictor, if it raises, changes its input, or answers anything but n numbers; on wrong
+    arrivals or settings.
+
     Parameters
     ----------
-    sequences : sequence of Slotted
-        Independent runs side by side, each a whole sequence of arrivals. The more, the larger the batches.
-    ports, buffer : int
-        The switch of every run: its ports, and its shared buffer in packets.
+    sequences : independent runs side by side, each a whole sequence of arrivals. The more, the larger the batches
+    ports, buffer : the switch of every run: its ports, and its shared buffer in packets
     predictor : callable, PyTorch module, or estimator of scikit-learn or XGBoost
         A callable gets int32[n, features] and returns bool[n], True = drop, or n numbers, drop iff above `threshold`.
         A module gets float32 and returns n numbers; an estimator gives the probability of its second class.
-    features : sequence of str
-        Columns that the predictor sees, from :data:`foretail.features.catalog.FEATURES`, in this order.
-    threshold : float
-        Of numbers: 0.5 suits probabilities, 0 logits.
-    policy : {'credence', 'credence_artifact'}
-        Who asks.
-    rules : Rules
-        How the virtual LQD chooses its victim.
-    seed : int
-        Of random victims.
-    average_shift : int
-        Averaged features run over ``2**average_shift`` slots.
-
-    Raises
-    ------
-    ForetailError
-        Naming the predictor, if it raises, changes its input, or answers anything but n numbers; on wrong arrivals or
-        settings.
+    features : columns that the predictor sees, from :data:`foretail.features.catalog.FEATURES`, in this order
+    threshold : of numbers: 0.5 suits probabilities, 0 logits
+    policy : {'credence', 'credence_artifact'}, who asks
+    rules : how the virtual LQD chooses its victim
+    seed : of random victims
+    average_shift : averaged features run over ``2**average_shift`` slots
     """
     if policy not in ASKING:
         raise ForetailError(f"policy {policy!r} asks no predictor: choose one of {', '.join(ASKING)}")

@@ -39,10 +39,8 @@ class OfflineOptimum:
 
     Attributes
     ----------
-    transmitted : int
-        Packets transmitted in all, the final draining included: the packets accepted.
-    slot : int64[k]
-        The slots with arrivals, in order.
+    transmitted : packets transmitted in all, the final draining included: the packets accepted
+    slot : int64[k], the slots with arrivals, in order
     accepted : int64[k, ports]
         How many packets of each port one best policy accepts in each of them; which ones does not matter.
     """
@@ -59,23 +57,15 @@ def offline_optimum(
 
     For every port and slot with arrivals: a, the packets accepted, at most those that arrive; x, the length of the
     queue after the arrivals; d, the packets that leave before the next slot with arrivals, at most one a slot. The x of
-    a slot sum to at most the buffer. Sending less than possible is allowed and never helps.
+    a slot sum to at most the buffer. Sending less than possible is allowed and never helps. ForetailError when an
+    argument is out of range or the solver has not proved an optimum in time.
 
     Parameters
     ----------
-    ports, buffer : int
-        N and B, in packets, at least 1.
-    slot : int[n]
-        Slot of each packet, at least 0, never decreasing.
-    port : int[n]
-        Port of each packet, 0 to `ports` - 1.
-    time_limit_s : float
-        Time that the solver may take.
-
-    Raises
-    ------
-    ForetailError
-        When an argument is out of range or the solver has not proved an optimum in time.
+    ports, buffer : N and B, in packets, at least 1
+    slot : int[n], slot of each packet, at least 0, never decreasing
+    port : int[n], port of each packet, 0 to `ports` - 1
+    time_limit_s : time that the solver may take
     """
     slots, ports_of = np.asarray(slot, np.int64), np.asarray(port, np.int64)
     for name, value in (("ports", ports), ("buffer", buffer)):

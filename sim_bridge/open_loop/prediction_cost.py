@@ -20,20 +20,13 @@ def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window
     FollowLQD is replayed without the predicted drops and without LQD's, which sends what LQD sends. What it sends less
     at a switch in a window of time is the loss of that window, and its wrong predictions share it alike; a window that
     gained has no cost. A wrong prediction can cost bytes in a later window, so windows should be longer than a buffer
-    takes to drain.
+    takes to drain. ForetailError if the number of predictions is not the number of rows, or the window is not positive.
 
     Parameters
     ----------
-    dataset : Dataset
-        A trace with its control packets.
+    dataset : a trace with its control packets
     predicted_drop : bool[rows]
-    window_ns : int
-        Positive.
-
-    Raises
-    ------
-    ForetailError
-        If the number of predictions is not the number of rows, or the window is not positive.
+    window_ns : positive
     """
     dataset.require_trace()
     manifest = dataset.manifest

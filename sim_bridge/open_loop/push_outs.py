@@ -48,10 +48,8 @@ class Choices:
 
     Attributes
     ----------
-    row : int64 [places]
-        The labelled row at each place; rows that no push-out can take have none.
-    first, last : int64 [push-outs]
-        The places between which each has its choice, both included; neither ever falls.
+    row : int64 [places], the labelled row at each place; rows that no push-out can take have none
+    first, last : int64 [push-outs], the places between which each has its choice, both included; neither ever falls
     """
 
     row: NDArray[np.int64]
@@ -65,12 +63,9 @@ class PushOuts:
 
     Attributes
     ----------
-    lqd_drop : bool [rows]
-        The labels under the victim rule of the run.
-    forced : int64 [forced rows]
-        Rows that had to go whatever the rule, because they could not be kept at all.
-    choices : mapping of Freedom to Choices
-        Of all other drops; ``stretch`` only for tail victims.
+    lqd_drop : bool [rows], the labels under the victim rule of the run
+    forced : int64 [forced rows], rows that had to go whatever the rule, because they could not be kept at all
+    choices : of all other drops; ``stretch`` only for tail victims
     """
 
     lqd_drop: NDArray[np.bool_]
@@ -81,19 +76,13 @@ class PushOuts:
         """The labels with the highest scores that LQD could have given: bool [rows], as many as it dropped.
 
         Whatever the threshold, no other labels agree with more of the rows above it. Of equal scores, victims of the
-        run come first, then later arrivals.
+        run come first, then later arrivals. ForetailError on scores of another shape or not finite, or a freedom that
+        is not known here.
 
         Parameters
         ----------
-        score : float or bool array [rows]
-            Higher means more likely to drop.
-        freedom : {'stretch', 'queue'}
-            What is held equal.
-
-        Raises
-        ------
-        ForetailError
-            On scores of another shape or not finite, or a freedom that is not known here.
+        score : float or bool array [rows], higher means more likely to drop
+        freedom : {'stretch', 'queue'}, what is held equal
         """
         values = np.asarray(score, np.float64)
         if values.shape != self.lqd_drop.shape or not np.isfinite(values).all():
@@ -133,17 +122,12 @@ class PushOuts:
 def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     """Replay the arrivals of a trace under LQD.
 
+    ForetailError if `dataset` is no trace, or its own rule does not give its own labels.
+
     Parameters
     ----------
-    dataset : Dataset
-        A trace of any policy: these are the push-outs of the virtual LQD beside it.
-    victim : Victim, optional
-        Another victim rule than that of the trace.
-
-    Raises
-    ------
-    ForetailError
-        If `dataset` is no trace, or its own rule does not give its own labels.
+    dataset : a trace of any policy: these are the push-outs of the virtual LQD beside it
+    victim : another victim rule than that of the trace
     """
     dataset.require_trace()
     run = dataset.manifest
@@ -215,8 +199,7 @@ class RelabelledRows:
     ----------
     features : int32 [rows, features]
         In the order of ``catalog.FEATURES``, real ones on the queues of a Credence that is told these labels.
-    lqd_drop, asked : bool [rows]
-        The labels, and where that Credence asks.
+    lqd_drop, asked : bool [rows], the labels, and where that Credence asks
     """
 
     features: NDArray[np.int32]

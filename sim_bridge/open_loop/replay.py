@@ -28,14 +28,10 @@ class ReplayScores:
 
     Attributes
     ----------
-    lqd_bytes : int
-        By LQD.
-    followlqd_bytes : int
-        By FollowLQD without the packets that are predicted to drop.
-    accept_bytes : int
-        By FollowLQD on all packets, which is what an always-accept predictor gives.
-    credence_bytes : int
-        By Credence, which follows the predictions where it asks.
+    lqd_bytes : by LQD
+    followlqd_bytes : by FollowLQD without the packets that are predicted to drop
+    accept_bytes : by FollowLQD on all packets, which is what an always-accept predictor gives
+    credence_bytes : by Credence, which follows the predictions where it asks
     """
 
     lqd_bytes: int
@@ -88,14 +84,10 @@ class ReplayComparison:
 
     Attributes
     ----------
-    offered : Sent
-        Data that arrived.
-    transmitted : dict of str to Sent
-        By every policy, LQD always among them.
-    scores : ReplayScores
-        What the predictions are worth.
-    questions : dict of str to Questions
-        Of the policies that may ask.
+    offered : data that arrived
+    transmitted : by every policy, LQD always among them
+    scores : what the predictions are worth
+    questions : of the policies that may ask
     """
 
     offered: Sent
@@ -121,25 +113,17 @@ def compare_replays(
 ) -> ReplayComparison:
     """Replay a dataset under policies, and under those that judge one prediction per labelled row.
 
+    ForetailError if the number of predictions is not the number of rows.
+
     Parameters
     ----------
-    dataset : Dataset
-        A trace with its control packets, which share the buffer.
+    dataset : a trace with its control packets, which share the buffer
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
-    predicted_drop : (rows,) bool array
-        For every labelled row, in order: what Credence is told.
-    alpha, first_rtt_alpha : float
-        As :func:`replay_of`.
-    threads : int
-        Policies run side by side on so many threads.
-    report : callable, optional
-        Called now and then with the part of the arrivals, 0 to 1, that has been read.
-
-    Raises
-    ------
-    ForetailError
-        If the number of predictions is not the number of rows.
+    predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
+    alpha, first_rtt_alpha : as :func:`replay_of`
+    threads : policies run side by side on so many threads
+    report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
     dataset.require_trace()
     manifest = dataset.manifest
@@ -191,20 +175,14 @@ def bytes_without(
 ) -> list[int]:
     """Return the data bytes that FollowLQD sends without the labelled rows of at least a level, for each of `least`.
 
+    ForetailError if the number of levels is not the number of rows.
+
     Parameters
     ----------
-    dataset : Dataset
-        A trace with its control packets.
+    dataset : a trace with its control packets
     level : int array [rows]
-    least : sequence of int
-        One replay each, in one pass over the arrivals.
-    threads : int
-        Replays side by side.
-
-    Raises
-    ------
-    ForetailError
-        If the number of levels is not the number of rows.
+    least : one replay each, in one pass over the arrivals
+    threads : replays side by side
     """
     dataset.require_trace()
     if len(level) != dataset.manifest.rows:
@@ -243,16 +221,11 @@ def replay_of(
 
     Parameters
     ----------
-    policy : str
-        A name of ``POLICIES``, or a policy from outside.
-    run : Run
-        Switches, rules, seed and the arithmetic of features.
-    features : bool
-        Also compute features and labels.
-    alpha : float
-        DT, ABM, Reverie: share of the free buffer that is a queue's threshold.
-    first_rtt_alpha : float
-        ABM: alpha of packets of a flow's first round trip.
+    policy : a name of ``POLICIES``, or a policy from outside
+    run : switches, rules, seed and the arithmetic of features
+    features : also compute features and labels
+    alpha : DT, ABM, Reverie: share of the free buffer that is a queue's threshold
+    first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
     """
     return Replay(
         native_policy(policy),

@@ -52,8 +52,7 @@ class Questions:
 
     Attributes
     ----------
-    asked, predicted_drops : int
-        Packets about which it asked, and those of them that it was told to drop.
+    asked, predicted_drops : packets about which it asked, and those of them that it was told to drop
     """
 
     asked: int = 0

@@ -41,16 +41,11 @@ class Parameters:
 
     Attributes
     ----------
-    alpha : tuple of float
-        DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority.
-    first_rtt_alpha : float
-        ABM: alpha of packets of a flow's first round trip.
-    rtt_slots : int
-        ABM, Reverie: congested queues are counted once in so many slots.
-    low_pass_slots : int
-        Reverie: a queue's average moves to its length by 1 / this per slot.
-    average_shift : int
-        Averaged features run over ``2**average_shift`` slots.
+    alpha : DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority
+    first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
+    rtt_slots : ABM, Reverie: congested queues are counted once in so many slots
+    low_pass_slots : reverie: a queue's average moves to its length by 1 / this per slot
+    average_shift : averaged features run over ``2**average_shift`` slots
     """
 
     alpha: tuple[float, ...] = (ALPHA.default,)
@@ -67,8 +62,7 @@ class Labelled:
     Attributes
     ----------
     arrivals : Slotted
-    lqd_drop : uint8[n]
-        1 where LQD drops the packet, at its arrival or later: the final label.
+    lqd_drop : uint8[n], 1 where LQD drops the packet, at its arrival or later: the final label
     features : int32[n, features] or None
         In the order of the catalog, lengths in packets, as LQD's own queues show them.
     """
@@ -128,10 +122,8 @@ class Agreement:
     ----------
     tp, fp, tn, fn : int
         Rows predicted to drop that LQD drops and transmits, rows predicted to pass that LQD transmits and drops.
-    score : float64[distinct] or None
-        Distinct scores of the rows, increasing; None when the predictions have none.
-    drops, rows : int64[distinct] or None
-        Rows with that score that LQD drops, and all of them.
+    score : float64[distinct] or None, distinct scores of the rows, increasing; None when the predictions have none
+    drops, rows : int64[distinct] or None, rows with that score that LQD drops, and all of them
     """
 
     tp: int = 0
@@ -178,21 +170,16 @@ class Comparison:
 
     Attributes
     ----------
-    ports, buffer : int
-        The switch.
-    arrivals : int
-        Packets of the sequence.
-    transmitted : dict of str to int
-        By every policy, LQD always among them.
+    ports, buffer : the switch
+    arrivals : packets of the sequence
+    transmitted : by every policy, LQD always among them
     lqd, followlqd, accept, credence : int
         Transmitted by LQD, by FollowLQD without the packets predicted to drop, by FollowLQD on all packets, and by
         Credence, which follows the predictions where it asks.
-    optimum : int or None
-        The most that any policy could transmit, if that was computed.
+    optimum : the most that any policy could transmit, if that was computed
     whole, asked : Agreement
         Predictions against labels, for all packets and for those at which a Credence that is told the true labels asks.
-    questions : dict of str to Questions
-        Of the policies that may ask.
+    questions : of the policies that may ask
     """
 
     ports: int
@@ -240,27 +227,17 @@ def labelled(
 ) -> Iterator[Labelled]:
     """Run LQD on the arrivals and yield every batch once its labels are final.
 
-    As many batches wait as arrive while a full buffer of `buffer` packets drains.
+    As many batches wait as arrive while a full buffer of `buffer` packets drains. ForetailError naming the row, when a
+    port or slot is out of range or slots decrease.
 
     Parameters
     ----------
-    batches : iterable of Slotted
-        One sequence in order.
-    ports, buffer : int
-        The switch: its ports, and its shared buffer in packets.
-    rules : Rules
-        How LQD chooses its victim.
-    features : bool
-        Also compute features.
-    seed : int
-        Of random victims.
-    average_shift : int
-        Averaged features run over ``2**average_shift`` slots.
-
-    Raises
-    ------
-    ForetailError
-        Naming the row, when a port or slot is out of range or slots decrease.
+    batches : one sequence in order
+    ports, buffer : the switch: its ports, and its shared buffer in packets
+    rules : how LQD chooses its victim
+    features : also compute features
+    seed : of random victims
+    average_shift : averaged features run over ``2**average_shift`` slots
     """
     run = SlottedRun(
         "lqd",
@@ -304,7 +281,8 @@ def compare(
 ) -> Comparison:
     """Run policies over one sequence of arrivals, and judge predictions by the labels of LQD.
 
-    Memory does not depend on the length of the sequence, unless `optimum` is wanted.
+    Memory does not depend on the length of the sequence, unless `optimum` is wanted. ForetailError on an unknown policy
+    or rule, a parameter out of range, or wrong arrivals, naming the row.
 
     Parameters
     ----------
@@ -312,21 +290,12 @@ def compare(
         As :func:`labelled`.
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
-    predictions : Predictions
-        What Credence is told, and what the figures judge. Sees every batch with its labels.
-    parameters : Parameters
-        Of policies and features.
-    features : bool
-        Give `predictions` batches with features.
+    predictions : what Credence is told, and what the figures judge. Sees every batch with its labels
+    parameters : of policies and features
+    features : give `predictions` batches with features
     optimum : bool
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
-    threads : int
-        Policies run side by side on so many threads.
-
-    Raises
-    ------
-    ForetailError
-        On an unknown policy or rule, a parameter out of range, or wrong arrivals, naming the row.
+    threads : policies run side by side on so many threads
     """
     switch = _Switch(ports, buffer, rules, parameters, seed)
     runs = {

@@ -26,11 +26,7 @@ _GRID = 20
 def smoothness(samples: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Fit ``theta`` over ``error_of_shape`` in every group; one row each, without those whose throughput is constant.
 
-    Parameters
-    ----------
-    samples : DataFrame
-        One row per sample, with the columns `by`, ``error_of_shape`` in [0, 1] and ``theta``.
-    by : sequence of str
+    `samples`: one row per sample, with the columns `by`, ``error_of_shape`` in [0, 1] and ``theta``.
 
     Returns
     -------

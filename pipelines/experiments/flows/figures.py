@@ -76,9 +76,7 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
 def draw_distributions(quantiles: pd.DataFrame) -> Figure:
     """Distributions of slowdown: a row per condition, a column per class of flows.
 
-    Parameters
-    ----------
-    quantiles : columns condition, policy, group, share, slowdown
+    `quantiles`: columns condition, policy, group, share, slowdown.
     """
     conditions = list(quantiles["condition"].drop_duplicates())
     figure = Figure(figsize=(4 * len(FLOW_GROUPS), 2.6 * len(conditions)), layout="constrained")
@@ -106,9 +104,7 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
 def draw_map(figures: pd.DataFrame) -> Figure:
     """By how much every policy is above or below Complete Sharing, per scenario.
 
-    Parameters
-    ----------
-    figures : columns condition, policy, metric, mean
+    `figures`: columns condition, policy, metric, mean.
     """
     panels = {metric: title for metric, title in PANELS.items() if metric.startswith("p95.")}
     figure = Figure(figsize=(5.2 * len(panels), 1.6 + 0.42 * figures["condition"].nunique()), layout="constrained")

@@ -150,6 +150,8 @@ def open_trials(
 ) -> Iterator[Trials]:
     """Open the trials of a search, those of earlier runs included; nobody else can meanwhile.
 
+    ForetailError when the file is none of Optuna, or holds another search of that name.
+
     Parameters
     ----------
     file : SQLite file, made when missing
@@ -158,11 +160,6 @@ def open_trials(
     distributions : by setting
     objectives : directions by the names of figures
     sampler, population, batch, seed : as in the settings
-
-    Raises
-    ------
-    ForetailError
-        When the file is none of Optuna, or holds another search of that name.
     """
     url = f"sqlite:///{file.absolute()}"
     with locked(url):

@@ -90,25 +90,17 @@ def label_study(
 ) -> LabelStudy:
     """Compare labels by training on them.
 
+    ForetailError when there are no runs under LQD, they are no whole traces with tail victims, or the deployed policy
+    never asks.
+
     Parameters
     ----------
-    runs : mapping of str to Split
-        Traces by the policy that moved the packets, ``lqd`` among them, split alike: train, validation and test.
-    make : callable
-        A predictor that is not trained yet.
-    names : sequence of str
-        Its features.
-    deployed : str, optional
-        The policy among `runs` that asked a predictor of real features.
-    rounds : int
-        Trainings on reassigned labels.
-    report : callable, optional
-        Told the name of every step before it.
-
-    Raises
-    ------
-    ForetailError
-        When there are no runs under LQD, they are no whole traces with tail victims, or the deployed policy never asks.
+    runs : traces by the policy that moved the packets, ``lqd`` among them, split alike: train, validation and test
+    make : a predictor that is not trained yet
+    names : its features
+    deployed : the policy among `runs` that asked a predictor of real features
+    rounds : trainings on reassigned labels
+    report : told the name of every step before it
     """
     if LQD not in runs:
         raise ForetailError(f"the label study needs runs under lqd beside {', '.join(runs)}: collect them")

@@ -24,12 +24,9 @@ class Subflows(NamedTuple):
 
     Attributes
     ----------
-    flow : int64[m]
-        Of which flow, from 0, the subflow is a part.
-    uplink : int32[m]
-        Its uplink.
-    parts : int64[m]
-        The subflow is one of so many equal parts of its flow; 1: the whole flow.
+    flow : int64[m], of which flow, from 0, the subflow is a part
+    uplink : int32[m], its uplink
+    parts : int64[m], the subflow is one of so many equal parts of its flow; 1: the whole flow
     """
 
     flow: NDArray[np.int64]
@@ -42,12 +39,7 @@ def even_assignment(flows: int, uplinks: int) -> Subflows:
 
     Every uplink gets floor(flows / uplinks) whole flows. Each of the r that remain is split into uplinks / g equal
     parts, g = gcd(r, uplinks), and every uplink gets r / g of the parts: r (uplinks - g) / g more subflows than flows,
-    the fewest when all remaining flows are split alike (theorem 4).
-
-    Raises
-    ------
-    ForetailError
-        When an argument is below 1.
+    the fewest when all remaining flows are split alike (theorem 4). ForetailError when an argument is below 1.
     """
     at_least(1, flows=flows, uplinks=uplinks)
     remaining = flows % uplinks
@@ -70,15 +62,12 @@ class Collective(Workload):
     sources : int or None
         Servers of the rack, at least 1; None: N, as many as uplinks. More are more than N packets a slot, beyond the
         paper's model of the buffer: an oversubscribed leaf.
-    balance : str
-        ethereal: every source assigns its flows evenly. ecmp: every flow, unsplit, takes a random uplink.
+    balance : ethereal: every source assigns its flows evenly. ecmp: every flow, unsplit, takes a random uplink
     order : str
         random: every source serves its flows in an order of its own, drawn anew for every step. same: all sources serve
         them in the same order, as libraries launch them, and meet at the same uplink.
-    start_spread_slots : int
-        Every source starts a step late by a random number of slots, uniform from 0 to this, at least 0.
-    gap_slots : int
-        Slots without arrivals between the end of a step and the next, at least 0.
+    start_spread_slots : every source starts a step late by a random number of slots, uniform from 0 to this, at least 0
+    gap_slots : slots without arrivals between the end of a step and the next, at least 0
     """
 
     flow_packets: int = 11
@@ -158,10 +147,7 @@ class Collective(Workload):
 class AllToAll(Collective):
     """Every server sends one flow to every server of every other rack, all racks being alike.
 
-    Parameters
-    ----------
-    leaves : int
-        Racks, this one included, at least 2. The thesis: 8 and 16.
+    `leaves`: racks, this one included, at least 2. The thesis: 8 and 16.
     """
 
     leaves: int = 16
@@ -180,10 +166,7 @@ class AllToAll(Collective):
 class Ring(Collective):
     """Every server sends to one neighbour in another rack, over a few channels.
 
-    Parameters
-    ----------
-    channels : int
-        Flows to the neighbour, at least 1. The thesis: 4, of which each is split where there are 16 uplinks.
+    `channels`: flows to the neighbour, at least 1. The thesis: 4, of which each is split where there are 16 uplinks.
     """
 
     channels: int = 4

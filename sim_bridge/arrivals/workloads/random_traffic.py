@@ -31,10 +31,8 @@ class PoissonBursts(Workload):
         Mean packets per slot and port, above 0. The paper gives none; with the default and 20 ports LQD / Credence goes
         from 1 to 2.9 as in its figure, and Credence beats Dynamic Thresholds up to 0.7 false predictions. At high load
         every burst finds the buffer full, and the policies come close to each other.
-    burst_fraction : float
-        Size of a burst in buffers, above 0; the packets are rounded, at least 1. The paper: 1.
-    at_once : bool
-        All packets of a burst in the slot in which it comes: more than N a slot, beyond the paper's model.
+    burst_fraction : size of a burst in buffers, above 0; the packets are rounded, at least 1. The paper: 1
+    at_once : all packets of a burst in the slot in which it comes: more than N a slot, beyond the paper's model
     """
 
     load: float = 0.04
@@ -78,8 +76,7 @@ class OnOff(Workload):
 
     Parameters
     ----------
-    load : float
-        Mean packets per slot and port, above 0 and below 1: the fraction of the time that a source is on.
+    load : mean packets per slot and port, above 0 and below 1: the fraction of the time that a source is on
     mean_on_slots : float
         Mean length of an on-time in slots, at least 1 / (1 - load), where the slots of a source are independent.
     """
@@ -149,17 +146,14 @@ class Incast(Workload):
 
     Parameters
     ----------
-    load : float
-        Mean incast packets per slot and port, above 0.
+    load : mean incast packets per slot and port, above 0
     background_load : float
         Probability that an input that takes no part in an incast sends a packet, from 0 to 1; its port is uniform.
     burst_fraction : float
         Size of a burst in buffers, above 0; rounded up to the same number of packets, at least 1, from every sender.
         The paper's packet simulations: 0.1 to 1.
-    fan_in : int or None
-        Senders of an incast, 1 to N; None: N.
-    poisson : bool
-        Incasts come Poisson in time; else at equal intervals.
+    fan_in : senders of an incast, 1 to N; None: N
+    poisson : incasts come Poisson in time; else at equal intervals
     """
 
     load: float = 0.1
@@ -230,10 +224,8 @@ class Permutation(Workload):
 
     Parameters
     ----------
-    load : float
-        Probability that an input sends in a slot, above 0, at most 1.
-    change_slots : int
-        Slots between two permutations, at least 1.
+    load : probability that an input sends in a slot, above 0, at most 1
+    change_slots : slots between two permutations, at least 1
     """
 
     load: float = 0.9
@@ -262,10 +254,7 @@ class Permutation(Workload):
 class Uniform(Workload):
     """Every input sends in a slot with a fixed probability, to a uniformly random port, independently of all else.
 
-    Parameters
-    ----------
-    load : float
-        Mean packets per slot and port: the probability, above 0, at most 1.
+    `load`: mean packets per slot and port: the probability, above 0, at most 1.
     """
 
     load: float = 0.9

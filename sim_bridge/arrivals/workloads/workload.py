@@ -34,23 +34,16 @@ class Workload(ABC):
     ) -> Iterator[Slotted]:
         """Yield the arrivals of slots 0 to `slots` - 1 in order.
 
+        ForetailError at the call, not at the first batch, when an argument is out of range or does not suit the
+        workload.
+
         Parameters
         ----------
-        ports : int
-            N, the number of output ports of the switch, at least 1.
-        buffer : int
-            B in packets, at least 1.
-        slots : int
-            How many slots, at least 1; the last ones may be without arrivals.
-        seed : int
-            At least 0; workloads without chance ignore it.
-        batch_packets : int
-            Every batch but the last has this many packets, and the last has at least one.
-
-        Raises
-        ------
-        ForetailError
-            At the call, not at the first batch, when an argument is out of range or does not suit the workload.
+        ports : N, the number of output ports of the switch, at least 1
+        buffer : B in packets, at least 1
+        slots : how many slots, at least 1; the last ones may be without arrivals
+        seed : at least 0; workloads without chance ignore it
+        batch_packets : every batch but the last has this many packets, and the last has at least one
         """
         for name, value, least in (
             ("ports", ports, 1),

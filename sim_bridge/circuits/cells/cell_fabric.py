@@ -46,19 +46,13 @@ MAX_CELLS = 1 << 31
 class CellFlows:
     """Flows in order of their start.
 
+    ForetailError when a flow is out of range or stays in its rack, or the columns differ in length.
+
     Attributes
     ----------
-    start : int64[flows]
-        Slot in which all cells of the flow are there, 0 to 2**62, never decreasing.
-    source, destination : int32[flows]
-        Racks, different ones, at least 0.
-    size : int64[flows]
-        Cells, 1 to 2**31.
-
-    Raises
-    ------
-    ForetailError
-        When a flow is out of range or stays in its rack, or the columns differ in length.
+    start : int64[flows], slot in which all cells of the flow are there, 0 to 2**62, never decreasing
+    source, destination : int32[flows], racks, different ones, at least 0
+    size : int64[flows], cells, 1 to 2**31
     """
 
     start: IntArray
@@ -136,21 +130,15 @@ class CellCounts:
 class CellFabric:
     """A run of flows over a schedule, which is repeated for ever.
 
+    ForetailError on too many racks, a flow from or to a rack that the schedule lacks, or a negative bound.
+
     Parameters
     ----------
-    schedule : Schedule
-        At most 4,096 racks.
+    schedule : at most 4,096 racks
     flows : CellFlows
     routing : {'direct', 'two_hop', 'valiant'}
-    relay_cells : int, optional
-        Bound of a relay's queue under `two_hop`, see above; None for no bound.
-    seed : int
-        Of the intermediate racks under `valiant`, 0 to 2**32 - 1: cells draw from one ``std::mt19937``.
-
-    Raises
-    ------
-    ForetailError
-        On too many racks, a flow from or to a rack that the schedule lacks, or a negative bound.
+    relay_cells : bound of a relay's queue under `two_hop`, see above; None for no bound
+    seed : of the intermediate racks under `valiant`, 0 to 2**32 - 1: cells draw from one ``std::mt19937``
     """
 
     def __init__(

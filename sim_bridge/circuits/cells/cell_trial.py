@@ -70,15 +70,10 @@ def cell_trial(
 
     Parameters
     ----------
-    fabric : CellFabric
-    flows : CellFlows
-        Those of `fabric`.
-    classes : mapping of bool[flows]
-        Which flows a class holds.
-    window : CountedSlots
-        With at least one slot from `begin` to `end`.
-    report : function
-        Called every few thousand slots with the next one; may raise.
+    flows : those of `fabric`
+    classes : mapping of bool[flows], which flows a class holds
+    window : with at least one slot from `begin` to `end`
+    report : called every few thousand slots with the next one; may raise
     """
 
     def advanced(begin: int, end: int) -> CellCounts:

@@ -63,24 +63,17 @@ def poisson_flows(
 ) -> tuple[CellFlows, npt.NDArray[np.int64]]:
     """Return the flows that start before slot `slots`, and their sizes in bytes: int64[flows].
 
+    ForetailError when nothing arrives on average.
+
     Parameters
     ----------
-    demand : DemandMatrix
-        In uplinks; flows of a pair bring on average `load` times this.
+    demand : in uplinks; flows of a pair bring on average `load` times this
     load : float
         Of the uplinks' rate, night included: what arrives in a slot is ``load / duty_cycle`` of what a day carries, and
         a little more, because a flow ends with a cell that is not full.
-    slots : int
-    time : SlotTime
     size_bytes, cumulative : sequences
         Distribution of sizes: points with probability ``cumulative[i]`` of at most ``size_bytes[i]``, from 0 to 1,
         linear between. A drawn size is rounded, and at least 1 byte.
-    seed : int
-
-    Raises
-    ------
-    ForetailError
-        When nothing arrives on average.
     """
     random = np.random.default_rng(seed)
     bytes_per_slot = load * demand.demand * (time.uplink_bps * time.slot_ns / 8e9)

@@ -39,11 +39,8 @@ def embedding_exchange(nodes: int, degree: int, seed: int = 1, spread: float = 1
 
     Parameters
     ----------
-    nodes, degree : int
-    seed : int
-        Of the sizes of the tables, log-normal.
-    spread : float
-        Standard deviation of the logarithm, at least 0; 0 is plain all to all.
+    seed : of the sizes of the tables, log-normal
+    spread : standard deviation of the logarithm, at least 0; 0 is plain all to all
     """
     tables = np.random.default_rng(seed).lognormal(0.0, spread, nodes)
     return DemandMatrix(all_to_all(nodes, degree).demand * tables[:, np.newaxis]).scaled_to(degree)
@@ -92,24 +89,19 @@ def repeated(
 ) -> DemandSequence:
     """Return `steps` intervals of phases that repeat in order.
 
+    ForetailError without phases, with phases of different sizes, or numbers out of range.
+
     Parameters
     ----------
-    phases : sequence of Phase
-        All on the same nodes.
+    phases : all on the same nodes
     steps, interval_ns, run :
         Of the sequence.
-    seed : int
-        Of placement, first step and noise; the same seed gives the same sequence.
+    seed : of placement, first step and noise; the same seed gives the same sequence
     placed_at_random : bool
         Whether the nodes are renamed by a random permutation and the first step is a random one of the iteration.
     noise : float
         Standard deviation, at least 0: every entry is multiplied by ``max(0, 1 + normal(0, noise))`` (chapter 9), and a
         matrix whose sums then exceed those of its phase is scaled back.
-
-    Raises
-    ------
-    ForetailError
-        Without phases, with phases of different sizes, or numbers out of range.
     """
     if not phases or len({phase.demand.nodes for phase in phases}) != 1:
         raise ForetailError(f"the {len(phases)} phases of run {run} are not on the same nodes: give at least one")
@@ -132,18 +124,12 @@ def repeated(
 def mixed(first: DemandSequence, second: DemandSequence, period_steps: float, run: str) -> DemandSequence:
     """Return a mixture that swings from the first to the second sequence and back, along a cosine.
 
+    ForetailError on sequences that do not fit together, or a period below 2.
+
     Parameters
     ----------
-    first, second : DemandSequence
-        Of the same steps, nodes and interval.
-    period_steps : float
-        Of the cosine, at least 2.
-    run : str
-
-    Raises
-    ------
-    ForetailError
-        On sequences that do not fit together, or a period below 2.
+    first, second : of the same steps, nodes and interval
+    period_steps : of the cosine, at least 2
     """
     if first.demand.shape != second.demand.shape or first.interval_ns != second.interval_ns:
         raise ForetailError(f"runs {first.run} and {second.run} differ in steps, nodes or interval: mix equal ones")

@@ -28,17 +28,13 @@ _UNITS = 1 << 52
 def birkhoff(demand: DemandMatrix, degree: int) -> VariableSchedule:
     """Return a schedule in which all uplinks follow one sequence of matchings, without circuits for absent pairs.
 
+    ForetailError on a zero matrix, or no uplink.
+
     Parameters
     ----------
     demand : DemandMatrix
         Or a prediction of it. Only its shape counts; a demand below 2**-52 of the largest row or column sum is lost.
-    degree : int
-        Uplinks of a node.
-
-    Raises
-    ------
-    ForetailError
-        On a zero matrix, or no uplink.
+    degree : uplinks of a node
     """
     exact = whole(demand)
     partners, durations = [], []
@@ -83,8 +79,7 @@ def birkhoff_steps(matrix: IntArray) -> Iterator[tuple[NodeArray, int]]:
 
     Parameters
     ----------
-    matrix : int64[n, n]
-        All rows and columns have one sum, as `stuffed` returns it.
+    matrix : int64[n, n], all rows and columns have one sum, as `stuffed` returns it
     """
     left = matrix.copy()
     sender = np.arange(len(left))

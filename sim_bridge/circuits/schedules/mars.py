@@ -34,12 +34,8 @@ _SLACK = 1e-9
 def mars(nodes: int, uplinks: int, degree: int, seed: int = 1) -> Schedule:
     """Return a schedule of ``degree / uplinks`` slots whose circuits form a de Bruijn graph, in random order.
 
-    Node u reaches ``u * degree + a`` modulo n for a below `degree`; a self loop is an idle circuit.
-
-    Raises
-    ------
-    ForetailError
-        On a degree below 2 or above `nodes`, or no multiple of the uplinks.
+    Node u reaches ``u * degree + a`` modulo n for a below `degree`; a self loop is an idle circuit. ForetailError on a
+    degree below 2 or above `nodes`, or no multiple of the uplinks.
     """
     if not 2 <= degree <= nodes:
         raise ForetailError(f"degree is {degree}: give 2 to {nodes} for a de Bruijn graph of {nodes} nodes")
@@ -76,10 +72,7 @@ def throughput_within_buffer(nodes: int, uplinks: int, degree: int, slot_bytes: 
 def degree_for_delay(nodes: int, uplinks: int, slot: float, budget: float) -> int:
     """Return the largest multiple of `uplinks` whose delay is within `budget` (Theorem 18, by trying them all).
 
-    Raises
-    ------
-    ForetailError
-        When none is, which takes a single uplink.
+    ForetailError when none is, which takes a single uplink.
     """
     within = budget * (1 + _SLACK)
     return _largest([d for d in _degrees(nodes, uplinks, nodes) if delay(nodes, uplinks, d, slot) <= within])
@@ -88,10 +81,7 @@ def degree_for_delay(nodes: int, uplinks: int, slot: float, budget: float) -> in
 def degree_for_buffer(nodes: int, uplinks: int, slot_bytes: float, budget: float) -> int:
     """Return the largest multiple of `uplinks` that needs no more than `budget` bytes per node (Theorem 19).
 
-    Raises
-    ------
-    ForetailError
-        When none does, which takes a single uplink.
+    ForetailError when none does, which takes a single uplink.
     """
     within = budget * (1 + _SLACK)
     return _largest([d for d in _degrees(nodes, uplinks, nodes) if buffer_needed(uplinks, d, slot_bytes) <= within])
@@ -101,12 +91,7 @@ def best_degree(nodes: int, uplinks: int, largest: int) -> int:
     """Return the degree up to `largest` with the best Valiant throughput on its real graph; the smallest on a tie.
 
     The formulas' throughput grows with the degree. Real diameters are whole, and de Bruijn graphs have self loops: of
-    64 nodes, degree 8 beats 16 and 32.
-
-    Raises
-    ------
-    ForetailError
-        When no multiple of `uplinks` is within 2 to `largest`.
+    64 nodes, degree 8 beats 16 and 32. ForetailError when no multiple of `uplinks` is within 2 to `largest`.
     """
     even = all_to_all(nodes, uplinks)
     throughput = {d: valiant(even, mars(nodes, uplinks, d).capacity) for d in _degrees(nodes, uplinks, largest)}

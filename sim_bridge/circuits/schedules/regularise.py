@@ -15,9 +15,7 @@ def regularised(edges: npt.NDArray[np.int64], degree: int, seed: int) -> npt.NDA
 
     Parameters
     ----------
-    edges : int64[n, n]
-        No row or column sums to more than `degree`.
-    degree, seed : int
+    edges : int64[n, n], no row or column sums to more than `degree`
     """
     full = edges.copy()
     nodes = np.arange(len(edges))

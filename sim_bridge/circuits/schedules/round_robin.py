@@ -18,11 +18,7 @@ def round_robin(nodes: int, degree: int) -> Schedule:
 
     The period is ``(n - 1) / degree`` slots, or as many times that as make it whole; the emulated graph is complete.
     Its throughput on a permutation is ``n / (2 n - 2)`` with multi-hop routing, ``1 / (n - 1)`` with single-hop.
-
-    Raises
-    ------
-    ForetailError
-        On fewer than 2 or more than 16,384 nodes, or a degree outside 1 to n - 1.
+    ForetailError on fewer than 2 or more than 16,384 nodes, or a degree outside 1 to n - 1.
     """
     if not 2 <= nodes <= MAX_NODES:
         raise ForetailError(f"nodes is {nodes}: give 2 to {MAX_NODES}")

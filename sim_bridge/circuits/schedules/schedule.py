@@ -22,16 +22,13 @@ IDLE = -1
 class Schedule:
     """Which node each uplink reaches in each slot of a period, repeated for ever.
 
+    ForetailError when a matching is none.
+
     Attributes
     ----------
     matchings : int32[slots, uplinks, nodes]
         ``matchings[slot, uplink, node]`` is the node that `node` sends to, or -1 when the uplink is idle. No node
         receives twice in one matching, none sends to itself.
-
-    Raises
-    ------
-    ForetailError
-        When a matching is none.
     """
 
     matchings: npt.NDArray[np.int32]
@@ -56,18 +53,14 @@ class Schedule:
     def of_multigraph(cls, edges: IntArray, degree: int) -> Schedule:
         """Return a schedule whose period uses every edge of a regular multigraph once.
 
+        ForetailError when the multigraph is not regular, or its degree no multiple of `degree`.
+
         Parameters
         ----------
         edges : int64[n, n]
             Number of edges from each node to each; self loops become idle uplinks. All rows and columns have one sum,
             a multiple of `degree`.
-        degree : int
-            Uplinks of a node.
-
-        Raises
-        ------
-        ForetailError
-            When the multigraph is not regular, or its degree no multiple of `degree`.
+        degree : uplinks of a node
         """
         try:
             partner = perfect_matchings(np.ascontiguousarray(edges, np.int64))

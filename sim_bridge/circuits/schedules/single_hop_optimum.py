@@ -35,8 +35,7 @@ class SingleHopOptimum:
     theta : Fraction
         Its throughput on the matrix it was made for, exact for the matrix' doubles, without the duty cycle; 0 when a
         node has more partners than circuits in a period.
-    edges : int64[n, n]
-        Circuits per period, completed to a regular multigraph; self loops are idle circuits.
+    edges : int64[n, n], circuits per period, completed to a regular multigraph; self loops are idle circuits
     schedule : Schedule
     """
 
@@ -50,23 +49,16 @@ def single_hop_optimum(
 ) -> SingleHopOptimum:
     """Return the schedule of `period` slots with the largest single-hop throughput.
 
+    ForetailError on a zero matrix, a degree or period out of range, or more oblivious circuits than the period has.
+
     Parameters
     ----------
-    demand : DemandMatrix
-        Not zero.
-    degree : int
-        Uplinks of a node.
-    period : int
-        Slots; ``degree * period`` below 2**22.
+    demand : not zero
+    degree : uplinks of a node
+    period : slots; ``degree * period`` below 2**22
     oblivious : int
         Least number of circuits between every two nodes: the l of Vermilion's guarantee against wrong predictions.
-    seed : int
-        Of the circuits that are left over.
-
-    Raises
-    ------
-    ForetailError
-        On a zero matrix, a degree or period out of range, or more oblivious circuits than the period has.
+    seed : of the circuits that are left over
     """
     if not 1 <= degree <= demand.nodes:
         raise ForetailError(f"degree is {degree}: give 1 to {demand.nodes} uplinks for {demand.nodes} nodes")
@@ -90,10 +82,8 @@ class RoundingGap:
     Attributes
     ----------
     vermilion : float
-    robust : float
-        The best with Vermilion's l circuits for every pair, so as robust: the rest is the price of rounding.
-    optimum : float
-        The best of all: the rest is the price of robustness.
+    robust : the best with Vermilion's l circuits for every pair, so as robust: the rest is the price of rounding
+    optimum : the best of all: the rest is the price of robustness
     """
 
     vermilion: float

@@ -28,21 +28,15 @@ def solstice(
     """Return a week of days, each followed by a night without circuits; all uplinks follow the same days.
 
     Pairs that need less than the shortest day may get no circuit: the emulator leaves them to its packet switch.
+    ForetailError on a zero matrix, one outside the hose model, or a week shorter than its shortest day.
 
     Parameters
     ----------
-    demand : DemandMatrix
-        In uplinks, in the hose model; below a load of one half it is inflated to it.
-    degree : int
-        Uplinks of a node.
+    demand : in uplinks, in the hose model; below a load of one half it is inflated to it
+    degree : uplinks of a node
     week, night, shortest_day : int
         In one unit, the emulator's is microseconds; days are whole, and with their night never shorter than
         `shortest_day` or two nights.
-
-    Raises
-    ------
-    ForetailError
-        On a zero matrix, one outside the hose model, or a week shorter than its shortest day.
     """
     demand.require_hose(degree)
     if night < 0:

@@ -17,18 +17,14 @@ __all__ = ["VariableSchedule"]
 class VariableSchedule:
     """Matchings, and how long each is up in a period.
 
+    ForetailError when the durations are not positive, exceed a period or do not fit the steps.
+
     Attributes
     ----------
-    steps : Schedule
-        One slot per step.
+    steps : one slot per step
     durations : float64[steps]
         Share of the period that each step's circuits carry traffic, above 0; what the sum lacks of 1 is spent without
         circuits.
-
-    Raises
-    ------
-    ForetailError
-        When the durations are not positive, exceed a period or do not fit the steps.
     """
 
     steps: Schedule
@@ -49,16 +45,12 @@ class VariableSchedule:
     ) -> VariableSchedule:
         """Return the schedule in which all `degree` uplinks follow these matchings, a node paired with itself idle.
 
+        ForetailError as the class, or when there is no uplink.
+
         Parameters
         ----------
         matchings : int32[steps, n]
         durations : float64[steps]
-        degree : int
-
-        Raises
-        ------
-        ForetailError
-            As the class, or when there is no uplink.
         """
         if degree < 1:
             raise ForetailError(f"degree is {degree}: give at least 1 uplink")

@@ -42,24 +42,18 @@ def vermilion(
 ) -> Schedule:
     """Return the schedule of Algorithms 6 and 7; its period is ``k * nodes / degree`` slots.
 
+    ForetailError on k, l or a degree out of range, or a zero matrix.
+
     Parameters
     ----------
-    demand : DemandMatrix
-        Or a prediction of it. Only its shape counts: it is scaled to a largest row or column sum of 1.
-    degree : int
-        Uplinks of a node; must divide ``k * nodes``.
+    demand : or a prediction of it. Only its shape counts: it is scaled to a largest row or column sum of 1
+    degree : uplinks of a node; must divide ``k * nodes``
     k, oblivious : int
         ``k >= oblivious >= 1``, the k and l of the thesis. With the trust ``k / oblivious`` below 2 the demand is not
         looked at, and the emulated graph is complete.
-    seed : int
-        Of the circuits that are left over.
+    seed : of the circuits that are left over
     diagonal : {'idle', 'reuse'}
         What becomes of the circuits that a node would have to itself: idle, as the theorems count, or left over.
-
-    Raises
-    ------
-    ForetailError
-        On k, l or a degree out of range, or a zero matrix.
     """
     _check(demand.nodes, degree, k, oblivious)
     if k < 2 * oblivious:

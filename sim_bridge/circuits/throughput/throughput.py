@@ -28,9 +28,7 @@ def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
 
     Parameters
     ----------
-    demand : DemandMatrix
-    capacity : float64[n, n]
-        As ``Schedule.capacity``.
+    capacity : float64[n, n], as ``Schedule.capacity``
     """
     wanted = demand.demand > 0
     return float(np.min(capacity[wanted] / demand.demand[wanted], initial=np.inf))
@@ -42,8 +40,7 @@ class MultiHop:
 
     Attributes
     ----------
-    theta : float
-        The throughput.
+    theta : the throughput
     flow : float64[n, n, n]
         ``flow[s, i, j]``: traffic of source s on the edge from i to j, when ``theta`` times the demand is sent.
     length : float64[n, n]
@@ -88,19 +85,12 @@ def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
     """Return the maximum concurrent flow: traffic may take any paths, split in any way.
 
     A linear program with one commodity per source, solved by HiGHS and checked against its dual. Theta is not capped
-    at 1.
+    at 1. ForetailError on a zero matrix, or when solution and dual do not prove each other.
 
     Parameters
     ----------
-    demand : DemandMatrix
-        Not zero.
-    capacity : float64[n, n]
-        As ``Schedule.capacity``.
-
-    Raises
-    ------
-    ForetailError
-        On a zero matrix, or when solution and dual do not prove each other.
+    demand : not zero
+    capacity : float64[n, n], as ``Schedule.capacity``
     """
     nodes = demand.nodes
     sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)

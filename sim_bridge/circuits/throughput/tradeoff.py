@@ -27,21 +27,16 @@ _LARGEST_ENTRY = 10.0
 def noisy(demand: DemandMatrix, deviation: float, kind: Noise, seed: int) -> DemandMatrix:
     """Return a wrong prediction of a matrix, scaled to a largest entry of about 10.
 
+    ForetailError on a zero matrix, a negative deviation or an unknown kind.
+
     Parameters
     ----------
-    demand : DemandMatrix
-        Not zero.
+    demand : not zero
     deviation : float
         Standard deviation of independent normal noise, at least 0: ``max(0, m + N)`` off the diagonal, or
         ``m * max(0, 1 + N)``.
     kind : {'additive', 'multiplicative'}
-    seed : int
-        Same seed, same noise, up to its deviation.
-
-    Raises
-    ------
-    ForetailError
-        On a zero matrix, a negative deviation or an unknown kind.
+    seed : same seed, same noise, up to its deviation
     """
     if deviation < 0 or kind not in ("additive", "multiplicative"):
         raise ForetailError(
@@ -59,24 +54,18 @@ def noisy(demand: DemandMatrix, deviation: float, kind: Noise, seed: int) -> Dem
 def best_distribution(largest_trust: int, robustness_floor: float) -> FloatArray:
     """Return the distribution of k, l = 1, of highest expected consistency for a floor under the expected robustness.
 
-    A linear program over Theorems 26 and 27; at most two values of k have a positive probability.
+    A linear program over Theorems 26 and 27; at most two values of k have a positive probability. ForetailError when no
+    distribution reaches the floor.
 
     Parameters
     ----------
-    largest_trust : int
-        k is drawn from 1 to this.
-    robustness_floor : float
-        At most 1/2, what k = 1 guarantees.
+    largest_trust : k is drawn from 1 to this
+    robustness_floor : at most 1/2, what k = 1 guarantees
 
     Returns
     -------
     float64[largest_trust]
         Probability of k = 1, 2, ...
-
-    Raises
-    ------
-    ForetailError
-        When no distribution reaches the floor.
     """
     if largest_trust < 1 or not 0 <= robustness_floor <= 0.5:
         raise ForetailError(

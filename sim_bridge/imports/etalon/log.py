@@ -23,12 +23,9 @@ class EtalonLog(RecordFile):
     def survey(self, report: Callable[[int], None] = lambda records: None) -> Survey:
         """Read the log once and check it; `report` is called with the number of records read so far.
 
-        Raises
-        ------
-        ForetailError
-            On a record that is no packet or event, times that run backwards, latencies below the propagation delay (so
-            in another unit), circuits that go up twice, days of another length, VOQs beyond their capacity, a network
-            with less than three racks, or no packets at all.
+        ForetailError on a record that is no packet or event, times that run backwards, latencies below the propagation
+        delay (so in another unit), circuits that go up twice, days of another length, VOQs beyond their capacity, a
+        network with less than three racks, or no packets at all.
         """
         found = Findings(self)
         for chunk in self.chunks(report):
@@ -39,18 +36,13 @@ class EtalonLog(RecordFile):
         """Yield the packets in the order in which they reached their VOQ.
 
         One switch per source rack; its ports are the other racks, in order. Memory depends on the disorder of the log,
-        not on its length.
+        not on its length. ForetailError when more than 1 % of the circuit's packets left while no circuit was up.
 
         Yields
         ------
         (n,) array of ARRIVAL_DTYPE
             ``time_ns`` from the first arrival on, ``switch``, ``port``, ``size_bytes`` (of the IP packet), ``flow``
             (numbered as they appear) and ``flow_class`` (TCP without payload is control) are filled, the rest is zero.
-
-        Raises
-        ------
-        ForetailError
-            When more than 1 % of the circuit's packets left while no circuit was up.
         """
         waiting = np.empty(0, ARRIVAL_DTYPE)
         latest = -(2**62)

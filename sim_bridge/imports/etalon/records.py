@@ -63,22 +63,14 @@ class Reading:
 
     Attributes
     ----------
-    record_bytes : {112, 116, None}
-        The layout; None finds out.
-    time_dilation : int
-        Wall time over virtual time, at least 1.
-    position : {'after', 'before'}
-        Where in the switch the log was taken.
-    latency_dilated : bool
-        Whether latencies are in dilated microseconds.
-    racks : int, optional
-        Racks of the network; None takes the highest number in the log.
-    packet_delay_ns, circuit_delay_ns : int
-        Virtual propagation delay of the two paths: no packet is faster.
-    day_ns : int, optional
-        Virtual time that a circuit stays up, which the median of the log must meet; None does not check.
-    voq_packets : int, optional
-        Largest capacity of a VOQ, which no length may exceed by more than one; None does not check.
+    record_bytes : {112, 116, None}, the layout; None finds out
+    time_dilation : wall time over virtual time, at least 1
+    position : {'after', 'before'}, where in the switch the log was taken
+    latency_dilated : whether latencies are in dilated microseconds
+    racks : racks of the network; None takes the highest number in the log
+    packet_delay_ns, circuit_delay_ns : virtual propagation delay of the two paths: no packet is faster
+    day_ns : virtual time that a circuit stays up, which the median of the log must meet; None does not check
+    voq_packets : largest capacity of a VOQ, which no length may exceed by more than one; None does not check
     """
 
     record_bytes: int | None = None
@@ -136,10 +128,7 @@ class RecordFile:
     def open(cls, path: Path, reading: Reading) -> Self:
         """Find the layout of a log and look at its first records.
 
-        Raises
-        ------
-        ForetailError
-            If the file cannot be read, is empty or truncated, or its records are no packets and events.
+        ForetailError if the file cannot be read, is empty or truncated, or its records are no packets and events.
         """
         try:
             size_bytes = path.stat().st_size

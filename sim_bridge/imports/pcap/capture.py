@@ -66,10 +66,8 @@ class Frames:
 def frames_of(path: Path, width: int) -> Iterator[Frames]:
     """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes.
 
-    Raises
-    ------
-    ForetailError
-        If the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of Ethernet.
+    ForetailError if the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of
+    Ethernet.
     """
     try:
         with path.open("rb") as file:

@@ -80,10 +80,7 @@ class Flows:
 def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
     """The IP packets among `frames`; others, such as ARP and LLDP, are left out.
 
-    Raises
-    ------
-    ForetailError
-        If the snap length has cut a header that is needed.
+    ForetailError if the snap length has cut a header that is needed.
     """
     start, kind = _network_layer(frames.heads)
     least = np.select([kind == _IPV4, kind == _IPV6], [20, 40], 0)

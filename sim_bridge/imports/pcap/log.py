@@ -81,25 +81,17 @@ def read_captures(
 ) -> CaptureLog:
     """Read the captures of one switch.
 
+    ForetailError if a file is not what it should be, times go back, packets are too many or none, or a port is unknown.
+
     Parameters
     ----------
     ingress : Path, optional
         Everything that came to the switch; needs `table` or `egress`. None takes the packets of `egress` themselves.
-    egress : mapping of int to Path
-        A capture for each port.
-    table : Path, optional
-        CSV file of prefixes and ports, instead of `egress`.
-    ports : int
-        Of the switch.
-    sort : bool
-        Sort a capture whose times go back, instead of refusing it.
-    report : callable
-        Called with the number of packets read so far.
-
-    Raises
-    ------
-    ForetailError
-        If a file is not what it should be, times go back, packets are too many or none, or a port is unknown.
+    egress : a capture for each port
+    table : CSV file of prefixes and ports, instead of `egress`
+    ports : of the switch
+    sort : sort a capture whose times go back, instead of refusing it
+    report : called with the number of packets read so far
     """
     for port, path in egress.items():
         if not 0 <= port < ports:

@@ -31,10 +31,7 @@ class PortTable:
     def read(cls, path: Path, ports: int) -> PortTable:
         """Read a CSV file with the columns ``prefix,port``, such as ``10.0.1.0/24,0``.
 
-        Raises
-        ------
-        ForetailError
-            If the file cannot be read, or a line is no prefix with a port of the switch, or repeats one.
+        ForetailError if the file cannot be read, or a line is no prefix with a port of the switch, or repeats one.
         """
         try:
             with path.open(encoding="utf-8", newline="") as file:

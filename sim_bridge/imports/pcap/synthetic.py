@@ -28,20 +28,14 @@ def write_capture(path: Path, arrivals: Records, *, snap_bytes: int = 96) -> Non
     """Write arrivals as a capture: Ethernet, nanoseconds, the first `snap_bytes` of each frame.
 
     Flow f to port p is a TCP connection to 10.0.p.1 and a port of its own. Control packets have no payload.
+    ForetailError if the file system refuses.
 
     Parameters
     ----------
-    path : Path
-        Replaced when it exists.
+    path : replaced when it exists
     arrivals : (n,) array of ARRIVAL_DTYPE
         ``time_ns``, ``flow``, ``size_bytes`` (60 or more), ``port`` (0 to 255) and ``flow_class`` are read.
-    snap_bytes : int
-        At least HEADER_BYTES.
-
-    Raises
-    ------
-    ForetailError
-        If the file system refuses.
+    snap_bytes : at least HEADER_BYTES
     """
     columns = (arrivals[name].tolist() for name in ("time_ns", "flow", "size_bytes", "port", "flow_class"))
     with writing(path), path.open("wb") as file:

@@ -24,18 +24,12 @@ class Objective:
 
     Attributes
     ----------
-    text : str
-        The ratio in words.
-    counts : tuple of str
-        What has to be measured, as in :func:`measure`.
-    ratio : function
-        The ratio from the counts and N; None where it is not defined.
-    claimed : function
-        The most that the literature claims, from N; None where it claims nothing.
-    predicted : bool
-        Search predictions too; otherwise all packets are predicted to pass.
-    any_load : bool
-        Up to 2 B packets a slot, beyond the papers' model; otherwise up to N.
+    text : the ratio in words
+    counts : what has to be measured, as in :func:`measure`
+    ratio : the ratio from the counts and N; None where it is not defined
+    claimed : the most that the literature claims, from N; None where it claims nothing
+    predicted : search predictions too; otherwise all packets are predicted to pass
+    any_load : up to 2 B packets a slot, beyond the papers' model; otherwise up to N
     """
 
     text: str
@@ -109,16 +103,11 @@ class WorstCase:
 
     Attributes
     ----------
-    objective : str
-        A name of ``OBJECTIVES``.
-    ports, buffer : int
-        N and B, in packets.
-    slots : str
-        The arrivals, as the papers write them.
-    predictions : str
-        A digit per packet, 1 = drop; empty where predictions play no role.
-    counts : dict of str to int
-        What :func:`measure` finds.
+    objective : a name of ``OBJECTIVES``
+    ports, buffer : N and B, in packets
+    slots : the arrivals, as the papers write them
+    predictions : a digit per packet, 1 = drop; empty where predictions play no role
+    counts : what :func:`measure` finds
     """
 
     objective: str

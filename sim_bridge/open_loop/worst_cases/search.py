@@ -35,21 +35,14 @@ def search(
 ) -> WorstCase:
     """Look for a sequence with a high ratio, then take out of it what does not matter.
 
+    ForetailError on an unknown objective or a switch out of range.
+
     Parameters
     ----------
-    objective : str
-        A name of ``OBJECTIVES``.
-    ports, buffer : int
-        N, 2 to 10 (ports are written as one digit), and B >= N.
-    seed : int
-        The same seed finds the same sequence.
-    restarts, steps : int
-        So many sequences are grown from nothing, each by so many changes.
-
-    Raises
-    ------
-    ForetailError
-        On an unknown objective or a switch out of range.
+    objective : a name of ``OBJECTIVES``
+    ports, buffer : N, 2 to 10 (ports are written as one digit), and B >= N
+    seed : the same seed finds the same sequence
+    restarts, steps : so many sequences are grown from nothing, each by so many changes
     """
     if objective not in OBJECTIVES:
         raise ForetailError(f"no objective {objective!r}: choose one of {', '.join(OBJECTIVES)}")
