@@ -154,7 +154,7 @@ def leave_out_fields(
 
 def part_entries(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Show ``name : what it is`` on one line as a name with its description; napoleon would take it for a type."""
-    parted = []
+    parted: list[str] = []
     for line, after in zip(lines, [*lines[1:], ""], strict=False):
         entry = None if after.startswith("    ") else re.fullmatch(r"(\w[\w, ]*) : (.+)", line)
         parted += [entry[1], f"    {entry[2]}"] if entry else [line]

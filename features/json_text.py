@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["LARGEST_BYTES", "MOST_LEVELS", "flat", "parse_json"]
-
 LARGEST_BYTES = 1 << 30
 """Of a text; what is read takes several times its memory."""
 

@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["open_npy", "read_by_kind", "read_demand", "refuse_extremes"]
-
 FloatArray = npt.NDArray[np.float64]
 Read = TypeVar("Read")
 

@@ -28,8 +28,6 @@ from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
 from foretail.features.errors import ForetailError
 
-__all__ = ["MAX_ROWS", "Steps", "read_demand_logs"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

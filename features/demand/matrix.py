@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["MAX_NODES", "DemandMatrix"]
-
 MAX_NODES = 1 << 14
 _SLACK = 1e-9
 """Relative; sums of scaled rows miss their limit by so little."""

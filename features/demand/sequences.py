@@ -20,21 +20,6 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, Records, read_records
 from foretail.features.rows.splits import drawn_sides, time_range
 
-__all__ = [
-    "MAX_ENTRIES",
-    "DemandSequence",
-    "Racks",
-    "SequenceSplit",
-    "carried_demand",
-    "is_etalon",
-    "logged_demand",
-    "no_demand",
-    "offered_demand",
-    "refuse_large",
-    "split_sequences",
-    "uplinks",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 MAX_ENTRIES = 1 << 27

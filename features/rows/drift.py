@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["kolmogorov_smirnov", "population_stability_index"]
-
 
 def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> float:
     """The largest distance of the two empirical distribution functions, in [0, 1].

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from foretail.features.errors import ForetailError
 
-__all__ = ["PLACE_COLUMNS", "PLACE_INPUTS", "ArrivalWindow", "WindowRows", "name_in_window", "windows"]
-
 PLACE_COLUMNS: tuple[str, ...] = ("switch", "port", "time_ns", "size_bytes")
 """Columns of a trace that tell how arrivals lie to each other."""
 

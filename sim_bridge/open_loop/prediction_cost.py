@@ -11,8 +11,6 @@ from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
 
-__all__ = ["prediction_costs"]
-
 
 def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
     """Return what every row's prediction cost, in bytes: float64[rows], 0 where it was right.

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export import PredictorLibrary
-from foretail.export.c.build import compile_library, find_compiler, predictor_abi
+from foretail.export.c.build import PredictorLibrary, compile_library, find_compiler, predictor_abi
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.errors import ForetailError

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.export import PredictorLibrary, ProofError, with_votes
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
-from foretail.export.c.build import predictor_abi
+from foretail.export.c.build import PredictorLibrary, predictor_abi
 from foretail.export.c.shapes import Branch, Node, Trees
 from foretail.export.c.target import C, render_c
 from foretail.export.c.text import Batch, Single, c_string
-from foretail.export.proof.certificate import Certificate
+from foretail.export.passes.votes import with_votes
+from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.target import ExportResult, export
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells

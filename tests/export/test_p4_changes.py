@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretail.export import ProofError
 from foretail.export.folder import encoded
 from foretail.export.p4.interpreter import score
 from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.target import P4
+from foretail.export.proof.certificate import ProofError
 from foretail.export.target import prove_files
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly

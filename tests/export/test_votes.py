@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from foretail.export import with_votes
+from foretail.export.passes.votes import with_votes
 from foretail.export.proof.prove import Relation, relate, relate_by_boxes
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells

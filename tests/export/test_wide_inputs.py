@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.export import PredictorLibrary, with_votes
+from foretail.export.c.build import PredictorLibrary
 from foretail.export.c.target import C
 from foretail.export.c.text import Batch, Single
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
+from foretail.export.passes.votes import with_votes
 from foretail.export.target import Target, export
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -31,8 +31,6 @@ from foretail.features.errors import ForetailError
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
-__all__ = ["MAX_RACKS", "CellCounts", "CellFabric", "CellFlows", "Routing"]
-
 IntArray = npt.NDArray[np.int64]
 RackArray = npt.NDArray[np.int32]
 Routing = Literal["direct", "two_hop", "valiant"]

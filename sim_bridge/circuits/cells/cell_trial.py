@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, CellFlows
 
-__all__ = ["CellTrial", "CompletionTimes", "CountedSlots", "cell_trial"]
-
 STEP_SLOTS = 5_000
 """Slots between two reports."""
 

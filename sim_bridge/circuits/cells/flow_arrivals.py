@@ -13,8 +13,6 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellFlows
 
-__all__ = ["SlotTime", "mean_size", "poisson_flows"]
-
 
 @dataclass(frozen=True)
 class SlotTime:

@@ -12,17 +12,6 @@ import numpy as np
 
 from foretail.features.demand.matrix import DemandMatrix
 
-__all__ = [
-    "MATRICES",
-    "all_to_all",
-    "chessboard",
-    "permutation",
-    "random_hose",
-    "ring",
-    "skewed_ring",
-    "skewed_uniform",
-]
-
 
 def ring(nodes: int, degree: int) -> DemandMatrix:
     """Return all demand from each node to the next."""

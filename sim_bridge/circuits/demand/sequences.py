@@ -17,8 +17,6 @@ from foretail.features.demand.sequences import DemandSequence
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
 
-__all__ = ["JOBS", "Phase", "data_parallel", "embedding_exchange", "hybrid_parallel", "mixed", "repeated"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE
 from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSchedule
 
-__all__ = ["birkhoff", "birkhoff_steps", "matching_on", "stuffed", "whole"]
-
 IntArray = npt.NDArray[np.int64]
 NodeArray = npt.NDArray[np.int32]
 

@@ -16,17 +16,6 @@ from foretail.sim_bridge.circuits.demand.matrices import all_to_all
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
 
-__all__ = [
-    "best_degree",
-    "buffer_needed",
-    "degree_for_buffer",
-    "degree_for_delay",
-    "delay",
-    "ideal_throughput",
-    "mars",
-    "throughput_within_buffer",
-]
-
 _SLACK = 1e-9
 """Relative; a budget that a degree meets exactly is met."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["regularised"]
-
 
 def regularised(edges: npt.NDArray[np.int64], degree: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the multigraph with edges added until every node has `degree` in and out: int64[n, n].

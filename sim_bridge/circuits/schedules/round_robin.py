@@ -10,8 +10,6 @@ from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
-__all__ = ["round_robin"]
-
 
 def round_robin(nodes: int, degree: int) -> Schedule:
     """Return the n - 1 cyclic shifts, dealt to the uplinks in order.

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import perfect_matchings
 
-__all__ = ["IDLE", "Schedule"]
-
 IntArray = npt.NDArray[np.int64]
 
 IDLE = -1

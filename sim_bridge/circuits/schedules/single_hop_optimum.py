@@ -21,8 +21,6 @@ from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import Diagonal, vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import single_hop
 
-__all__ = ["RoundingGap", "SingleHopOptimum", "rounding_gap", "single_hop_optimum"]
-
 _MOST_MATCHINGS = 1 << 22
 
 

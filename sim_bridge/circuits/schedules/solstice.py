@@ -16,8 +16,6 @@ from foretail.sim_bridge.circuits.schedules.birkhoff import matching_on, stuffed
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE
 from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSchedule
 
-__all__ = ["solstice"]
-
 IntArray = npt.NDArray[np.int64]
 NodeArray = npt.NDArray[np.int32]
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
-__all__ = ["VariableSchedule"]
-
 
 @dataclass(frozen=True, eq=False)
 class VariableSchedule:

@@ -18,19 +18,6 @@ from foretail.sim_bridge._native import round_matrix
 from foretail.sim_bridge.circuits.schedules.regularise import regularised
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
-__all__ = [
-    "Diagonal",
-    "consistency",
-    "emulated_edges",
-    "next_period_factor",
-    "randomised_consistency",
-    "randomised_robustness",
-    "robustness",
-    "rounded",
-    "single_hop_guarantee",
-    "vermilion",
-]
-
 IntArray = npt.NDArray[np.int64]
 Diagonal = Literal["idle", "reuse"]
 

@@ -16,8 +16,6 @@ from scipy.optimize import linear_sum_assignment
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["WorstPrediction", "elsewhere", "worst_prediction"]
-
 
 @dataclass(frozen=True, eq=False)
 class WorstPrediction:

@@ -16,8 +16,6 @@ from scipy.optimize import linprog
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["MultiHop", "multi_hop", "single_hop"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _TOLERANCE = 1e-6

@@ -16,8 +16,6 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency
 
-__all__ = ["Noise", "best_distribution", "noisy"]
-
 FloatArray = npt.NDArray[np.float64]
 Noise = Literal["additive", "multiplicative"]
 

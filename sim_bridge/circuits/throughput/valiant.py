@@ -13,8 +13,6 @@ from scipy.sparse import csgraph, csr_array
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 
-__all__ = ["valiant"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
