@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Collection, Iterator
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +23,17 @@ import xxhash
 
 from foretail.features.errors import ForetailError
 
-PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP = (
+PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER_GROUP, THRESHOLD_RULE_GROUP = (
     "foretail.predictors",
     "foretail.demand_predictors",
     "foretail.targets",
     "foretail.workloads",
+    "foretail.schedulers",
+    "foretail.threshold_rules",
 )
 """Groups of entry points."""
+
+Base = TypeVar("Base")
 
 
 class PluginError(ForetailError):
@@ -85,6 +91,86 @@ def loaded(point: EntryPoint) -> Any:
             f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: {_said(error)}; "
             f"mend the package or uninstall it"
         ) from error
+
+
+@dataclass(frozen=True)
+class Kinds(Generic[Base]):
+    """Dataclasses that settings choose by name, and whose fields are settings: Foretail's own and those of packages.
+
+    Attributes
+    ----------
+    group : str
+        Of entry points.
+    base : type
+        What all of them subclass.
+    called : str
+        What errors call one, such as ``workload``.
+    ours : mapping
+        Foretail's own, by name.
+    """
+
+    group: str
+    base: type[Base]
+    called: str
+    ours: Mapping[str, type[Base]]
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, our own first."""
+        return (*self.ours, *offered(self.group, self.ours))
+
+    def kind(self, name: str) -> type[Base]:
+        """Return the class of a name; ForetailError when there is none, or it is no `base` made without arguments."""
+        if name in self.ours:
+            return self.ours[name]
+        points = offered(self.group, self.ours)
+        if name not in points:
+            raise ForetailError(f"{self.called} {name} is unknown: choose from {', '.join(self.names())}")
+        found: Any = loaded(points[name])
+        whose = f"{name} of the package {package_of(points[name])}"
+        if not (isinstance(found, type) and issubclass(found, self.base) and is_dataclass(found)):
+            raise ForetailError(f"{whose} is no {self.base.__name__}: subclass it, a dataclass")
+        bare = [field.name for field in fields(found) if field.default is MISSING]
+        if bare:
+            raise ForetailError(f"{whose} has no default for {bare[0]}: give one")
+        return cast("type[Base]", found)
+
+    def name(self, made: Base) -> str:
+        """Return the name under which one is known."""
+        return next(name for name in self.names() if type(made) is self.kind(name))
+
+    def sources(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the hashes of the files of packages among `names`, on which results depend, by ``plugin NAME``."""
+        found = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
+        return {name: source for name, source in found.items() if source is not None}
+
+    def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
+        """Make the one of a name; fields that `settings` does not give keep their defaults.
+
+        Raises
+        ------
+        ForetailError
+            On an unknown name or field, and on a value of another type or out of range.
+        """
+        from pydantic import ConfigDict, TypeAdapter, ValidationError  # a command that makes none does not wait for it
+
+        kind: Any = self.kind(name)
+        values, given = {}, {} if settings is None else settings
+        if not isinstance(given, Mapping):
+            raise ForetailError(f"the settings of {name} are {given!r}: write them as {{NAME: VALUE}}")
+        with running(kind, "its settings"):
+            types = typing.get_type_hints(kind)
+            known = [field.name for field in fields(kind)]
+            for field, value in given.items():
+                if field not in known:
+                    raise ForetailError(f"{name} has no parameter {field}: it takes {', '.join(known) or 'none'}")
+                try:
+                    checked = TypeAdapter(types[field], config=ConfigDict(strict=True)).validate_python(value)
+                except ValidationError as error:
+                    said = error.errors(include_url=False)[0]["msg"]
+                    raise ForetailError(f"{field} of {name} must not be {value!r}: {said.lower()}") from None
+                values[field] = checked
+            made: Base = kind(**values)
+        return made
 
 
 def is_foreign(kind: type) -> bool:
@@ -154,13 +240,17 @@ def require_numbers(
     shape: tuple[int, ...],
     low: float = -np.inf,
     high: float = np.inf,
+    each: str = "row",
 ) -> None:
-    """Raise PluginError unless a foreign plug-in returned finite float64 numbers of a shape, in [`low`, `high`]."""
+    """Raise PluginError unless a foreign plug-in returned finite float64 numbers of a shape, in [`low`, `high`].
+
+    One dimension has a number for each of what `each` says.
+    """
     if not is_foreign(type(plugin)):
         return
     if not isinstance(found, np.ndarray) or found.shape != shape:
         met = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
-        of_rows = "one number per row" if len(shape) == 1 else "a matrix"
+        of_rows = f"one number per {each}" if len(shape) == 1 else "a matrix"
         raise PluginError(f"{named(plugin)} breaks a rule: {what} must give {of_rows}, shape {shape}, not {met}")
     require(plugin, found.dtype == np.float64, f"{what} must be float64", str(found.dtype))
     for words, wrong in (

@@ -13,7 +13,15 @@ from __future__ import annotations
 from foretail.models.demand.contract import check_demand_predictor
 from foretail.models.drop.contract import check_predictor
 from foretail.testing.policy import check_policy
+from foretail.testing.scheduler import check_scheduler
 from foretail.testing.target import check_target
 from foretail.testing.workload import check_workload
 
-__all__ = ["check_demand_predictor", "check_policy", "check_predictor", "check_target", "check_workload"]
+__all__ = [
+    "check_demand_predictor",
+    "check_policy",
+    "check_predictor",
+    "check_scheduler",
+    "check_target",
+    "check_workload",
+]

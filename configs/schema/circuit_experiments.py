@@ -8,6 +8,21 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import LARGEST_TRUST, Experiment, part, setting
 from foretail.configs.schema.scenario import FlowSizes
+from foretail.features.errors import ForetailError
+from foretail.features.plugins import SCHEDULER_GROUP, offered
+
+SCHEDULERS = ("vermilion", "round_robin", "mars")
+"""Foretail's own; packages offer others."""
+
+DESIGNS = ("vermilion", "optimum", "oblivious", "mars")
+"""Foretail's own of `DesignExperiment`; the schedulers of packages are designs too."""
+
+
+def require_scheduler(where: str, name: str, ours: tuple[str, ...] = SCHEDULERS) -> None:
+    """Raise ForetailError unless a name is one of `ours`, or a scheduler that an installed package offers."""
+    others = offered(SCHEDULER_GROUP, {*SCHEDULERS, *DESIGNS})
+    if name not in ours and name not in others:
+        raise ForetailError(f"{where} = {name} is unknown: choose from {', '.join((*ours, *others))}")
 
 
 @dataclass
@@ -59,10 +74,16 @@ class DesignExperiment(ThroughputExperiment):
     trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2, at_most=LARGEST_TRUST)
     designs: list[str] = setting(
         MISSING,
-        "what is compared; optimum: the best single-hop schedules of Vermilion's period; oblivious: up to 64 nodes",
-        one_of=("vermilion", "optimum", "oblivious", "mars"),
+        "what is compared: vermilion; optimum, the best single-hop schedules of its period; oblivious, up to 64 nodes; "
+        "mars; or the scheduler of a package",
     )
     seeds: list[int] = setting(MISSING, "of random matrices, and left-over circuits", at_least=1, at_most=2**31 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a design that nobody offers."""
+        super().check(where)
+        for name in self.designs:
+            require_scheduler(f"{where}.designs", name, DESIGNS)
 
 
 @dataclass
@@ -70,7 +91,7 @@ class CellDesign:
     """A schedule of circuits, and how cells go over it."""
 
     schedule: str = setting(
-        MISSING, "made for the permutation, or every rack in turn", one_of=("vermilion", "round_robin")
+        MISSING, "vermilion, for the permutation; round_robin, every rack in turn; mars; or the scheduler of a package"
     )
     routing: str = setting(
         MISSING, "as in foretail.sim_bridge.circuits.cells.cell_fabric", one_of=("direct", "two_hop", "valiant")
@@ -81,6 +102,10 @@ class CellDesign:
     hold_slots: int = setting(
         1, "slots that every matching stays; two_hop: a rack takes cells to relay up to this", at_least=1, at_most=2**20
     )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a scheduler that nobody offers."""
+        require_scheduler(f"{where}.schedule", self.schedule)
 
 
 @dataclass

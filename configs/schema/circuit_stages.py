@@ -14,6 +14,7 @@ from foretail.configs.schema.circuit_experiments import (
     DesignExperiment,
     NoiseExperiment,
     TradeoffExperiment,
+    require_scheduler,
 )
 from foretail.configs.schema.fields import (
     FASTEST_BPS,
@@ -42,21 +43,27 @@ class ScheduleConfig(Stage):
 
     demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
     degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
-    k: int = setting(
-        MISSING,
-        "circuits per node and period, in n: the larger, the closer to the demand",
+    scheduler: str = setting("vermilion", "what makes the schedule: vermilion, round_robin, mars, or one of a package")
+    scheduler_settings: Any = setting(
+        None, "settings of another scheduler than vermilion, as {NAME: VALUE}; the others keep their defaults"
+    )
+    k: int | None = setting(
+        None,
+        "vermilion: circuits per node and period, in n: the larger, the closer to the demand",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
     l: int = setting(  # noqa: E741
         1,
-        "of these, circuits between every pair whatever the demand; k / l is the trust",
+        "vermilion: of these, circuits between every pair whatever the demand; k / l is the trust",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
     seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
     diagonal: str = setting(
-        "idle", "circuits of a node to itself: idle, as the theorems count, or left over", one_of=("idle", "reuse")
+        "idle",
+        "vermilion: circuits of a node to itself: idle, as the theorems count, or left over",
+        one_of=("idle", "reuse"),
     )
     scale: bool = setting(False, "scale a demand beyond the hose model into it, instead of refusing it")
     multi_hop: str = setting(
@@ -87,22 +94,37 @@ class ScheduleConfig(Stage):
         """The experiments that are given, by their setting: of each its sizes."""
         return {name: found for name in ("noise", "designs", "tradeoff", "cells") if (found := getattr(self, name))}
 
+    @property
+    def trust(self) -> int:
+        """``k``; ForetailError when it is missing."""
+        if self.k is None:
+            raise ForetailError("the setting k is missing: give k=...")
+        return self.k
+
     def check(self, where: str) -> None:
-        """Raise ForetailError on several experiments, or one without the wanted size."""
+        """Raise ForetailError on several experiments, one without the wanted size, or a missing k."""
         if len(self.experiments) > 1:
             raise ForetailError(
                 f"{' and '.join(self.experiments)} are experiments of their own: run one after the other"
             )
         for name, sizes in self.experiments.items():
             experiment_of_size(name, sizes, self.size)
+        require_scheduler("scheduler", self.scheduler)
+        if "k" not in self.unused():
+            _ = self.trust
         self.launcher.require_points([self.experiments])
 
     def unused(self) -> Mapping[str, str]:
-        """With an experiment what only a single schedule has, and what this experiment does not read."""
+        """What this experiment, or this scheduler, does not read."""
         if not self.experiments:
-            return dict.fromkeys(("jobs", "launcher"), "a single schedule")
+            of_vermilion = self.scheduler == "vermilion"
+            others = ("scheduler_settings",) if of_vermilion else ("k", "l", "diagonal")
+            return dict.fromkeys(("jobs", "launcher"), "a single schedule") | dict.fromkeys(
+                others, f"scheduler={self.scheduler}"
+            )
         (name,) = self.experiments
         names = {"demand", "l", "seed", "scale", "multi_hop", "prediction", "outputs", "p4", "etalon"}
+        names |= {"scheduler", "scheduler_settings"}
         names |= {"k", "diagonal"} if name in ("designs", "cells") else set()
         return dict.fromkeys(names, f"the experiment {name}")
 

@@ -14,16 +14,13 @@ class PlannedSchedule:
     Attributes
     ----------
     schedule : Schedule
-    k, oblivious : int
-        The k and l of the thesis.
-    theta_single_hop : float
-        Throughput on the demand, not capped at 1, without the duty cycle.
-    theta_multi_hop : float or None
-        None when it was not computed.
+    k, oblivious : the k and l of the thesis; None when another scheduler made it
+    theta_single_hop : throughput on the demand, not capped at 1, without the duty cycle
+    theta_multi_hop : None when it was not computed
     """
 
     schedule: Schedule
-    k: int
-    oblivious: int
+    k: int | None
+    oblivious: int | None
     theta_single_hop: float
     theta_multi_hop: float | None

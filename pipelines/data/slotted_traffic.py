@@ -51,7 +51,7 @@ def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Re
 
 
 def _workload(settings: SlottedTraffic) -> Workload:
-    return workload_of(settings.workload, settings.settings or {})
+    return workload_of(settings.workload, settings.settings)
 
 
 def _run(settings: SlottedTraffic, seed: int) -> Run:

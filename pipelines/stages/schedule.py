@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +26,8 @@ from foretail.pipelines.experiments.circuits.tradeoff import tradeoff_experiment
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import (
-    Diagonal,
-    consistency,
-    robustness,
-    single_hop_guarantee,
-    vermilion,
-)
+from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
+from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness, single_hop_guarantee
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
 MULTI_HOP_NODES = 64
@@ -53,14 +48,17 @@ class ScheduleResult:
 
     Attributes
     ----------
+    scheduler : name of what made it
     planned : the schedule and its throughput
-    single_hop_guarantee, multi_hop_guarantee : least throughput on a demand of the hose model that the theorems promise
+    single_hop_guarantee, multi_hop_guarantee : least throughput on a demand of the hose model: by Vermilion's theorems,
+        or the circuits between every pair
     edges_per_pair : fewest and most circuits of a pair of two nodes in a period
     scaled_by : the demand was multiplied by this
     predicted : it was made for a prediction, not for the demand
     files : what was written, by name in the run folder
     """
 
+    scheduler: str
     planned: PlannedSchedule
     single_hop_guarantee: float
     multi_hop_guarantee: float
@@ -73,6 +71,7 @@ class ScheduleResult:
         """Every figure, JSON-like."""
         planned = self.planned
         return {
+            "scheduler": self.scheduler,
             "n": planned.schedule.nodes,
             "degree": planned.schedule.degree,
             "k": planned.k,
@@ -103,6 +102,7 @@ class ScheduleResult:
         """Throughput by routing, beside what is guaranteed."""
         planned, (fewest, most) = self.planned, self.edges_per_pair
         schedule = planned.schedule
+        made_by = self.scheduler if planned.k is None else f"k {planned.k}, l {planned.oblivious}"
         notes = ["Throughput on the demand, not capped at 1, without the duty cycle: multiply it by the day's share."]
         if self.predicted:
             notes.append("Made for the prediction: the guarantee holds however wrong it is.")
@@ -112,7 +112,7 @@ class ScheduleResult:
             notes.append("Multi-hop was not computed: multi_hop=yes does.")
         return [
             Table(
-                f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, k {planned.k}, l {planned.oblivious}",
+                f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, {made_by}",
                 ("routing", "theta", "guarantee", "period in slots", "edges per pair"),
                 tuple(
                     (routing, theta, guarantee, schedule.period, f"{fewest} to {most}")
@@ -136,26 +136,40 @@ def schedule_demand(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
             f"{config.prediction} has {predicted.nodes} nodes and {config.demand} has {demand.nodes}: predict the "
             "demand of the same nodes"
         )
-    made = vermilion(predicted, config.degree, config.k, config.l, config.seed, cast(Diagonal, config.diagonal))
+    of_vermilion = config.scheduler == "vermilion"
+    k, oblivious = (config.trust, config.l) if of_vermilion else (None, None)
+    settings = {"k": k, "l": oblivious, "diagonal": config.diagonal} if of_vermilion else config.scheduler_settings
+    made = SCHEDULER_KINDS.make(config.scheduler, settings).schedule(predicted, config.degree, config.seed)
     planned = PlannedSchedule(
-        made, config.k, config.l, single_hop(demand, made.capacity), _multi_hop(demand, made, config.multi_hop)
+        made,
+        k,
+        oblivious,
+        single_hop(demand, made.capacity),
+        _multi_hop(demand, made, config.multi_hop),
     )
     emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
     texts = render_schedule(planned, config.outputs, first_port=config.p4.first_port, emulator=emulator)
     _write(run_dir, texts)
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
-    trust = config.k / config.l
     is_predicted = config.prediction is not None
+    on_direct, on_several = _guarantees(config.trust, config.l, is_predicted) if of_vermilion else (floor, floor)
     return ScheduleResult(
+        config.scheduler,
         planned,
-        floor if is_predicted else max(floor, single_hop_guarantee(config.k, config.l)),
-        robustness(trust) if is_predicted else consistency(trust),
+        max(floor, on_direct),
+        on_several,
         (int(pairs.min()), int(pairs.max())),
         demand.largest_sum / given.largest_sum,
         is_predicted,
         tuple(texts),
     )
+
+
+def _guarantees(k: int, oblivious: int, is_predicted: bool) -> tuple[float, float]:
+    """What theorems promise of Vermilion, single-hop and multi-hop."""
+    trust = k / oblivious
+    return (0.0, robustness(trust)) if is_predicted else (single_hop_guarantee(k, oblivious), consistency(trust))
 
 
 def schedule(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:

@@ -18,7 +18,7 @@ import numpy as np
 from foretail.features.dataset.manifest import Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads import Workload, workload_name
+from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES, Parameters
 
 PACKET_BYTES = 1024
@@ -54,7 +54,7 @@ def slotted_run(
         Arithmetic of the features, as :class:`Run`. With cells of ``PACKET_BYTES`` they are those of
         :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """
-    name = workload_name(workload)
+    name = WORKLOAD_KINDS.name(workload)
     parameters = asdict(workload)
     changed = {key: value for key, value in parameters.items() if value != getattr(type(workload), key)}
     said = ", ".join(f"{key}={value}" for key, value in changed.items())

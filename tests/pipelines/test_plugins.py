@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from foretail.pipelines import cli
+from foretail.sim_bridge.circuits.demand.matrices import ring
 from tests.forests import paper_forest
 from tests.pipelines.test_stage_faults import assert_one_sentence
 from tests.traces import write_bursts
@@ -130,6 +133,27 @@ class Steady(Workload):
         yield Slotted(slot, np.where(np.arange(3 * slots) % 3 == 2, self.far, 0).astype(np.int32))
 '''
 
+CIRCUITS = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.sim_bridge.circuits.schedules.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Shifts(Scheduler):
+    """Every uplink reaches the node that is `step` further in each slot."""
+
+    step: int = 1
+
+    def matchings(self, demand, degree, seed):
+        if self.step == 9:
+            raise RuntimeError("no licence")
+        shift = self.step * np.arange(1, degree + 1)[np.newaxis, :, np.newaxis]
+        return ((np.arange(demand.nodes) + shift) % demand.nodes).astype(np.int32)
+'''
+
 
 def package(folder: Path, entry_points: str, **modules: str) -> None:
     """Install a package as pip does: modules, and the metadata that name its entry points."""
@@ -170,8 +194,8 @@ def train(folder: Path, traces: str, *overrides: str) -> subprocess.CompletedPro
     return foretail(folder, "train", *overrides, traces, *split, *fixed, "hydra.run.dir=run")
 
 
-def result(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((folder / "run" / "result.json").read_text())
+def result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
     return found
 
 
@@ -303,3 +327,35 @@ def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
         assert_one_sentence(foretail(tmp_path, *collect, f"slotted.settings={settings}"), complaint)
     unknown = foretail(tmp_path, *collect, "slotted.workload=stedy")
     assert_one_sentence(unknown, "workload stedy is unknown: choose from poisson_bursts", "steady")
+
+
+def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
+    np.save(tmp_path / "demand.npy", ring(6, 2).demand)
+    schedule = ("schedule", "demand=demand.npy", "degree=2", "scheduler=shifts", "hydra.run.dir=run")
+    done = foretail(tmp_path, *schedule, "scheduler_settings={step: 1}", "outputs=[json,c,p4]")
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path)
+    assert (found["scheduler"], found["k"], found["period_slots"]) == ("shifts", None, 1)
+    assert found["theta_single_hop"] == 0.5, "one of the two uplinks carries the ring"
+    for overrides, complaint in (
+        (("scheduler_settings={step: 6}",), "the plug-in shifts.Shifts breaks a rule: a schedule sends to a node"),
+        (("scheduler_settings={step: 9}",), "the plug-in shifts.Shifts fails in matchings: RuntimeError: no licence"),
+        (("scheduler_settings={step: far}",), "step of shifts must not be 'far'"),
+        (("scheduler_settings={hop: 1}",), "shifts has no parameter hop: it takes step"),
+        (("scheduler_settings=1",), "the settings of shifts are 1: write them as {NAME: VALUE}"),
+        (("k=3",), "k means nothing to scheduler=shifts"),
+        (("scheduler=shift",), "scheduler = shift is unknown: choose from vermilion, round_robin, mars, shifts"),
+    ):
+        assert_one_sentence(foretail(tmp_path, *schedule, *overrides), complaint)
+
+
+def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
+    small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
+    designs = ("schedule", "experiment=vermilion_fig8_7", "size=small", "jobs=1", "hydra.run.dir=run")
+    done = foretail(tmp_path, *designs, *(f"designs.small.{setting}" for setting in small))
+    assert done.returncode == 0, done.stderr
+    theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}
+    assert theta["shifts"] == 0.25, "one of the four uplinks carries the ring"
+    assert theta["vermilion"] >= 2 / 3

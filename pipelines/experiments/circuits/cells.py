@@ -29,9 +29,8 @@ from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabri
 from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, CountedSlots, cell_trial
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.circuits.demand.matrices import permutation
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 
 POINT = "schedule_fabric"
 FLOW_SEED = 2**32
@@ -77,7 +76,12 @@ def cell_experiment(sweep: CellExperiment, config: ScheduleConfig, run_dir: Path
         ],
         config,
         name=lambda case: f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
-        depends_on=lambda case: {**asdict(case), "design": asdict(sweep.designs[case.design]), **settings},
+        depends_on=lambda case: {
+            **asdict(case),
+            "design": asdict(sweep.designs[case.design]),
+            **SCHEDULER_KINDS.sources([sweep.designs[case.design].schedule]),
+            **settings,
+        },
         measure=partial(_measured, sweep=sweep, degree=config.degree),
     )
     samples = measured.rows(lambda case, found: _row(found, sweep, config.degree))
@@ -179,10 +183,8 @@ def slot_time(sweep: CellExperiment) -> SlotTime:
 
 def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
     """The circuits of a design, `seed` draws those that demand leaves over."""
-    if design.schedule == "vermilion":
-        made = vermilion(demand, degree, design.k, seed=seed)
-    else:
-        made = round_robin(demand.nodes, degree)
+    settings = {"k": design.k} if design.schedule == "vermilion" else {}
+    made = SCHEDULER_KINDS.make(design.schedule, settings).schedule(demand, degree, seed)
     return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
 
 

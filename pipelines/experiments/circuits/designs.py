@@ -22,8 +22,9 @@ from foretail.pipelines.experiments.frame import ExperimentResult, figure_files,
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import code_digest
+from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
-from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS, evaluation_matrix
+from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS, evaluation_matrix, outcomes_of
 
 POINT = "schedule_designs"
 MULTI_HOP_NODES = 64
@@ -48,6 +49,7 @@ def design_experiment(sweep: DesignExperiment, config: ScheduleConfig, run_dir: 
     _check(sweep, config.degree)
     settings = {"degree": config.degree, "trusts": sorted(sweep.trusts), "designs": sorted(sweep.designs)}
     settings |= {"code": code_digest("features", "sim_bridge")}
+    settings |= SCHEDULER_KINDS.sources(name for name in sweep.designs if name not in DESIGNS)
     measured = measure_cases(
         sweep.experiment,
         POINT,
@@ -147,7 +149,8 @@ def _outcomes(case: DesignCase, so_far: SoFar, sweep: DesignExperiment, degree: 
     outcomes = []
     for design in sorted(sweep.designs):
         so_far(design)
-        outcomes += [asdict(outcome) for outcome in DESIGNS[design](demand, degree, sorted(sweep.trusts), case.seed)]
+        found = outcomes_of(design, demand, degree, sorted(sweep.trusts), case.seed)
+        outcomes += [asdict(outcome) for outcome in found]
     return outcomes
 
 

@@ -66,14 +66,14 @@ class NoiseCase:
 def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
     """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves."""
     for least in sweep.uniform_from:
-        if least > config.k:
-            raise ForetailError(f"uniform_from = {least} is more than k = {config.k}: choose at most k")
+        if least > config.trust:
+            raise ForetailError(f"uniform_from = {least} is more than k = {config.trust}: choose at most k")
     settings = {
         "nodes": sweep.nodes,
         "degree": config.degree,
         "skew": sweep.skew,
         "samples": sweep.samples,
-        "trust": config.k,
+        "trust": config.trust,
         "diagonal": config.diagonal,
         "code": code_digest("features", "sim_bridge"),
     }
@@ -94,7 +94,7 @@ def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Pa
             for trust, theta in enumerate(of_sample, 1)
         ]
     )
-    by_schedule = _by_schedule(samples, sweep, config.k)
+    by_schedule = _by_schedule(samples, sweep, config.trust)
     looking = by_schedule[by_schedule["gamma"] > 1]  # k = 1 does not see the prediction
     curves, fits, stem = _curves(by_schedule), smoothness(looking, FITTED_BY), sweep.experiment
     files: dict[str, pd.DataFrame | Figure] = {
@@ -177,7 +177,7 @@ def _throughput(case: NoiseCase, so_far: SoFar, sweep: NoiseExperiment, config: 
         theta.append(
             [
                 multi_hop(demand, _capacity(predicted, config, trust, 2 * NOISE_SEED + seed)).theta
-                for trust in range(1, config.k + 1)
+                for trust in range(1, config.trust + 1)
             ]
         )
     return theta

@@ -59,14 +59,14 @@ class TradeoffCase:
 def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:
     """Run the experiment and draw it; of `config` counts what ``ScheduleConfig.unused`` leaves."""
     for matrix in sweep.matrices:  # what does not fit is said before anything has run
-        for gamma in (1, config.k):
+        for gamma in (1, config.trust):
             vermilion(evaluation_matrix(matrix, sweep.nodes, config.degree), config.degree, gamma)
     settings = {
         "nodes": sweep.nodes,
         "matrices": sorted(sweep.matrices),
         "tries": sweep.tries,
         "degree": config.degree,
-        "trust": config.k,
+        "trust": config.trust,
         "diagonal": config.diagonal,
         "code": code_digest("features", "models", "sim_bridge"),
     }
@@ -82,8 +82,8 @@ def tradeoff_experiment(sweep: TradeoffExperiment, config: ScheduleConfig, run_d
     everything = measured.rows(lambda case, rows: rows)
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
     samples, violations = (frame.drop(columns="matrix_predicted") for frame in (everything, below))
-    curves, stem = _curves(samples, config.k), sweep.experiment
-    optimised = _optimised(curves, sweep, config.k)
+    curves, stem = _curves(samples, config.trust), sweep.experiment
+    optimised = _optimised(curves, sweep, config.trust)
     files: dict[str, pd.DataFrame | Figure] = {
         f"{stem}.csv": curves,
         f"{stem}.parquet": samples,
@@ -181,10 +181,10 @@ def _throughputs(
         },
     }
     rows = []
-    for gamma in range(1, config.k + 1):
+    for gamma in range(1, config.trust + 1):
 
         def of_prediction(predicted: DemandMatrix, gamma: int = gamma) -> float:
-            so_far(f"gamma {gamma} of {config.k}")
+            so_far(f"gamma {gamma} of {config.trust}")
             return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity).theta
 
         worst = worst_prediction(demand, of_prediction, sweep.tries, WRONG_SEED + seed)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import WORKLOAD_GROUP, loaded, offered, package_of
+from foretail.features.plugins import WORKLOAD_GROUP, Kinds
 from foretail.sim_bridge.arrivals.workloads.collectives import AllToAll, Ring
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import (
     CompleteSharingLowerBound,
@@ -25,6 +20,7 @@ from foretail.sim_bridge.arrivals.workloads.workload import Workload
 
 __all__ = [
     "WORKLOADS",
+    "WORKLOAD_KINDS",
     "AllToAll",
     "CompleteSharingLowerBound",
     "DtLowerBound",
@@ -38,8 +34,6 @@ __all__ = [
     "Ring",
     "Uniform",
     "Workload",
-    "workload_kind",
-    "workload_name",
     "workload_of",
 ]
 
@@ -61,38 +55,11 @@ WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
 )
 """The workloads by name; the parameters of each are the fields of its class."""
 
-
-_STRICT = ConfigDict(strict=True)
-
-
-def workload_kind(name: str) -> type[Workload]:
-    """Return the class of a name: one of `WORKLOADS`, or what an installed package offers.
-
-    ForetailError when there is none, or it is no workload whose parameters all have defaults.
-    """
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    others = offered(WORKLOAD_GROUP, WORKLOADS)
-    if name not in others:
-        raise ForetailError(f"workload {name} is unknown: choose from {', '.join((*WORKLOADS, *others))}")
-    kind = loaded(others[name])
-    if not (isinstance(kind, type) and issubclass(kind, Workload) and is_dataclass(kind)):
-        raise ForetailError(
-            f"{name} of the package {package_of(others[name])} is no Workload: subclass it, a dataclass"
-        )
-    bare = [field.name for field in fields(kind) if field.default is MISSING]
-    if bare:
-        raise ForetailError(f"{name} of the package {package_of(others[name])} has no default for {bare[0]}: give one")
-    return kind
+WORKLOAD_KINDS = Kinds(WORKLOAD_GROUP, Workload, "workload", WORKLOADS)  # type: ignore[type-abstract] # a base, not made
+"""Those, and what installed packages offer."""
 
 
-def workload_name(workload: Workload) -> str:
-    """Return the name under which a workload is known."""
-    names = (*WORKLOADS, *offered(WORKLOAD_GROUP, WORKLOADS))
-    return next(name for name in names if type(workload) is workload_kind(name))
-
-
-def workload_of(name: str, parameters: Mapping[str, Any]) -> Workload:
+def workload_of(name: str, parameters: Mapping[str, Any] | None) -> Workload:
     """Make the workload of a name; parameters that are not given keep their defaults.
 
     Raises
@@ -100,15 +67,4 @@ def workload_of(name: str, parameters: Mapping[str, Any]) -> Workload:
     ForetailError
         On an unknown name or parameter, and on a value of another type or out of range.
     """
-    kind = workload_kind(name)
-    kinds = {field.name: typing.get_type_hints(kind)[field.name] for field in fields(kind)}
-    values = {}
-    for parameter, value in parameters.items():
-        if parameter not in kinds:
-            raise ForetailError(f"{name} has no parameter {parameter}: it takes {', '.join(kinds) or 'none'}")
-        try:
-            values[parameter] = TypeAdapter(kinds[parameter], config=_STRICT).validate_python(value)
-        except ValidationError as error:
-            said = error.errors(include_url=False)[0]["msg"]
-            raise ForetailError(f"{parameter} of {name} must not be {value!r}: {said.lower()}") from None
-    return kind(**values)
+    return WORKLOAD_KINDS.make(name, parameters)

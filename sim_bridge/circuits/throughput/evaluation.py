@@ -25,12 +25,22 @@ from foretail.sim_bridge.circuits.demand.matrices import (
 from foretail.sim_bridge.circuits.demand.sequences import JOBS
 from foretail.sim_bridge.circuits.schedules.mars import best_degree, mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
 
-__all__ = ["DESIGNS", "EVALUATION_MATRICES", "SKEW", "Outcome", "evaluation_matrix", "iteration", "placed"]
+__all__ = [
+    "DESIGNS",
+    "EVALUATION_MATRICES",
+    "SKEW",
+    "Outcome",
+    "evaluation_matrix",
+    "iteration",
+    "outcomes_of",
+    "placed",
+]
 
 
 def iteration(job: str, nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
@@ -137,3 +147,11 @@ DESIGNS: Mapping[str, Callable[[DemandMatrix, int, Sequence[int], int], list[Out
     "mars": _mars,
 }
 """Outcomes of a design on a matrix, from the degree, the values of k, and a seed."""
+
+
+def outcomes_of(design: str, demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -> list[Outcome]:
+    """Return the outcomes of one of ``DESIGNS``, or the single-hop throughput of a scheduler of a package."""
+    if design in DESIGNS:
+        return DESIGNS[design](demand, degree, trusts, seed)
+    made = SCHEDULER_KINDS.make(design, {}).schedule(demand, degree, seed)
+    return [Outcome(design, "single-hop", 0, single_hop(demand, made.capacity))]
