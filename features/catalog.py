@@ -122,15 +122,12 @@ class Feature:
     def params(self, cell_bytes: int, average_shift: int) -> str:
         """Return the constants of this feature's arithmetic, as the predictor ABI carries them.
 
+        Returns ``key=value`` pairs joined by commas; empty when the feature has no constant.
+
         Parameters
         ----------
         cell_bytes : bytes per buffer cell, a power of two
         average_shift : averages run over ``2**average_shift`` ns
-
-        Returns
-        -------
-        str
-            ``key=value`` pairs joined by commas; empty when the feature has no constant.
         """
         if self.unit == "us":
             return f"tick_ns={TICK_NS}"

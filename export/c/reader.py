@@ -35,16 +35,13 @@ _SPAN = re.compile(r"/\* a tree has (\d+) words \*/")
 def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str, ReadBack]:
     """Read back a generated header; ProofError when the text has anything that the exporter does not write.
 
+    Returns what it says by form: ``trees``, ``bitvectors``.
+
     Parameters
     ----------
     header : name, features, tau, hash and forms that the text must have; its trees and tables are not looked at
     text : the header file
     library : the library source around it
-
-    Returns
-    -------
-    mapping of str to ReadBack
-        By form: ``trees``, ``bitvectors``.
     """
     try:
         trees = _read_trees(text) if header.single == "branches" or header.batch == "lanes" else None

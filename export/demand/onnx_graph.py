@@ -103,12 +103,8 @@ def render_graph(predictor: DemandPredictor, name: str) -> bytes:
 def compare_graph(content: bytes, predictor: DemandPredictor) -> float:
     """Run a graph and the predictor on random histories of 2 to 2 window + 2 steps and all sizes of demand.
 
-    ProofError when that is above `TOLERANCE`. ForetailError when onnxruntime refuses the graph.
-
-    Returns
-    -------
-    float
-        The largest difference of an entry relative to the largest value of its history and prediction.
+    Returns the largest difference of an entry relative to the largest value of its history and prediction; ProofError
+    when that is above `TOLERANCE`. ForetailError when onnxruntime refuses the graph.
     """
     session = session_of(content)
     random = np.random.default_rng(0)

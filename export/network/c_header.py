@@ -148,9 +148,7 @@ def prove_network(
 def probes(fixed: FixedNetwork, rows: int) -> IntArray:
     """Return at least so many inputs: out of range, extreme, around powers of two and where units turn on; random ones.
 
-    Returns
-    -------
-    int64[rows, features]
+    Returns int64[rows, features].
     """
     random = np.random.default_rng(0)
     tops = np.array(fixed.largest)

@@ -47,11 +47,8 @@ def render_p4(
 ) -> dict[str, str]:
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
-    Returns
-    -------
-    dict
-        ``<name>.p4``: control DropPredictor; ``<name>_main.p4``: a program around it; and with runtime entries
-        ``<name>.commands.txt`` for simple_switch_CLI and ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text.
+    Returns ``<name>.p4``: control DropPredictor; ``<name>_main.p4``: a program around it; and with runtime entries
+    ``<name>.commands.txt`` for simple_switch_CLI and ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text.
     """
     check_name(name)
     for feature in ensemble.features:

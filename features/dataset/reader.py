@@ -112,10 +112,8 @@ class Dataset:
     def arrivals(self, chunk_arrivals: int = 1 << 18) -> Iterator[Records]:
         """Yield every arrival of the run, control packets included, for a byte replay.
 
-        Yields
-        ------
-        (n,) array of REPLAY_DTYPE
-            In arrival order, `chunk_arrivals` each but the last; memory does not depend on the length of the run.
+        Yields (n,) array of REPLAY_DTYPE: in arrival order, `chunk_arrivals` each but the last; memory does not depend
+        on the length of the run.
         """
         self.require_trace()
         total = self.manifest.rows + self.manifest.control_rows

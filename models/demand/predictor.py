@@ -115,15 +115,12 @@ def finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
 def windows(run: FloatArray, length: int) -> FloatArray:
     """Return what was known before every step but the first, and after the last.
 
+    Returns float64[steps, length, ...]: entry t holds the last `length` steps up to and with t, oldest first.
+
     Parameters
     ----------
     run : float64[steps, ...]
     length : of a window, at least 1; before the first step its value is repeated
-
-    Returns
-    -------
-    float64[steps, length, ...]
-        Entry t holds the last `length` steps up to and with t, oldest first.
     """
     known = np.concatenate([np.repeat(run[:1], length - 1, axis=0), run])
     return np.stack([known[lag : lag + len(run)] for lag in range(length)], axis=1)

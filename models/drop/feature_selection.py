@@ -113,7 +113,7 @@ def select_features(
     Greedy: every step trains one predictor for each feature that still fits, and takes nothing back. Of equal scores
     the cheaper selection counts, by register bits, then operations, then the order of the candidates. ForetailError on
     an unknown, repeated or study-only feature, sides without drops, a budget that allows no feature, or when no feature
-    adds more than `margin`.
+    adds more than `margin`. Returns every step, cheapest first: the front of score against cost that was walked.
 
     Parameters
     ----------
@@ -125,11 +125,6 @@ def select_features(
     margin : float
         Average precision that a feature must add, at least 0; the first one to that of a constant, the share of drops.
     report : called before every training with the share of the longest path that is done, and the features on trial
-
-    Returns
-    -------
-    tuple of SelectedFeatures
-        Every step, cheapest first: the front of score against cost that was walked.
     """
     require_drops(validation.lqd_drop)
     costs = {name: selection_cost([name], ports) for name in candidates}

@@ -61,25 +61,18 @@ class RandomForest(_Forest):
 
     Parameters
     ----------
-    trees : int
-        Number of trees.
-    depth : int
-        Largest depth of a tree: the number of comparisons a packet costs per tree.
-    min_leaf_rows : int
-        Fewest training rows in a leaf.
-    features_per_split : int or None
-        Features tried at each split; None tries the rounded-down square root of their number.
+    trees : number of trees
+    depth : largest depth of a tree: the number of comparisons a packet costs per tree
+    min_leaf_rows : fewest training rows in a leaf
+    features_per_split : features tried at each split; None tries the rounded-down square root of their number
     bootstrap : bool
         Whether every tree sees its own draw of the rows. Without it a row of weight n counts as n such rows exactly.
-    seed : int
-        Same seed and rows, same forest.
-    jobs : int
-        Threads that train; they do not change the result.
+    seed : same seed and rows, same forest
+    jobs : threads that train; they do not change the result
 
     Attributes
     ----------
-    forest_ : sklearn.ensemble.RandomForestClassifier
-        The trained forest.
+    forest_ : the trained forest
 
     Examples
     --------

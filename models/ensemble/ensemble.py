@@ -189,12 +189,7 @@ class Ensemble:
         """Return the integer score of every row: the sum of its leaves' votes.
 
         `x`: integer array [rows, features], each column in ``[0, 2**bits)`` of its feature. ForetailError without
-        votes, or on a wrong shape, type or range.
-
-        Returns
-        -------
-        int64[rows]
-            ``score > default_tau`` means drop.
+        votes, or on a wrong shape, type or range. Returns int64[rows]: ``score > default_tau`` means drop.
         """
         x = self.checked_inputs(x)
         total = np.zeros(len(x), np.int64)

@@ -175,6 +175,8 @@ def scores(
 ) -> dict[str, dict[str, Score]]:
     """Return every score of a prediction, for the whole trace and for the asked region.
 
+    Returns region ('whole', 'asked') -> name -> int, float or None where undefined.
+
     Parameters
     ----------
     lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
@@ -184,11 +186,6 @@ def scores(
     best_assignment : bool array [rows], optional
         LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
         whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
-
-    Returns
-    -------
-    dict
-        region ('whole', 'asked') -> name -> int, float or None where undefined.
     """
     truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
     _same_length(truth, predicted)

@@ -110,16 +110,13 @@ def interval(values: Array, seeds: int, confidence: float = CONFIDENCE) -> Paire
 def resample(samples: Mapping[str, Mapping[int, FlowSample]], seed: int, draws: int = DRAWS) -> Resampled:
     """Draw `draws` times from the flows of every policy.
 
+    Returns ``FLOW_METRICS`` and the scalars of the samples, in percent or as slowdown.
+
     Parameters
     ----------
     samples : by policy and traffic seed; the same seeds under every policy, and on a seed the same flows
     seed : of the draws
     draws : how many
-
-    Returns
-    -------
-    Resampled
-        ``FLOW_METRICS`` and the scalars of the samples, in percent or as slowdown.
     """
     first = next(iter(samples.values()))
     seeds, scalars = tuple(first), tuple(next(iter(first.values())).scalars)

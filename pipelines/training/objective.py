@@ -87,7 +87,8 @@ def train_in_rounds(
     """Train, replay the training runs, weigh the rows whose wrong predictions cost throughput, and train again.
 
     The weight of a row is 1 plus the mean, over all rounds so far, of what its prediction cost in packets of 1,500
-    bytes: as in DAgger, old mistakes are not forgotten when they are mended.
+    bytes: as in DAgger, old mistakes are not forgotten when they are mended. Returns all in order; the best is that
+    with the most bytes sent, of equals the first.
 
     Parameters
     ----------
@@ -96,11 +97,6 @@ def train_in_rounds(
     train, validation : whole traces
     rounds : at least 1; the first has no weights
     window_ns : as in :func:`prediction_costs`
-
-    Returns
-    -------
-    list of Round
-        In order; the best is that with the most bytes sent, of equals the first.
     """
     found: list[Round[Model]] = []
     costs = [np.zeros(selection.dataset.manifest.rows) for selection in train]

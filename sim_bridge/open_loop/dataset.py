@@ -26,7 +26,8 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
 
     Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels
     has seen them too (the shadow features). Memory does not depend on the number of arrivals. ForetailError if an
-    arrival is impossible or the file system refuses.
+    arrival is impossible or the file system refuses. Returns packets by outcome under LQD: ``data_drops.buffer_full``,
+    ``data_drops.pushed_out``, ``control_drops.buffer_full`` and ``data_packets``.
 
     Parameters
     ----------
@@ -34,12 +35,6 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
     run : its policy is LQD
     arrivals : iterable of ARRIVAL_DTYPE arrays
         In order of time, from 0 on; what the policy does with them is filled in here.
-
-    Returns
-    -------
-    dict
-        Packets by outcome under LQD: ``data_drops.buffer_full``, ``data_drops.pushed_out``,
-        ``control_drops.buffer_full`` and ``data_packets``.
     """
     counters = dict.fromkeys(
         ("data_drops.buffer_full", "data_drops.pushed_out", "control_drops.buffer_full", "data_packets"), 0

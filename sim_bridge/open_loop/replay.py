@@ -245,11 +245,8 @@ def replay_of(
 def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
-    Returns
-    -------
-    dict
-        Per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-        fate is not known at the end of the batch) and ``features`` (n, 20) int32.
+    Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
+    fate is not known at the end of the batch) and ``features`` (n, 20) int32.
     """
     return replay.feed(
         np.ascontiguousarray(arrivals["time_ns"]),

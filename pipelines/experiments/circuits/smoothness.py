@@ -26,12 +26,8 @@ _GRID = 20
 def smoothness(samples: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Fit ``theta`` over ``error_of_shape`` in every group; one row each, without those whose throughput is constant.
 
-    `samples`: one row per sample, with the columns `by`, ``error_of_shape`` in [0, 1] and ``theta``.
-
-    Returns
-    -------
-    DataFrame
-        Columns `by`, ``largest_error``, and ``FITTED``; R^2 is the share of the variance over the samples.
+    `samples`: one row per sample, with the columns `by`, ``error_of_shape`` in [0, 1] and ``theta``. Returns columns
+    `by`, ``largest_error``, and ``FITTED``; R^2 is the share of the variance over the samples.
     """
     rows = []
     for _, part in samples.groupby(list(by), sort=False):

@@ -37,12 +37,9 @@ class EtalonLog(RecordFile):
 
         One switch per source rack; its ports are the other racks, in order. Memory depends on the disorder of the log,
         not on its length. ForetailError when more than 1 % of the circuit's packets left while no circuit was up.
-
-        Yields
-        ------
-        (n,) array of ARRIVAL_DTYPE
-            ``time_ns`` from the first arrival on, ``switch``, ``port``, ``size_bytes`` (of the IP packet), ``flow``
-            (numbered as they appear) and ``flow_class`` (TCP without payload is control) are filled, the rest is zero.
+        Yields (n,) array of ARRIVAL_DTYPE: ``time_ns`` from the first arrival on, ``switch``, ``port``, ``size_bytes``
+        (of the IP packet), ``flow`` (numbered as they appear) and ``flow_class`` (TCP without payload is control) are
+        filled, the rest is zero.
         """
         waiting = np.empty(0, ARRIVAL_DTYPE)
         latest = -(2**62)
