@@ -58,7 +58,6 @@ class SlottedEpisode(Episode):
         return label
 
     def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
-        """As :meth:`Episode.begin`."""
         runs.begin_slots(
             index,
             self.ports,
@@ -120,7 +119,6 @@ class FromFile(Traffic):
         return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.average_shift)
 
     def episode(self, seed: int) -> SlottedEpisode:
-        """As :meth:`Traffic.episode`."""
         return self._episode
 
 
@@ -145,7 +143,6 @@ class RecordedEpisode(Episode):
         ), np.ascontiguousarray(records["lqd_drop"])
 
     def begin(self, runs: LiveRuns, index: int, labels: bool) -> None:
-        """As :meth:`Episode.begin`."""
         run, geometry = self.run, self.run.switches[self.switch]
         columns, lqd_drop = self._columns
         runs.begin_bytes(
@@ -191,7 +188,6 @@ class FromDatasets(Traffic):
         return tuple(found)
 
     def episode(self, seed: int) -> RecordedEpisode:
-        """As :meth:`Traffic.episode`."""
         return self.episodes[seed % len(self.episodes)]
 
 

@@ -73,7 +73,6 @@ class DemandCertificate:
     tolerance: float | None = None
 
     def to_json(self) -> str:
-        """Return the certificate file's text."""
         return in_json("foretail.demand_certificate", 1, asdict(self))
 
 

@@ -88,7 +88,6 @@ class NetworkCertificate:
     tool: str
 
     def to_json(self) -> str:
-        """Return the certificate file's text."""
         return in_json("foretail.network_certificate", 1, asdict(self))
 
 

@@ -79,7 +79,6 @@ class Certificate:
     tool: str
 
     def to_json(self) -> str:
-        """Return the certificate file's text."""
         return in_json("foretail.certificate", 2, asdict(self))
 
     @classmethod

@@ -83,7 +83,6 @@ class HistoryAttention(DemandPredictor):
         return {name: value.tolist() for name, value in self.module_.state_dict().items()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Take what :meth:`learned` returned."""
         torch = _import_torch()
         self.module_ = self._untrained(torch)
         with torch.no_grad():

@@ -73,7 +73,6 @@ class Seasonal(DemandPredictor):
         return {"period": self.period_}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Take what :meth:`learned` returned."""
         if type(learned["period"]) is not int or not 1 <= learned["period"] <= 10**6:
             raise ValueError(f"a period of {learned['period']!r}")
         self.period_ = learned["period"]

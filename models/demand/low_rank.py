@@ -58,7 +58,6 @@ class LowRank(DemandPredictor):
         return {"patterns": self.patterns_.tolist(), "weight": self.weight_.tolist()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Take what :meth:`learned` returned."""
         rank = len(learned["patterns"])
         if not 1 <= rank <= self.rank:
             raise ValueError(f"{rank} patterns where rank is {self.rank}")

@@ -70,7 +70,6 @@ class LinearEntries(DemandPredictor):
         return {"weight": (self.weight_[:1] if self.shared else self.weight_).tolist()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Take what :meth:`learned` returned."""
         pairs = self.nodes_**2
         weight = finite_array(learned["weight"], (1 if self.shared else pairs, self.window + 1))
         self.weight_ = np.broadcast_to(weight, (pairs, self.window + 1))
@@ -144,7 +143,6 @@ class BoostedEntries(DemandPredictor):
         return {"fraction_bits": self.fraction_bits_, "ensemble": json.loads(self.ensemble_.to_json())}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Take what :meth:`learned` returned."""
         bits = learned["fraction_bits"]
         if type(bits) is not int or not 0 <= bits <= _MOST_FRACTION_BITS:
             raise ValueError(f"fraction_bits {bits!r}")

@@ -58,7 +58,6 @@ class ArrivalsResult:
     comparison: Comparison
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         found, questions = self.comparison, self.questions()
         return {
             "file": self.path,

@@ -56,7 +56,6 @@ class DatasetsResult:
     questions: Mapping[str, Questions]
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {
             "datasets": self.datasets,
             "arrivals": self.offered.packets,
@@ -123,12 +122,6 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
     datasets = open_datasets(config.datasets)
     for dataset in datasets:
         dataset.require_trace()
-    for dataset in datasets:
-        if not dataset.is_trace:
-            raise ForetailError(
-                f"{dataset.path} holds rows without times and sizes, which cannot be replayed: name datasets of "
-                "arrivals"
-            )
     source = source_of(config)
     model = asked_model(config) if source == "model" else None
     if model is not None:

@@ -197,7 +197,6 @@ class FlowsResult:
         }
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         metrics = list(self.runs[0].metrics())
         return {
             "seeds": sorted({run.seed for run in self.runs}),

@@ -78,7 +78,6 @@ class PredictionScores:
         return self.followlqd / self.lqd if self.lqd else None
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {
             **vars(self.source),
             f"lqd_{self.unit}": self.lqd,

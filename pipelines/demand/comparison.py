@@ -89,7 +89,6 @@ class DemandResult:
     tracked: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         split, kinds = self.config.split, self.config.demand_predictor
         return {
             "seeds": ({"draw": split.seed} if split.name == "drawn" else dict(split.roles))

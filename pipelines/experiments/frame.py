@@ -117,7 +117,6 @@ class ExperimentResult:
         return list(self.conclusion)
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {
             "experiment": self.experiment,
             **self.figures,

@@ -32,7 +32,6 @@ class DemandExport:
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {"export": asdict(self)}
 
     def tables(self) -> list[Table]:

@@ -35,7 +35,6 @@ class NetworkExport:
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {"export": asdict(self)}
 
     def tables(self) -> list[Table]:

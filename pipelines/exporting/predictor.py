@@ -77,7 +77,6 @@ class ExportResult:
     report: dict[str, Any] | None
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {"export": asdict(self.predictor), "report": self.report}
 
     def tables(self) -> list[Table]:

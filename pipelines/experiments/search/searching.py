@@ -94,7 +94,6 @@ class SearchResult:
     run_id: str | None
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         tested = self.tested
         return {
             "name": self.name,

@@ -42,7 +42,6 @@ class Promotion:
     gate: PromoteResult | None
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         gate = None if self.gate is None else self.gate.document()
         validation = {
             name: {"asked_recovered_loss": found.recovered_loss, "sent_percent_of_lqd": found.sent_percent_of_lqd}

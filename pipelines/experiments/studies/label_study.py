@@ -60,7 +60,6 @@ class LabelStudy:
     served: Records
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return dict(vars(self))
 
     def tables(self) -> list[Table]:

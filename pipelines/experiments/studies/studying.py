@@ -97,7 +97,6 @@ class StudyResult:
     step_seconds: Mapping[str, float]
 
     def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
         return {
             "conditions": {
                 name: {

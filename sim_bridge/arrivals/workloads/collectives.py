@@ -78,7 +78,6 @@ class Collective(Workload):
     gap_slots: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         at_least(1, flow_packets=self.flow_packets)
         at_least(0, start_spread_slots=self.start_spread_slots, gap_slots=self.gap_slots)
         one_of(("ethereal", "ecmp"), balance=self.balance)
@@ -153,7 +152,6 @@ class AllToAll(Collective):
     leaves: int = 16
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         super().__post_init__()
         at_least(2, leaves=self.leaves)
 
@@ -172,7 +170,6 @@ class Ring(Collective):
     channels: int = 4
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         super().__post_init__()
         at_least(1, channels=self.channels)
 

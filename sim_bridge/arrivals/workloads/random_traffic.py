@@ -40,7 +40,6 @@ class PoissonBursts(Workload):
     at_once: bool = False
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         positive(load=self.load, burst_fraction=self.burst_fraction)
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
@@ -85,7 +84,6 @@ class OnOff(Workload):
     mean_on_slots: float = 20.0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         positive(load=self.load, mean_on_slots=self.mean_on_slots)
         if self.load >= 1:
             raise ForetailError(f"load must be below 1 for on-off sources, not {self.load!r}")
@@ -163,7 +161,6 @@ class Incast(Workload):
     poisson: bool = True
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         positive(load=self.load, burst_fraction=self.burst_fraction)
         if not 0 <= self.background_load <= 1:
             raise ForetailError(f"background_load must be from 0 to 1, not {self.background_load!r}")
@@ -176,7 +173,6 @@ class Incast(Workload):
             raise ForetailError(f"fan_in must be at most the number of ports, {ports}, not {self.fan_in}")
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
-        """Yield the packets of some slots at a time."""
         fan_in = ports if self.fan_in is None else self.fan_in
         length = -(-max(1, round(self.burst_fraction * buffer)) // fan_in)  # slots of an incast
         interval = length * fan_in / (self.load * ports)
@@ -232,12 +228,10 @@ class Permutation(Workload):
     change_slots: int = 1000
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         positive(1, load=self.load)
         at_least(1, change_slots=self.change_slots)
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
-        """Yield the packets of some slots at a time."""
         some = max(1, CHUNK_PACKETS // ports)
         permutation = draw.permutation(ports)
         for first in range(0, slots, some):
@@ -264,7 +258,6 @@ class Uniform(Workload):
         positive(1, load=self.load)
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
-        """Yield the packets of some slots at a time."""
         some = max(1, CHUNK_PACKETS // ports)
         for first in range(0, slots, some):
             slot = np.repeat(np.arange(first, first + some), draw.binomial(ports, self.load, some))
