@@ -190,11 +190,6 @@ class PredictorLibrary:
         many = caller.time_batch(batch, rows.ctypes.data, len(rows), out.ctypes.data)
         return one / len(rows), many / len(rows)
 
-    def score_one(self, x: npt.ArrayLike) -> int:
-        """Return the score of one row, integers [features], through the single entry point."""
-        row = self._rows(np.asarray(x)[np.newaxis])
-        return int(self._score(row.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))))
-
     @property
     def score_address(self) -> int:
         """Address of ``foretail_predictor_score``, for C callers."""

@@ -83,7 +83,7 @@ def test_the_library_decides_as_scikit_learn(exported: ExportResult, trained: Tr
     library = PredictorLibrary(exported.file(".so"))
     drops = library.score(trained.rows) > library.default_tau
     assert np.array_equal(drops, trained.forest.forest_.predict(trained.rows))
-    assert [library.score_one(row) for row in trained.rows[:50]] == library.score(trained.rows[:50]).tolist()
+    assert np.array_equal(library.score_each(trained.rows[:50]), library.score(trained.rows[:50]))
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +287,7 @@ def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path:
     scores = []
     for leaf in (0.5, 1.0, 1.5):
         library = PredictorLibrary(export(stumps([0.0, leaf]), C(), tmp_path / "out").file(".so"))
-        scores.append(library.score_one(np.array([255])))
+        scores += library.score_each(np.array([[255]])).tolist()
     assert scores == [1, 2, 3]
 
 

@@ -10,12 +10,10 @@ from foretail.export.schedule import render_schedule
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.demand.matrices import MATRICES
-from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff
 from foretail.sim_bridge.circuits.schedules.mars import mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
-from foretail.sim_bridge.circuits.schedules.solstice import solstice
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
@@ -69,9 +67,6 @@ def oblivious(place: Place) -> Iterator[Fingerprint]:
 def baselines(place: Place) -> Iterator[Fingerprint]:
     for matrix in ("ring", "chessboard", "permutation", "drawn"):
         demand = demanded(matrix, 8, 2)
-        for name, found in (("birkhoff", birkhoff(demand, 2)), ("solstice", solstice(demand, 2))):
-            parameters = parameters_text(design=name, matrix=matrix, n=8, degree=2)
-            yield Fingerprint("steps", parameters, fingerprint(found.steps.matchings, found.durations))
         for kept in (0, 1):
             best = single_hop_optimum(demand, 2, 12, kept)
             parameters = parameters_text(design="single_hop_optimum", matrix=matrix, n=8, degree=2, period=12, l=kept)

@@ -1,33 +1,22 @@
-"""Baselines: round robin, Mars and its Table 7.1, Valiant routing, Birkhoff-von Neumann, Solstice."""
+"""Baselines: round robin, Mars, Valiant routing, the steps of Birkhoff and von Neumann."""
 
 from __future__ import annotations
-
-from math import exp, log
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import lambertw
 
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, random_hose, ring
-from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff, birkhoff_steps, stuffed, whole
+from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff_steps, stuffed, whole
 from foretail.sim_bridge.circuits.schedules.mars import (
     best_degree,
-    buffer_needed,
-    degree_for_buffer,
-    degree_for_delay,
-    delay,
-    ideal_throughput,
     mars,
-    throughput_within_buffer,
 )
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
-from foretail.sim_bridge.circuits.schedules.solstice import solstice
-from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSchedule
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
@@ -95,43 +84,6 @@ def test_mars_emulates_a_de_bruijn_graph(nodes: int, uplinks: int, data: st.Data
     assert np.array_equal(schedule.edges, wanted)
 
 
-def test_table_7_1() -> None:
-    """16 nodes of 2 uplinks at 400 Gbit/s and slots of 100 us, so 5 MB a slot: throughput, delay and buffer per row."""
-    nodes, uplinks, slot_us, slot_mb = 16, 2, 100.0, 5.0
-    rows = {
-        degree: (
-            ideal_throughput(nodes, degree),
-            delay(nodes, uplinks, degree, slot_us),
-            buffer_needed(uplinks, degree, slot_mb),
-        )
-        for degree in (2, 4, 16)
-    }
-    assert rows[2] == pytest.approx((1 / 8, 0, 0))  # static
-    assert rows[16] == pytest.approx((1 / 2, 1600, 80))  # complete
-    assert throughput_within_buffer(nodes, uplinks, 16, slot_mb, 20) == pytest.approx(1 / 8)  # with shallow buffers
-    # Mars; the table prints the budget, 850 us, where the formula gives 800
-    assert degree_for_delay(nodes, uplinks, slot_us, 850) == degree_for_buffer(nodes, uplinks, slot_mb, 20) == 4
-    assert rows[4] == pytest.approx((1 / 4, 800, 20))
-    assert degree_for_delay(nodes, uplinks, slot_us, 800) == 4
-    assert degree_for_delay(nodes, uplinks, slot_us, 799) == 2
-    assert degree_for_buffer(nodes, uplinks, slot_mb, 19) == 2
-    assert throughput_within_buffer(nodes, uplinks, 4, slot_mb, 20) == pytest.approx(1 / 4)
-
-
-@settings(max_examples=draws(100))
-@given(st.integers(4, 200), st.integers(2, 4), st.floats(10, 400))
-def test_the_degree_for_a_delay_is_theorem_18s(nodes: int, uplinks: int, budget: float) -> None:
-    found = degree_for_delay(nodes, uplinks, 1.0, budget)
-    k = -2 * log(nodes) / (uplinks * budget)
-    if k > -1 / exp(1):
-        root = exp(-lambertw(k, -1).real)  # the larger of two
-        if root >= uplinks:
-            assert found <= root * (1 + 1e-9)
-            assert found + uplinks > min(root * (1 - 1e-9), nodes)
-    else:
-        assert found == uplinks
-
-
 def test_the_real_graph_has_other_best_degrees_than_the_formula() -> None:
     """Valiant throughput of de Bruijn graphs of 64 nodes does not grow with the degree."""
     even = all_to_all(64, 1)
@@ -143,81 +95,15 @@ def test_the_real_graph_has_other_best_degrees_than_the_formula() -> None:
 
 @settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 3))
-def test_birkhoff_carries_what_it_was_made_for_and_nothing_else(demand: DemandMatrix, degree: int) -> None:
-    demand = demand.scaled_to(degree)
-    schedule = birkhoff(demand, degree)
-    assert schedule.steps.degree == degree
-    assert schedule.steps.period <= demand.nodes**2 - 2 * demand.nodes + 2
-    assert schedule.durations.sum() == pytest.approx(1)
-    assert single_hop(demand, schedule.capacity) >= 1 - 1e-9
-    assert np.all(schedule.capacity[demand.demand == 0] == 0)
-    exact = stuffed(whole(demand))
+def test_birkhoff_steps_are_the_demand_and_few(demand: DemandMatrix, degree: int) -> None:
+    exact = stuffed(whole(demand.scaled_to(degree)))
     assert len(set(exact.sum(axis=0)) | set(exact.sum(axis=1))) == 1
-    for partner, units in birkhoff_steps(exact):
+    steps = list(birkhoff_steps(exact))
+    assert len(steps) <= demand.nodes**2 - 2 * demand.nodes + 2
+    for partner, units in steps:
         exact[np.arange(demand.nodes), partner] -= units
         assert exact.min() == 0
     assert not exact.any()
-
-
-def test_birkhoff_on_a_pair_that_the_prediction_lacks() -> None:
-    """The thesis' proof of Theorem 23: predicted pairs talk to each other only, the truth has a little elsewhere."""
-    nodes = 6
-    predicted = DemandMatrix(np.eye(nodes)[np.arange(nodes) ^ 1])
-    truth = DemandMatrix(predicted.demand + 0.01 * (1 - np.eye(nodes))).scaled_to(1)
-    capacity = birkhoff(predicted, 1).capacity
-    assert single_hop(truth, capacity) == 0
-    assert multi_hop(truth, capacity).theta == pytest.approx(0, abs=1e-9)
-    robust = vermilion(predicted, 1, 3).capacity
-    assert single_hop(truth, robust) > 0
-    assert multi_hop(truth, robust).theta > 1 / 2
-
-
-def test_steps_cost_reconfigurations() -> None:
-    schedule = birkhoff(all_to_all(5, 1), 1)
-    assert schedule.steps.period == 4
-    assert schedule.duty_cycle(0.01) == pytest.approx(0.96)
-    assert schedule.duty_cycle(0.3) == 0
-
-
-@settings(max_examples=draws(60))
-@given(demands(), st.integers(1, 3), st.floats(0.05, 1), st.integers(0, 30), st.integers(100, 1000))
-def test_solstice_fills_its_week(demand: DemandMatrix, degree: int, load: float, night: int, week: int) -> None:
-    schedule = solstice(demand.scaled_to(degree * load), degree, week, night, shortest_day=40)
-    days = schedule.durations * week + night
-    assert days.sum() == pytest.approx(week)
-    assert days.min() >= max(40, 2 * night) - 1e-9
-    assert np.all(schedule.steps.matchings[:, 0] == schedule.steps.matchings[:, -1])
-
-
-def test_solstice_on_all_to_all_is_a_strobe() -> None:
-    """What the Etalon paper says of it: every pair once a week, equally long."""
-    schedule = solstice(all_to_all(8, 1), 1)
-    assert schedule.steps.period == 7
-    assert np.array_equal(schedule.steps.edges, 1 - np.eye(8))
-    assert np.ptp(schedule.durations * 2000) == pytest.approx(1)  # 2000 us are no multiple of 7 days
-
-
-def test_solstice_gives_large_demands_long_days_and_leaves_small_ones() -> None:
-    """By hand: of a week of 1000, 800 to the next node, 190 to the one after it, 10 to a third."""
-    nodes, shares = 5, (0.8, 0.19, 0.01)
-    demand = DemandMatrix(
-        np.sum([share * np.roll(np.eye(nodes), by, axis=1) for by, share in enumerate(shares, 1)], axis=0)
-    )
-    schedule = solstice(demand, 1, week=1000, night=10, shortest_day=40)
-    first, second = schedule.steps.matchings[:, 0]
-    assert np.array_equal(first, np.roll(np.arange(nodes), -1))
-    assert np.array_equal(second, np.roll(np.arange(nodes), -2))
-    # days of 800 + 10 and 190 + 10 are 10 too long together, which both lose half of
-    assert schedule.durations * 1000 == pytest.approx([795, 185])
-    assert single_hop(demand, schedule.capacity) == 0
-
-
-def test_solstice_inflates_a_low_load_and_idles_on_crumbs() -> None:
-    low, half = (solstice(permutation(6, 2).scaled_to(load), 2) for load in (0.001, 1.0))
-    assert np.array_equal(low.capacity, half.capacity)
-    idle = solstice(all_to_all(64, 1), 1)  # every pair wants 32 us, less than the shortest day
-    assert idle.steps.period == 1
-    assert not np.any(idle.steps.matchings == IDLE)
 
 
 @pytest.mark.parametrize(
@@ -228,21 +114,8 @@ def test_solstice_inflates_a_low_load_and_idles_on_crumbs() -> None:
         (lambda: mars(8, 1, 1), "degree is 1"),
         (lambda: mars(8, 2, 10), "degree is 10"),
         (lambda: mars(8, 2, 5), "no multiple of 2 uplinks"),
-        (lambda: degree_for_delay(16, 1, 1.0, 1.0), "no de Bruijn graph keeps to the budget"),
-        (lambda: degree_for_buffer(16, 1, 5.0, 1.0), "no de Bruijn graph keeps to the budget"),
-        (lambda: degree_for_buffer(16, 17, 5.0, 1.0), "uplinks is 17"),
+        (lambda: best_degree(16, 17, 17), "uplinks is 17"),
         (lambda: best_degree(16, 4, 3), "no multiple of 4 uplinks"),
-        (lambda: birkhoff(DemandMatrix(np.zeros((3, 3))), 1), "is zero"),
-        (lambda: birkhoff(ring(3, 1), 0), "degree is 0"),
-        (lambda: solstice(DemandMatrix(np.zeros((3, 3))), 0), "is zero"),
-        (lambda: solstice(ring(3, 1), 0), "more than the 0 uplinks"),
-        (lambda: solstice(ring(3, 2), 1), "more than the 1 uplinks"),
-        (lambda: solstice(ring(3, 1), 1, week=30), "a week of 30 has no room for a day of 40"),
-        (lambda: solstice(ring(3, 1), 1, night=-1), "night is -1"),
-        (lambda: VariableSchedule(_STEPS, np.array([0.5])), "2 steps have durations of shape"),
-        (lambda: VariableSchedule(_STEPS, np.array([0.5, 0.6])), "sum to more than 1"),
-        (lambda: VariableSchedule(_STEPS, np.array([0.5, 0.0])), "not positive"),
-        (lambda: VariableSchedule(_STEPS, np.array([0.5, np.nan])), "not positive"),
     ],
 )
 def test_what_makes_no_baseline_is_refused(call: object, complaint: str) -> None:

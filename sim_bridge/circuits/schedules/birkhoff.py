@@ -1,7 +1,7 @@
-"""Birkhoff-von Neumann: circuits for exactly the demand that was predicted, in matchings of different durations.
+"""Birkhoff-von Neumann: a demand as matchings of different durations, which ``python -m benchmarks schedule`` times.
 
-It reaches throughput 1 on the matrix it was made for, in up to n^2 - 2n + 2 steps, and 0 on a matrix that has a pair
-which the prediction lacks (Addanki, thesis, Theorem 23).
+Circuits in up to n^2 - 2n + 2 such steps reach throughput 1 on the matrix they were made for, and 0 on a matrix that
+has a pair which the prediction lacks (Addanki, thesis, Theorem 23).
 """
 
 from __future__ import annotations
@@ -14,33 +14,11 @@ import numpy.typing as npt
 from scipy.sparse import csgraph, csr_array
 
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE
-from foretail.sim_bridge.circuits.schedules.variable_schedule import VariableSchedule
 
 IntArray = npt.NDArray[np.int64]
 NodeArray = npt.NDArray[np.int32]
 
 _UNITS = 1 << 52
-
-
-def birkhoff(demand: DemandMatrix, degree: int) -> VariableSchedule:
-    """Return a schedule in which all uplinks follow one sequence of matchings, without circuits for absent pairs.
-
-    ForetailError on a zero matrix, or no uplink.
-
-    Parameters
-    ----------
-    demand : DemandMatrix
-        Or a prediction of it. Only its shape counts; a demand below 2**-52 of the largest row or column sum is lost.
-    degree : uplinks of a node
-    """
-    exact = whole(demand)
-    partners, durations = [], []
-    for partner, units in birkhoff_steps(stuffed(exact)):
-        wanted = exact[np.arange(demand.nodes), partner] > 0
-        partners.append(np.where(wanted, partner, IDLE))
-        durations.append(units)
-    return VariableSchedule.of_matchings(np.stack(partners), np.array(durations, np.float64) / sum(durations), degree)
 
 
 def whole(demand: DemandMatrix) -> IntArray:
