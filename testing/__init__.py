@@ -15,6 +15,7 @@ from foretail.models.drop.contract import check_predictor
 from foretail.testing.policy import check_policy
 from foretail.testing.scheduler import check_scheduler
 from foretail.testing.target import check_target
+from foretail.testing.threshold_rule import check_threshold_rule
 from foretail.testing.workload import check_workload
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "check_predictor",
     "check_scheduler",
     "check_target",
+    "check_threshold_rule",
     "check_workload",
 ]

@@ -86,6 +86,15 @@ class DistillConfig(LearningStage):
     operating_point: OperatingPoint = part(OperatingPoint, "where the student's decisions are to be the teacher's")
     tracking: Tracking = part(Tracking, "MLflow")
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError when the threshold is to go by anything but the teacher's decisions."""
+        super().check(where)
+        if self.operating_point.maximise == "recovered_loss":
+            raise ForetailError(
+                "operating_point.maximise=recovered_loss means nothing to distill, whose student imitates decisions: "
+                "leave it out"
+            )
+
 
 @dataclass
 class ExportConfig(Stage):

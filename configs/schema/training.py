@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.features.errors import ForetailError
+from foretail.features.plugins import THRESHOLD_RULE_GROUP, offered
+
+THRESHOLDS = ("f1", "recovered_loss")
+"""What Foretail itself maximises; packages offer threshold rules."""
 
 
 @dataclass
@@ -113,7 +118,16 @@ class OperatingPoint:
     """The probability threshold, chosen on the validation split."""
 
     region: str = setting("asked", "rows that count: where Credence asks, or all", one_of=("asked", "whole"))
-    maximise: str = setting("f1", "F1, or the recovered loss of replays", one_of=("f1", "recovered_loss"))
+    maximise: str = setting("f1", "f1; recovered_loss, of replays; or the threshold rule of a package")
+    settings: Any = setting(None, "settings of a package's rule, as {NAME: VALUE}; the others keep their defaults")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a rule that nobody offers, and on settings of one that has none."""
+        known = (*THRESHOLDS, *offered(THRESHOLD_RULE_GROUP, THRESHOLDS))
+        if self.maximise not in known:
+            raise ForetailError(f"{where}.maximise = {self.maximise} is unknown: choose from {', '.join(known)}")
+        if self.settings is not None and self.maximise in THRESHOLDS:
+            raise ForetailError(f"{where}.settings means nothing to {where}.maximise={self.maximise}: leave it out")
 
 
 @dataclass

@@ -20,6 +20,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.models.scoring.threshold_rules import ThresholdRule
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestClassifier
@@ -87,6 +88,7 @@ def distill(
     budget: Budget,
     *,
     region: npt.NDArray[np.bool_] | None = None,
+    rule: ThresholdRule | None = None,
     seed: int = 1,
 ) -> tuple[Student, ...]:
     """Train students of a teacher, the one that decides most like it on the validation rows first.
@@ -100,6 +102,7 @@ def distill(
     features : inputs in column order
     x, validation : int32[rows, features], rows of training runs, and of other runs
     region : bool[validation rows], validation rows that count, such as the asked region; all without it
+    rule : by which the threshold of a student is chosen; None: the F1 of its decisions
     seed : same seed, teacher and rows, same students
     """
     from sklearn.ensemble import RandomForestClassifier
@@ -128,7 +131,7 @@ def distill(
         origin = {"distilled_from": answers, "rows": len(x), "seed": seed}
         origin |= {f"budget.{name}": value for name, value in asdict(budget).items()}
         ensemble = from_sklearn(forest, features, origin)
-        point = choose_operating_point(ensemble, validation, taught, region)
+        point = choose_operating_point(ensemble, validation, taught, region, rule)
         students.append(
             Student(ensemble.with_threshold(point.threshold), point.probability, forest, answers, point.confusion)
         )

@@ -19,6 +19,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Confusion, rank
+from foretail.models.scoring.threshold_rules import F1, ThresholdCounts, ThresholdRule
 
 MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
@@ -54,7 +55,7 @@ def choose_operating_point(
     x: npt.ArrayLike,
     lqd_drop: npt.ArrayLike,
     region: npt.ArrayLike | None = None,
-    worth: ThresholdWorth | None = None,
+    worth: ThresholdWorth | ThresholdRule | None = None,
 ) -> OperatingPoint:
     """Return the best threshold on validation rows, by default that with the highest F1; of equals the lowest.
 
@@ -68,7 +69,7 @@ def choose_operating_point(
     x : integer array [rows, features], validation rows, never test rows
     lqd_drop : bool array [rows], their labels
     region : bool array [rows], rows that count, such as the asked region; all without it
-    worth : what to maximise instead of F1; the best of up to 64 thresholds, never to drop among them
+    worth : what to maximise instead of F1: a rule, or the best of up to 64 thresholds, never to drop among them
     """
     labels = np.asarray(lqd_drop)
     keys = ensemble.exact_key(x)
@@ -102,7 +103,7 @@ def choose_network_threshold(
     probability: npt.NDArray[np.float64],
     lqd_drop: npt.ArrayLike,
     region: npt.ArrayLike | None = None,
-    worth: ThresholdWorth | None = None,
+    worth: ThresholdWorth | ThresholdRule | None = None,
 ) -> OperatingPoint:
     """Return the best threshold on a network's probabilities; of equals the lowest.
 
@@ -133,15 +134,16 @@ def require_drops(labels: npt.NDArray[np.bool_]) -> None:
 
 
 def _best(
-    labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: ThresholdWorth | None
+    labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: ThresholdWorth | ThresholdRule | None
 ) -> tuple[int, Confusion]:
     """Return the least level that is best predicted to drop, one more than any if none is, and what it counts."""
     ranking = rank(labels, level)  # all levels, from the highest down
     tp, fp = (np.append(counts[::-1], 0) for counts in (ranking.tp, ranking.fp))
-    if worth is None:
-        chosen = int(np.argmax(2 * tp / np.maximum(tp + fp + tp[0], 1)))
+    rule = F1() if worth is None else worth
+    if isinstance(rule, ThresholdRule):
+        chosen = int(np.argmax(rule.values(ThresholdCounts.of(tp, fp))))
     else:
-        chosen = _highest(level, tp + fp, worth)
+        chosen = _highest(level, tp + fp, rule)
     positives, negatives = int(tp[0]), int(fp[0])
     found = int(tp[chosen]), int(fp[chosen])
     return chosen, Confusion(*found, negatives - found[1], positives - found[0])

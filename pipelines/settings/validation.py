@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.circuit_stages import DemandConfig
-from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.stage import Stage
 from foretail.features.errors import ForetailError
@@ -70,6 +70,11 @@ def _check_names(config: Stage) -> None:
         from foretail.pipelines.settings.predictors import check_predictor
 
         check_predictor(config)
+    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig)):
+        from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
+
+        if config.operating_point.maximise != "recovered_loss":
+            THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
     if isinstance(config, EvaluateConfig) and config.mode == "slots":
         from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 

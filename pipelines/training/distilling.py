@@ -16,6 +16,7 @@ from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.scoring.metrics import Confusion
+from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.result import Cell, Table
@@ -142,6 +143,7 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
         read_rows(split.train, labelled.columns).x,
         validation.x,
         Budget(settings.trees, settings.depth, settings.leaves),
+        rule=THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings),
         seed=settings.seed,
     )
     judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}

@@ -27,6 +27,7 @@ from foretail.models.scoring.operating_point import (
     choose_operating_point,
     require_drops,
 )
+from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.data.simulation import Ns3
@@ -103,10 +104,12 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     region = cast(Region, config.operating_point.region)
     validation = read_rows(split.validation, labelled.columns, region=region, window=window)
     require_drops(validation.lqd_drop)
-    worth = None
+    worth: ThresholdWorth | ThresholdRule
     if config.operating_point.maximise == "recovered_loss":
         require_runs(split.validation, "operating_point.maximise=recovered_loss")
         worth = worth_of(split.validation, region)
+    else:
+        worth = THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
 
     def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
         sampling = Sampling(config.sampling.others, config.sampling.seed)
@@ -192,7 +195,7 @@ def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
 
 
 def _at_operating_point(
-    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: ThresholdWorth | None
+    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: ThresholdWorth | ThresholdRule
 ) -> tuple[Ensemble | Network, OperatingPoint]:
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)

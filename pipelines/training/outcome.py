@@ -21,6 +21,7 @@ from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
 from foretail.models.scoring.operating_point import constant_decision
+from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
@@ -275,6 +276,7 @@ def model_key(
                 for side in splits.SIDES
             },
             "operating_point": asdict(config.operating_point),
+            **THRESHOLD_RULE_KINDS.sources({config.operating_point.maximise} - {"recovered_loss"}),
             "tracking": {
                 "uri": tracking_uri(tracking.uri, store.folder.parent),
                 "experiment": tracking.experiment,

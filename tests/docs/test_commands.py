@@ -141,6 +141,9 @@ RULES = [
     Rule(r"plugins.md: evaluate arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
+    Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
+    Rule(r"plugins.md: schedule experiment=", "compose", swap={",shifts]": ",mars]"}),
+    Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
     # docs/tracking.md
     Rule(r"tracking.md: train ", "compose"),

@@ -199,6 +199,8 @@ def test_what_cannot_be_distilled_is_refused(
         distill(distill_config(folder, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
     with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
         distill(distill_config(folder, "student.leaves=3"), tmp_path / "run")
+    with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
+        distill_config(folder, "operating_point.maximise=recovered_loss")
     with pytest.raises(ForetailError, match="predictor=random_forest"):
         typed(composed("demo", "predictor=mlp"), DemoConfig)
     assert not (tmp_path / "run").exists()

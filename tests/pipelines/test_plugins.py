@@ -154,6 +154,46 @@ class Shifts(Scheduler):
         return ((np.arange(demand.nodes) + shift) % demand.nodes).astype(np.int32)
 '''
 
+RULE = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.models.scoring.threshold_rules import ThresholdRule
+
+
+@dataclass(frozen=True)
+class Precise(ThresholdRule):
+    """The most drops found of the thresholds whose predicted drops are right at least this often."""
+
+    precision: float = 0.9
+
+    def worth(self, counts):
+        claimed = np.maximum(counts.tp + counts.fp, 1)
+        return np.where(counts.tp >= self.precision * claimed, counts.tp, -1.0)
+
+
+class IsNaN(Precise):
+    def worth(self, counts):
+        return np.full(len(counts.tp), np.nan)
+
+
+class Short(Precise):
+    def worth(self, counts):
+        return super().worth(counts)[1:]
+
+
+class Raises(Precise):
+    def worth(self, counts):
+        raise RuntimeError("no licence")
+
+
+class Writes(Precise):
+    def worth(self, counts):
+        counts.tp[:] = 0
+        return super().worth(counts)
+'''
+
 
 def package(folder: Path, entry_points: str, **modules: str) -> None:
     """Install a package as pip does: modules, and the metadata that name its entry points."""
@@ -359,3 +399,43 @@ def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
     theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}
     assert theta["shifts"] == 0.25, "one of the four uplinks carries the ring"
     assert theta["vermilion"] >= 2 / 3
+
+
+def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)
+    chosen = {}
+    for precision in (0.2, 1.0):
+        maximise = ("operating_point.maximise=precise", f"operating_point.settings={{precision: {precision}}}")
+        done = train(tmp_path, traces, "predictor=random_forest", *maximise)
+        assert done.returncode == 0, done.stderr
+        chosen[precision] = result(tmp_path)["threshold_probability"]
+    assert chosen[0.2] < chosen[1.0], "who may be wrong more often predicts more drops"
+    again = train(tmp_path, traces, "predictor=random_forest", *maximise)
+    assert again.returncode == 0
+    assert result(tmp_path)["reused"] is True
+    (tmp_path / "precise.py").write_text(RULE + "\n# of another version\n")
+    assert train(tmp_path, traces, "predictor=random_forest", *maximise).returncode == 0
+    assert result(tmp_path)["reused"] is False, "another source is another rule"
+    for overrides, complaint in (
+        (("operating_point.maximise=precis",), "operating_point.maximise = precis is unknown: choose from f1"),
+        ((maximise[0], "operating_point.settings={precision: high}"), "precision of precise must not be 'high'"),
+        (("operating_point.settings={beta: 2}",), "operating_point.settings means nothing to operating_point.maximise"),
+    ):
+        assert_one_sentence(train(tmp_path, traces, *overrides), complaint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("IsNaN", "the plug-in precise.IsNaN breaks a rule: worth must be finite, not nan"),
+        ("Short", "the plug-in precise.Short breaks a rule: worth must give one number per threshold, shape"),
+        ("Raises", "the plug-in precise.Raises fails in worth: RuntimeError: no licence"),
+        ("Writes", "the plug-in precise.Writes breaks a rule: worth must not change the tp"),
+        ("Nothing", "cannot be loaded"),
+    ],
+)
+def test_what_a_threshold_rule_does_wrong_is_one_sentence(
+    tmp_path: Path, traces: str, kind: str, complaint: str
+) -> None:
+    package(tmp_path, f"[foretail.threshold_rules]\nbad = precise:{kind}\n", precise=RULE)
+    assert_one_sentence(train(tmp_path, traces, "operating_point.maximise=bad"), complaint)

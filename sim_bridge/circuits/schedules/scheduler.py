@@ -22,8 +22,6 @@ from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import Diagonal, vermilion
 
-__all__ = ["SCHEDULERS", "SCHEDULER_KINDS", "Mars", "RoundRobin", "Scheduler", "Vermilion"]
-
 
 class Scheduler(ABC):
     """Makes a periodic schedule for a demand matrix, in whole circuits.
