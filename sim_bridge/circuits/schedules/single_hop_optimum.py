@@ -1,4 +1,4 @@
-"""The schedule of a given period whose single-hop throughput is best, and how far Vermilion's rounding is from it.
+"""The schedule of a given period whose single-hop throughput is best: what Vermilion's rounding is compared with.
 
 With single-hop routing a throughput theta needs ``ceil(theta * period * m)`` circuits for a pair with demand m, and
 circuits fit into the period iff no row and no column sums to more than ``degree * period`` (a bipartite multigraph of
@@ -18,8 +18,6 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.regularise import regularised
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import Diagonal, vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import single_hop
 
 _MOST_MATCHINGS = 1 << 22
 
@@ -71,36 +69,6 @@ def single_hop_optimum(
     scale = lines.largest_scale()
     edges = regularised(lines.circuits(scale), degree * period, seed)
     return SingleHopOptimum(lines.unit * scale / period, edges, Schedule.of_multigraph(edges, degree))
-
-
-@dataclass(frozen=True)
-class RoundingGap:
-    """Single-hop throughputs without the duty cycle of schedules of one period.
-
-    Attributes
-    ----------
-    vermilion : float
-    robust : the best with Vermilion's l circuits for every pair, so as robust: the rest is the price of rounding
-    optimum : the best of all: the rest is the price of robustness
-    """
-
-    vermilion: float
-    robust: float
-    optimum: float
-
-    @property
-    def ratio(self) -> float:
-        """What Vermilion reaches of the optimum that is as robust, in [0, 1]."""
-        return self.vermilion / self.robust
-
-
-def rounding_gap(
-    demand: DemandMatrix, degree: int, k: int, oblivious: int = 1, seed: int = 1, diagonal: Diagonal = "idle"
-) -> RoundingGap:
-    """Return how far Vermilion's schedule is from the best ones of its period; parameters as `vermilion`'s."""
-    schedule = vermilion(demand, degree, k, oblivious, seed, diagonal)
-    robust, best = (float(single_hop_optimum(demand, degree, schedule.period, kept).theta) for kept in (oblivious, 0))
-    return RoundingGap(single_hop(demand, schedule.capacity), robust, best)
 
 
 class _Lines:
