@@ -9,15 +9,8 @@ from collections.abc import Callable
 from benchmarks import digest, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows
 
 BENCHMARKS: dict[str, Callable[[str], None]] = {
-    "digest": digest.main,
-    "export_c": export_c.main,
-    "export_p4": export_p4.main,
-    "gym": gym.main,
-    "ns3_speed": ns3_speed.main,
-    "open_loop": open_loop.main,
-    "policies": policies.main,
-    "schedule": schedule.main,
-    "training_rows": training_rows.main,
+    module.__name__.rpartition(".")[2]: module.main
+    for module in (digest, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows)
 }
 
 

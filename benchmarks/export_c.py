@@ -35,12 +35,12 @@ from foretail.export.c.target import candidates, render_c
 from foretail.export.c.text import Batch, Single
 from foretail.export.c.tuning import tune
 from foretail.export.passes.passes import lower
-from foretail.features.catalog import VIRTUAL_FEATURES, feature
+from foretail.features.catalog import VIRTUAL_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
+from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.stages.collect import collect
 
@@ -195,14 +195,10 @@ def _write_forest(
     """Train, write our code in every form, and the rows with the model's decisions; return what tuning chooses."""
     to = folder / size.name
     to.mkdir()
-    manifest = training.manifest
-    inputs = [
-        FeatureInput(n, feature(n).params(manifest.cell_bytes, manifest.average_shift), feature(n).bits) for n in INPUTS
-    ]
     forest = RandomForest(trees=size.trees, depth=size.depth, seed=1).fit(x, y)
     nodes = {f"threshold_{i}": tree.tree_.threshold for i, tree in enumerate(forest.forest_.estimators_)}
     np.savez(to / "nodes.npz", **nodes)
-    model = forest.to_ensemble(inputs)
+    model = forest.to_ensemble(feature_inputs(INPUTS, [training]))
     rows = {"trace": trial[: size.rows], "cells": Cells.of(model).sample(size.rows, np.random.default_rng(1))}
     for name, points in rows.items():
         np.ascontiguousarray(points, np.int64).tofile(to / f"{name}.rows")
@@ -216,11 +212,7 @@ def _write_forest(
         for file, text in render_c(voted, "p", shape=single, batch=batch).items():
             (code / file).write_text(text)
         _compile(to, f"ours_{index}", _OURS.format(folder=code), *options.split())
-    return _tuned(voted, x[: size.rows])
-
-
-def _tuned(voted: Ensemble, rows: npt.NDArray[np.int64]) -> str:
-    tuning = tune(candidates(voted, "p", "auto", "auto"), rows)
+    tuning = tune(candidates(voted, "p", "auto", "auto"), x[: size.rows])
     return f"{tuning.single}, {tuning.batch}"
 
 
@@ -291,7 +283,3 @@ def _run(command: list[str], what: str) -> None:
     if done.returncode:
         print(done.stderr, file=sys.stderr)
         raise SystemExit(f"{what} failed ({done.returncode})")
-
-
-if __name__ == "__main__":
-    main("full")

@@ -401,7 +401,3 @@ def ratio(ours: int, theirs: int, target: float | None = None) -> str:
         return ""
     value = ours / theirs
     return f"{value:.2f}" + (" MISSED" if target is not None and value > target else "")
-
-
-if __name__ == "__main__":
-    main("full")

@@ -113,7 +113,3 @@ def _best(work: Callable[[], int]) -> float:
         done = work()
         speeds.append(done / (time.process_time() - start))
     return max(speeds)
-
-
-if __name__ == "__main__":
-    main("full")

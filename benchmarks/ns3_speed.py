@@ -22,11 +22,11 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.catalog import VIRTUAL_FEATURES, feature
+from foretail.features.catalog import VIRTUAL_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
-from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.ns3.collection import write_trace
@@ -103,13 +103,10 @@ def _forest(scenario: Scenario, folder: Path) -> Path:
     """The paper's size of forest, trained on a trace of the same scenario."""
     (folder / "training").mkdir()
     _dataset(scenario, folder / "training")
-    rows = Dataset.open(folder / "training" / "dataset").frame([*VIRTUAL_FEATURES, "lqd_drop", "shadow_asked"])
+    dataset = Dataset.open(folder / "training" / "dataset")
+    rows = dataset.frame([*VIRTUAL_FEATURES, "lqd_drop", "shadow_asked"])
     x, y = rows[list(VIRTUAL_FEATURES)].to_numpy(), rows["lqd_drop"].to_numpy()
-    definitions = Dataset.open(folder / "training" / "dataset").manifest
-    inputs = [
-        FeatureInput(n, feature(n).params(definitions.cell_bytes, definitions.average_shift), feature(n).bits)
-        for n in VIRTUAL_FEATURES
-    ]
+    inputs = feature_inputs(VIRTUAL_FEATURES, [dataset])
     ensemble = RandomForest(trees=4, depth=4, seed=1).fit(x, y).to_ensemble(inputs)
     point = choose_operating_point(ensemble, x, y, rows["shadow_asked"].to_numpy())
     return export(ensemble.with_threshold(point.threshold), C(), folder / "export").file(".so")
@@ -118,7 +115,3 @@ def _forest(scenario: Scenario, folder: Path) -> Path:
 def _cpu_seconds() -> float:
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)
-
-
-if __name__ == "__main__":
-    main("full")

@@ -61,7 +61,3 @@ def _run(file: Path, folder: Path) -> tuple[float, float, float]:
         raise SystemExit("foretail evaluate failed")
     seconds = time.monotonic() - start
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
-
-
-if __name__ == "__main__":
-    main("full")

@@ -136,7 +136,3 @@ def _best(packets: int, work: Callable[[], object], rounds: int = ROUNDS) -> str
         work()
         seconds.append(time.process_time() - start)
     return f"{packets / min(seconds) / 1e6:.3g}"
-
-
-if __name__ == "__main__":
-    main("full")

@@ -99,7 +99,3 @@ def _peeling(demand: DemandMatrix) -> Iterator[int]:
 def _birkhoff(demand: DemandMatrix) -> Iterator[int]:
     for _ in birkhoff_steps(stuffed(whole(demand))):
         yield 1
-
-
-if __name__ == "__main__":
-    main("full")

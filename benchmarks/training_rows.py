@@ -149,7 +149,3 @@ def _judge(folder: Path, repeats: int) -> Figures:
     judged = judge_side(Ensemble.load(folder / "ensemble.json"), labelled.split.train, labelled.columns)
     judged.scores(labelled.ports)
     return _measured(len(judged.lqd_drop), started)
-
-
-if __name__ == "__main__":
-    main("full")
