@@ -14,12 +14,12 @@ from foretail.features.demand.files import read_demand
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.circuits import designs as schedule_designs
 from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
+from tests.sim_bridge.test_single_hop_optimum import rounding_gap
 
 SHORT = {
     "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
     "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
 }
-from tests.sim_bridge.test_single_hop_optimum import rounding_gap
 
 
 def arguments(experiment: str, folder: Path, name: str, *overrides: str) -> list[str]:
