@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -97,6 +98,14 @@ def compile_library(source: Path, library: Path, *options: str) -> str:
     command = [*find_compiler(), *FLAGS, *options]
     _compile(command, source, library)
     return shlex.join(command)
+
+
+def compiled_reader(folder: Path, files: Mapping[str, str], reader: str, *options: str) -> ctypes.CDLL:
+    """Return a loaded library that reads generated `files`; both are written into `folder` and compiled there."""
+    for file, text in {**files, "reader.c": reader}.items():
+        (folder / file).write_text(text, encoding="ascii")
+    compile_library(folder / "reader.c", folder / "reader.so", *options)
+    return ctypes.CDLL(str(folder / "reader.so"))
 
 
 def run_program(source: Path) -> int:
@@ -208,10 +217,7 @@ class PredictorLibrary:
 @cache
 def _caller() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "caller.c", Path(folder) / "caller.so"
-        source.write_text(_CALLER, encoding="ascii")
-        compile_library(source, library)
-        caller = ctypes.CDLL(str(library))
+        caller = compiled_reader(Path(folder), {}, _CALLER)
     address, size = ctypes.c_void_p, ctypes.c_size_t
     caller.each_row.argtypes, caller.each_row.restype = (address, address, size, size, address), None
     caller.time_rows.argtypes, caller.time_rows.restype = (address, address, size, size, address), ctypes.c_double

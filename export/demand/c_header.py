@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.c.build import compile_library, run_program
+from foretail.export.c.build import compiled_reader, run_program
 from foretail.export.c.target import C, render_c
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees
 from foretail.export.folder import encoded
@@ -89,16 +89,12 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        for file, text in files.items():
-            (folder / file).write_text(text, encoding="ascii")
         linear = isinstance(fixed, FixedLinear)
         reader = (_READER + (_WEIGHTS if linear else "")).format(
             n=name, N=name.upper(), last=f"{name.upper()}_{'ROWS' if linear else 'BASE'}"
         )
-        (folder / "reader.c").write_text(reader, encoding="ascii")
         plain = f"-D{name.upper()}_TREES_VECTOR=0"  # branches have no vector code, but its header takes long to compile
-        compile_library(folder / "reader.c", folder / "reader.so", "-O1", plain)
-        library = ctypes.CDLL(str(folder / "reader.so"))
+        library = compiled_reader(folder, files, reader, "-O1", plain)
         _compare_constants(fixed, library)
         for history in _histories(fixed):
             out = np.empty((fixed.nodes, fixed.nodes), np.uint32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.c.build import PredictorLibrary, compile_library, run_program
+from foretail.export.c.build import PredictorLibrary, compile_library, compiled_reader, run_program
 from foretail.export.c.text import c_string, render_library, render_selftest
 from foretail.export.network.fixed_point import FixedNetwork
 from foretail.export.network.logarithm import MANTISSA_BITS, POINT_BITS
@@ -117,13 +117,9 @@ def prove_network(
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        for file, text in files.items():
-            (folder / file).write_text(text, encoding="ascii")
         reader, constants = _reader(fixed, name)
-        (folder / "reader.c").write_text(reader, encoding="ascii")
-        compile_library(folder / "reader.c", folder / "reader.so", "-O1")
         found = np.zeros(len(constants), np.int64)
-        count = ctypes.CDLL(str(folder / "reader.so")).foretail_constants(
+        count = compiled_reader(folder, files, reader, "-O1").foretail_constants(
             ctypes.c_void_p(found.ctypes.data), ctypes.c_int64(len(found))
         )
         if count != len(constants) or found.tolist() != constants:  # before anything runs that indexes by them

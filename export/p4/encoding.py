@@ -14,7 +14,7 @@ Bits that two trees need are there once, and bits that no row cares for are not 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -171,21 +171,10 @@ def bitvectors(ensemble: Ensemble, word_bits: int) -> tuple[Encoding, Encoding]:
     masks = tuple((word, min(word_bits, start - word * word_bits)) for word in range(-(-start // word_bits)))
     codes = []
     for feature in sorted(columns):
-        cuts = _cuts(columns[feature].values(), tops[feature])
         used = {bit // word_bits for bit in columns[feature]}
         words = tuple((word, width) for word, width in masks if word in used)
-        changes: dict[int, int] = defaultdict(int)  # where the mask changes, and the bits that do
-        for bit, (low, high) in columns[feature].items():
-            changes[low] ^= 1 << bit
-            changes[high + 1] ^= 1 << bit
-        mask = (1 << start) - 1
-        for bit in columns[feature]:
-            mask ^= 1 << bit  # outside its interval, until that begins
-        labels = []
-        for point in (0, *(cut + 1 for cut in cuts)):
-            mask ^= changes[point]
-            labels.append(tuple(mask >> word * word_bits & ((1 << width) - 1) for word, width in words))
-        codes.append(_code(feature, cuts, words, labels))
+        others = sum(1 << bit for bit in range(start) if bit not in columns[feature])  # this feature leaves them set
+        codes.append(_code(feature, columns[feature], others, words, word_bits, tops[feature]))
     exact = Encoding("bitvector", tuple(codes), tuple(votes), masks)
     one_bit = (
         replace(table, kind="ternary", rows=tuple(Row(row.first, row.first, row.label) for row in table.rows))
@@ -227,18 +216,10 @@ def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int
     codes = []
     for feature, columns in enumerate(places):
         if columns:
-            cuts = _cuts(columns, tops[feature])
             count = len(columns)
             words = tuple((w, min(word_bits, count - w * word_bits)) for w in range(-(-count // word_bits)))
-            labels, code = [], 0
-            changes: dict[int, int] = defaultdict(int)  # where the code changes, and the bits that do
-            for (low, high), bit in columns.items():
-                changes[low] ^= 1 << bit
-                changes[high + 1] ^= 1 << bit
-            for point in (0, *(cut + 1 for cut in cuts)):
-                code ^= changes[point]
-                labels.append(tuple(code >> (w * word_bits) & ((1 << width) - 1) for w, width in words))
-            codes.append(_code(feature, cuts, words, labels))
+            of_bit = {bit: column for column, bit in columns.items()}
+            codes.append(_code(feature, of_bit, 0, words, word_bits, tops[feature]))
     return Encoding(decision, tuple(codes), tuple(votes))
 
 
@@ -284,7 +265,24 @@ def _slices(bits: Sequence[tuple[int, int]], word_bits: int) -> tuple[KeySlice, 
     return tuple(slices)
 
 
-def _code(feature: int, cuts: list[int], words: tuple[tuple[int, int], ...], labels: list[Words]) -> FeatureCode:
+def _code(
+    feature: int,
+    columns: Mapping[int, Column],
+    others: int,
+    words: tuple[tuple[int, int], ...],
+    word_bits: int,
+    top: int,
+) -> FeatureCode:
+    """Return the code of a feature that sets every bit where its column says, beside `others`, which are always set."""
+    cuts = _cuts(columns.values(), top)
+    changes: dict[int, int] = defaultdict(int)  # where the code changes, and the bits that do
+    for bit, (low, high) in columns.items():
+        changes[low] ^= 1 << bit
+        changes[high + 1] ^= 1 << bit
+    labels, code = [], others
+    for point in (0, *(cut + 1 for cut in cuts)):
+        code ^= changes[point]
+        labels.append(tuple(code >> word * word_bits & ((1 << width) - 1) for word, width in words))
     saturation = cuts[-1] + 1
     bits = saturation.bit_length()
     return FeatureCode(feature, saturation, words, Intervals.of(bits, (*cuts, (1 << bits) - 1), labels))

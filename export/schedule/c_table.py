@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.export.c.build import compile_library
+from foretail.export.c.build import compiled_reader
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
@@ -51,11 +51,7 @@ def read_c_table(text: str) -> Schedule:
     ForetailError without a C compiler, or when the second period is not the first.
     """
     with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "reader.c", Path(folder) / "reader.so"
-        (Path(folder) / "schedule.h").write_text(text, encoding="ascii")
-        source.write_text(_READER, encoding="ascii")
-        compile_library(source, library, "-O0")  # a long table, read once
-        reader = ctypes.CDLL(str(library))
+        reader = compiled_reader(Path(folder), {"schedule.h": text}, _READER, "-O0")  # a long table, read once
         shape = np.empty(3, np.int32)
         reader.foretail_shape(ctypes.c_void_p(shape.ctypes.data))
         periods = np.empty((2, *shape), np.int32)

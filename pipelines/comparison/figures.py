@@ -21,6 +21,12 @@ from foretail.sim_bridge.policies import policy_words
 
 FOLDER = "figures"
 CDF_POINTS = 500
+BUFFER_AND_DROPS = {
+    "occupancy p99 %": ("occupancy_percent.p99", "buffer in use, p99, %"),
+    "drops": ("drops", "packets dropped"),
+    "timeouts": ("timeouts", "timeouts of flows"),
+}
+"""Name of the column in the Parquet file -> metric, and title of the panel."""
 _KEY = "A bar is the mean over the seeds, a dot a seed, a whisker the 95 % t interval of the mean."
 CAPTIONS = {
     f"{FOLDER}/slowdown_p95": "The slowdown that 95 % of the flows stay below, by policy and class of flows; less is "
@@ -42,22 +48,11 @@ def with_figures(result: FlowsResult, run_dir: Path) -> FlowsResult:
 def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
     """Write all figures of `result` into ``run_dir/figures`` and return their paths; the folder appears whole."""
     with staged_folder(run_dir / FOLDER, replace=True) as staging:
-        _save(*_slowdown_bars(result), staging / "slowdown_p95")
+        slowdowns_of = {group: (f"slowdown.{group}.p95", f"{group} flows, p95 slowdown") for group in FLOW_GROUPS}
+        _save(*_bars(result, slowdowns_of), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
-        _save(*_buffer_and_drops(result), staging / "buffer_and_drops")
+        _save(*_bars(result, BUFFER_AND_DROPS), staging / "buffer_and_drops")
     return [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
-
-
-def _slowdown_bars(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
-    metrics = {group: f"slowdown.{group}.p95" for group in FLOW_GROUPS}
-    titles = {group: f"{group} flows, p95 slowdown" for group in FLOW_GROUPS}
-    return _bars(result, metrics, titles)
-
-
-def _buffer_and_drops(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
-    metrics = {"occupancy p99 %": "occupancy_percent.p99", "drops": "drops", "timeouts": "timeouts"}
-    titles = {"occupancy p99 %": "buffer in use, p99, %", "drops": "packets dropped", "timeouts": "timeouts of flows"}
-    return _bars(result, metrics, titles)
 
 
 def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
@@ -85,18 +80,19 @@ def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     return figure, pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def _bars(result: FlowsResult, metrics: Mapping[str, str], titles: Mapping[str, str]) -> tuple[Figure, pd.DataFrame]:
+def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tuple[Figure, pd.DataFrame]:
     """A panel per metric, in a row: means as bars with their intervals, seeds as dots; and the numbers."""
     frame = pd.DataFrame(
         [
-            {"policy": run.policy, "seed": run.seed} | {name: run.metrics()[metric] for name, metric in metrics.items()}
+            {"policy": run.policy, "seed": run.seed}
+            | {name: run.metrics()[metric] for name, (metric, _) in panels_of.items()}
             for run in result.runs
         ]
-    ).astype(dict.fromkeys(metrics, "float64"))
+    ).astype(dict.fromkeys(panels_of, "float64"))
     place = {policy: position for position, policy in enumerate(result.policies)}
     figure = Figure(figsize=(9, 1.4 + 0.3 * len(place)), layout="constrained")
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for axes, (name, metric) in zip(panels, metrics.items(), strict=True):
+    panels = figure.subplots(1, len(panels_of), sharey=True, squeeze=False)[0]
+    for axes, (name, (metric, title)) in zip(panels, panels_of.items(), strict=True):
         for policy, found in result.means(metric).items():
             if found.mean is None:
                 continue
@@ -106,7 +102,7 @@ def _bars(result: FlowsResult, metrics: Mapping[str, str], titles: Mapping[str, 
                 axes.plot([max(found.low, 0), found.high], [place[policy]] * 2, color="0.35", linewidth=1.2)
         axes.plot(frame[name].to_numpy(), frame["policy"].map(place).to_numpy(), "o", color="C0", markersize=3.5)
         axes.set_xlim(left=0)
-        axes.set_title(titles[name])
+        axes.set_title(title)
         axes.grid(axis="x")
     shown = (Patch(color="0.82"), Line2D([], [], color="0.35"), Line2D([], [], color="C0", marker="o", linestyle=""))
     names = ("mean over seeds", "its 95 % interval", "a seed")
