@@ -1,4 +1,4 @@
-"""What labels, traces and a deciding predictor cost on top of an ns-3 run under LQD.
+"""What labels, traces, a deciding predictor and heavy losses cost on top of an ns-3 run under LQD.
 
 Every round runs all alternatives on the same traffic, one after the other, in an order that rotates from round to
 round; figures are medians over the rounds, with their range, per leaf data packet, so that the few packets that a
@@ -39,7 +39,7 @@ TRAFFIC_NS = {"small": 4_000_000, "full": 20_000_000}
 
 def main(size: str) -> None:
     """Print leaf data packets and events per CPU second, and ratios to the LQD run."""
-    scenario = _scenario(size)
+    scenario, elephants = _scenario(SCENARIOS[size], size), _scenario("elephants", size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library = _forest(scenario, folder)
@@ -53,6 +53,7 @@ def main(size: str) -> None:
             ),
             "FollowLQD": lambda to: _run(scenario, Policy("followlqd"), to),
             "DT": lambda to: _run(scenario, Policy("dt"), to),
+            "LQD, elephants": lambda to: _run(elephants, Policy("lqd"), to),
         }
         wall: dict[str, list[float]] = {name: [] for name in alternatives}
         cpu: dict[str, list[float]] = {name: [] for name in alternatives}
@@ -83,8 +84,8 @@ def main(size: str) -> None:
     Console(width=130).print(table)
 
 
-def _scenario(size: str) -> Scenario:
-    overrides = [f"scenario={SCENARIOS[size]}", f"scenario.traffic_ns={TRAFFIC_NS[size]}"]
+def _scenario(name: str, size: str) -> Scenario:
+    overrides = [f"scenario={name}", f"scenario.traffic_ns={TRAFFIC_NS[size]}"]
     return compose_settings(CollectConfig, overrides, "the benchmark").scenario
 
 

@@ -51,6 +51,7 @@ ROWS: dict[str, dict[str, int]] = {
             "Credence, forest",
             "FollowLQD",
             "DT",
+            "LQD, elephants",
         )
     },
     "open_loop": {rf"{file} \| {RATIO} \| {RATIO} \|": 1 for file in ("csv", "parquet")},

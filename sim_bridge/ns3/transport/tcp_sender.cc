@@ -7,6 +7,8 @@
 #include <ns3/tcp-l4-protocol.h>
 #include <ns3/tcp-recovery-ops.h>
 
+#include "ns3/transport/tcp_buffers.h"
+
 namespace foretail::ns3_driver {
 
 using namespace ns3;
@@ -14,6 +16,11 @@ using namespace ns3;
 TypeId TcpSender::GetTypeId() {
     static TypeId id = TypeId("foretail::TcpSender").SetParent<TcpSocketBase>();
     return id;
+}
+
+TcpSender::TcpSender() {
+    m_txBuffer = CreateObject<TcpSendBuffer>();
+    m_txBuffer->SetRWndCallback(MakeCallback(&TcpSender::GetRWnd, this));
 }
 
 Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced, TypeId control) {
