@@ -18,22 +18,13 @@ class PassReport:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model on its way out.
+    """A model on its way out."""
 
-    Attributes
-    ----------
-    model : as given
-    simple : after the passes: tree by tree the same function, which they have proven
-    ensemble : with integer votes: what targets emit
-    passes : tuple of PassReport
-    any_tau : the votes were made for any tau, so that those for one may be narrower
-    """
-
-    model: Ensemble
-    simple: Ensemble
-    ensemble: Ensemble
+    model: Ensemble  #: as given
+    simple: Ensemble  #: after the passes: tree by tree the same function, which they have proven
+    ensemble: Ensemble  #: with integer votes: what targets emit
     passes: tuple[PassReport, ...] = ()
-    any_tau: bool = False
+    any_tau: bool = False  #: the votes were made for any tau, so that those for one may be narrower
 
     @classmethod
     def of(cls, voted: Lowered | Ensemble) -> Lowered:

@@ -13,23 +13,15 @@ from foretail.models.ensemble.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class SwitchCost:
-    """Costs of a predictor as it would be exported, for any tau.
+    """Costs of a predictor as it would be exported, for any tau."""
 
-    Attributes
-    ----------
-    leaves : of all trees together, after the passes of the compiler
-    comparisons : per packet, at most: the depths of all trees together
-    table_entries, tcam_bits : of all tables of the cheapest P4 encoding on the profile, entries before ranges are
-        expanded to prefixes; default actions are no entries. Planned, not rendered and proven: ``foretail export``
-        does that
-    feature_bits : registers that the features keep in a switch, in bits, shared ones once
-    """
-
-    leaves: int
-    comparisons: int
+    leaves: int  #: of all trees together, after the passes of the compiler
+    comparisons: int  #: per packet, at most: the depths of all trees together
+    #: of all tables of the cheapest P4 encoding on the profile, before ranges are expanded to prefixes; default actions
+    #: are no entries. Planned, not rendered and proven: ``foretail export`` does that
     table_entries: int
-    tcam_bits: int
-    feature_bits: int
+    tcam_bits: int  #: of the same tables
+    feature_bits: int  #: registers that the features keep in a switch, in bits, shared ones once
 
 
 def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:

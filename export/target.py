@@ -23,38 +23,23 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a target makes of an ensemble.
+    """What a target makes of an ensemble."""
 
-    Attributes
-    ----------
-    files : what is proven, or stands in the certificate with what is
-    unproven : further files, which no proof covers: reports, and programs around the predictor
-    report : name of the file, JSON, that has the target's own figures
-    """
-
-    files: Files
+    files: Files  #: what is proven, or stands in the certificate with what is
+    #: further files, which no proof covers: reports, and programs around the predictor
     unproven: Files = field(default_factory=dict)
-    report: str | None = None
+    report: str | None = None  #: name of the file, JSON, that has the target's own figures
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What rendered files say, and how to run them; nothing but these files is known here.
+    """What rendered files say, and how to run them; nothing but these files is known here."""
 
-    Attributes
-    ----------
-    read : name of a code path -> what its text says
-    runs : name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows]
-    tool : what built or runs them
-    built : files that were built from them, and are what runs
-    passes : whether a test that is among them passes
-    """
-
-    read: Mapping[str, ReadBack]
-    runs: Mapping[str, Run]
-    tool: str
-    built: Files = field(default_factory=dict)
-    passes: bool = True
+    read: Mapping[str, ReadBack]  #: name of a code path -> what its text says
+    runs: Mapping[str, Run]  #: name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows]
+    tool: str  #: what built or runs them
+    built: Files = field(default_factory=dict)  #: files that were built from them, and are what runs
+    passes: bool = True  #: whether a test that is among them passes
 
 
 class Target(Protocol):
@@ -79,22 +64,13 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An export on disk.
+    """An export on disk."""
 
-    Attributes
-    ----------
-    folder : holds the target's files, ``certificate.json`` and ``ensemble.json``
-    prefix : of the names of the target's files
-    certificate : what was proven
-    ensemble : what was emitted, with its votes
-    report : what the target says beside the proof, JSON-like; empty when it says nothing
-    """
-
-    folder: Path
-    prefix: str
-    certificate: Certificate
-    ensemble: Ensemble
-    report: dict[str, Any]
+    folder: Path  #: holds the target's files, ``certificate.json`` and ``ensemble.json``
+    prefix: str  #: of the names of the target's files
+    certificate: Certificate  #: what was proven
+    ensemble: Ensemble  #: what was emitted, with its votes
+    report: dict[str, Any]  #: what the target says beside the proof, JSON-like; empty when it says nothing
 
     def file(self, end: str) -> Path:
         """Return the file whose name is the prefix and `end`, such as ``.so``."""

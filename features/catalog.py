@@ -41,32 +41,21 @@ Unit = Literal["cells", "queues", "us", "flag"]
 
 @dataclass(frozen=True, eq=False)
 class Registers:
-    """State that features read; two that read the same object share it.
+    """State that features read; two that read the same object share it."""
 
-    Attributes
-    ----------
-    queue_bits, switch_bits : bits for every queue, and once for the switch
-    operations : per packet, to keep it up to date
-    """
-
-    queue_bits: int = 0
-    switch_bits: int = 0
-    operations: int = 0
+    queue_bits: int = 0  #: bits for every queue
+    switch_bits: int = 0  #: once for the switch
+    operations: int = 0  #: per packet, to keep it up to date
 
 
 @dataclass(frozen=True)
 class FeatureCost:
-    """What a feature alone costs beyond Credence; as :class:`Registers`, operations of reading it included.
-
-    Attributes
-    ----------
-    operations_per_queue : further operations per packet for each queue of the switch
-    """
+    """What a feature alone costs beyond Credence; as :class:`Registers`, operations of reading it included."""
 
     queue_bits: int
     switch_bits: int
     operations: int
-    operations_per_queue: int = 0
+    operations_per_queue: int = 0  #: further operations per packet for each queue of the switch
 
 
 @dataclass(frozen=True)
@@ -79,33 +68,20 @@ class SelectionCost:
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of an arrival.
+    """One feature of an arrival."""
 
-    Attributes
-    ----------
-    name : column name in datasets, models and the predictor ABI
-    state : {'real', 'virtual', 'packet'}
-        ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
-        policy on one arrival sequence. ``packet``: said by the packet itself.
-    unit : {'cells', 'queues', 'us', 'flag'}, ``us`` is a time unit of 1024 ns; a flag is 0 or 1
-    bits : values are integers in ``[0, 2**bits)``, ``bits <= 24``
-    description : one sentence
-    averaged : whether the value comes from shift-weighted averages and so depends on ``average_shift``
-    study_only : no switch can know it: for upper bounds, refused by every export
-    registers : state that it reads beyond Credence's own
-    operations, operations_per_queue : per packet to read it, and besides for each queue of the switch
-    """
-
-    name: str
+    name: str  #: column name in datasets, models and the predictor ABI
+    #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
+    #: policy on one arrival sequence. ``packet``: said by the packet itself.
     state: State
-    unit: Unit
-    bits: int
-    description: str
-    averaged: bool = False
-    study_only: bool = False
-    registers: tuple[Registers, ...] = ()
-    operations: int = 0
-    operations_per_queue: int = 0
+    unit: Unit  #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1
+    bits: int  #: values are integers in ``[0, 2**bits)``, ``bits <= 24``
+    description: str  #: one sentence
+    averaged: bool = False  #: whether the value comes from shift-weighted averages and so depends on ``average_shift``
+    study_only: bool = False  #: no switch can know it: for upper bounds, refused by every export
+    registers: tuple[Registers, ...] = ()  #: state that it reads beyond Credence's own
+    operations: int = 0  #: per packet to read it
+    operations_per_queue: int = 0  #: per packet besides, for each queue of the switch
 
     @property
     def cost(self) -> FeatureCost:

@@ -32,17 +32,12 @@ _READ: dict[tuple[Path, int, int, int], str] = {}
 
 @dataclass(frozen=True)
 class Examined:
-    """What a folder holds against its digest; paths relative to it, with ``/``.
+    """What a folder holds against its digest; paths relative to it, with ``/``."""
 
-    Attributes
-    ----------
-    whole, damaged, missing : files of the digest: as they were written, changed since, no longer there
-    foreign : files that the digest does not name: somebody else put them there. Nothing of ours reads them
-    """
-
-    whole: tuple[str, ...]
-    damaged: tuple[str, ...]
-    missing: tuple[str, ...]
+    whole: tuple[str, ...]  #: files of the digest that are as they were written
+    damaged: tuple[str, ...]  #: those that were changed since
+    missing: tuple[str, ...]  #: those that are no longer there
+    #: files that the digest does not name: somebody else put them there. Nothing of ours reads them
     foreign: tuple[str, ...]
 
     @property

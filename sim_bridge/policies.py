@@ -14,18 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting that some policies heed.
+    """A setting that some policies heed."""
 
-    Attributes
-    ----------
-    meaning : one sentence
-    default : number, str or None
-    bounds : ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them
-    """
-
-    meaning: str
-    default: Any
-    bounds: dict[str, Any]
+    meaning: str  #: one sentence
+    default: Any  #: number, str or None
+    bounds: dict[str, Any]  #: ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them
 
 
 ALPHA = Parameter("threshold = alpha * free buffer", 0.5, {"above": 0})
@@ -57,30 +50,18 @@ _PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
 
 @dataclass(frozen=True)
 class BufferPolicy:
-    """A buffer policy.
+    """A buffer policy."""
 
-    Attributes
-    ----------
-    name : in settings and in the native library
-    title : in tables and sentences
-    meaning : one sentence
-    parameters : what it heeds, beside the alpha of incast where it knows priorities
-    asks : whether it asks a predictor
-    knows_priorities : whether a port may have several queues; else it has one
-    pushes_out : whether it removes packets that it has accepted
-    option : what the option ``policy=NAME`` sets, beside the defaults of the parameters
-    words : in figures, where the title is an abbreviation that not every reader knows
-    """
-
-    name: str
-    title: str
-    meaning: str
-    parameters: tuple[Parameter, ...] = ()
-    asks: bool = False
-    knows_priorities: bool = True
-    pushes_out: bool = False
+    name: str  #: in settings and in the native library
+    title: str  #: in tables and sentences
+    meaning: str  #: one sentence
+    parameters: tuple[Parameter, ...] = ()  #: what it heeds, beside the alpha of incast where it knows priorities
+    asks: bool = False  #: whether it asks a predictor
+    knows_priorities: bool = True  #: whether a port may have several queues; else it has one
+    pushes_out: bool = False  #: whether it removes packets that it has accepted
+    #: what the option ``policy=NAME`` sets, beside the defaults of the parameters
     option: Mapping[str, Any] = field(default_factory=dict)
-    words: str = ""
+    words: str = ""  #: in figures, where the title is an abbreviation that not every reader knows
 
 
 POLICIES = {

@@ -87,23 +87,15 @@ class Bitvectors:
     """Mask tables.
 
     A word holds one tree per field; with ``span`` > 1 a tree has so many words of its own and one field.
-
-    Attributes
-    ----------
-    features : inputs that have a table
-    cuts : per table, increasing; interval i holds the values with i cuts below them
-    masks : tuple of uint64[intervals, words], per table, the leaves that an interval leaves possible
-    votes : int64[words, 64], of the leaf of every bit
-    fields : bits of a word that belong to its first, second, ... tree
-    span : words per tree
     """
 
-    features: tuple[int, ...]
-    cuts: tuple[tuple[int, ...], ...]
+    features: tuple[int, ...]  #: inputs that have a table
+    cuts: tuple[tuple[int, ...], ...]  #: per table, increasing; interval i holds the values with i cuts below them
+    #: tuple of uint64[intervals, words], per table, the leaves that an interval leaves possible
     masks: tuple[npt.NDArray[np.uint64], ...]
-    votes: IntArray
-    fields: tuple[int, ...]
-    span: int
+    votes: IntArray  #: int64[words, 64], of the leaf of every bit
+    fields: tuple[int, ...]  #: bits of a word that belong to its first, second, ... tree
+    span: int  #: words per tree
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> Bitvectors:

@@ -38,19 +38,13 @@ _SELFTEST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class C:
-    """The C target; its files are ``<name>.h``, ``<name>.c``, ``<name>_selftest.c`` and the library ``<name>.so``.
+    """The C target; its files are ``<name>.h``, ``<name>.c``, ``<name>_selftest.c`` and the library ``<name>.so``."""
 
-    Attributes
-    ----------
-    shape : {'auto', 'branches', 'bitvector'}
-        Code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small.
-    batch : {'auto', 'rows', 'lanes'}, code of many; ``auto``: the fastest on `tune_rows`, or lanes
-    tune_rows : int64[rows, features] or None
-        Rows of a trace in the order of arrival; the measurements are the report, and ``tuning.json``.
-    """
-
+    #: code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small
     shape: Single | Literal["auto"] = "auto"
-    batch: Batch | Literal["auto"] = "auto"
+    batch: Batch | Literal["auto"] = "auto"  #: code of many; ``auto``: the fastest on `tune_rows`, or lanes
+    #: int64[rows, features] or None, rows of a trace in the order of arrival; the measurements are the report, and
+    #: ``tuning.json``
     tune_rows: npt.NDArray[np.int64] | None = None
     name: ClassVar[str] = "c"
 

@@ -47,23 +47,14 @@ _KEYWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Header:
-    """All that a generated header says.
+    """All that a generated header says."""
 
-    Attributes
-    ----------
-    name : prefix of files and C names
-    ensemble : features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`
-    single : {'branches', 'bitvector'}, code of one prediction
-    batch : {'rows', 'lanes'}, code of many: one after the other, or a row per SIMD lane
-    trees : there when `single` or `batch` needs them
-    bitvectors : Bitvectors or None
-    """
-
-    name: str
+    name: str  #: prefix of files and C names
+    #: features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`
     ensemble: Ensemble
-    single: Single
-    batch: Batch
-    trees: Trees | None = None
+    single: Single  #: code of one prediction
+    batch: Batch  #: code of many: one after the other, or a row per SIMD lane
+    trees: Trees | None = None  #: there when `single` or `batch` needs them
     bitvectors: Bitvectors | None = None
 
     def text(self) -> str:

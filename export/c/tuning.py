@@ -22,24 +22,16 @@ MAX_ROWS = 50_000
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured and chosen.
+    """What was measured and chosen."""
 
-    Attributes
-    ----------
-    single, batch : the forms that were chosen
-    nanoseconds : ``single`` and ``batch`` -> form -> thread CPU time per row, median over the rounds
-    rows, rounds : int
-    vector_widths : SIMD widths of this CPU, among 256 and 512 bits
-    command : what built the code that was measured
-    """
-
-    single: Single
-    batch: Batch
+    single: Single  #: the form that was chosen
+    batch: Batch  #: the same
+    #: ``single`` and ``batch`` -> form -> thread CPU time per row, median over the rounds
     nanoseconds: Mapping[str, Mapping[str, float]]
     rows: int
     rounds: int
-    vector_widths: list[int]
-    command: str
+    vector_widths: list[int]  #: SIMD widths of this CPU, among 256 and 512 bits
+    command: str  #: what built the code that was measured
 
     def to_json(self) -> str:
         """Return the text of ``tuning.json``."""

@@ -37,40 +37,25 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class DemandCertificate:
-    """What is known about an exported demand predictor, and about which files.
+    """What is known about an exported demand predictor, and about which files."""
 
-    Attributes
-    ----------
-    target : {'c', 'onnx'}
-    kind : name of the predictor
-    method : ``bound``: `error_uplinks` is proven for every history in range. ``histories``: compared on random ones
-    error_uplinks : str or None
-        C: a decimal; no entry is farther from the predictor's own, before the projection into the hose model.
-    parts : C: bounds of what adds up to it, by source, in uplinks: inputs, weights, result, float64
-    fraction_bits : C: integers are in units of ``2**-fraction_bits`` uplinks
-    largest_uplinks : C: the history that the bound is for has no value above; None: any history
-    trees : C of trees: the certificate that they equal their ensemble on every input
-    relative_difference, tolerance : float or None
-        ONNX: the largest difference of an entry that was met, and the largest allowed, relative to the largest value of
-        history and prediction.
-    predictor_sha256 : of ``predictor.json``, the predictor that was given
-    outputs : file name -> SHA-256
-    tool : what built or ran it
-    """
-
-    target: str
-    kind: str
+    target: str  #: {'c', 'onnx'}
+    kind: str  #: name of the predictor
+    #: ``bound``: `error_uplinks` is proven for every history in range. ``histories``: compared on random ones
     method: str
-    predictor_sha256: str
-    outputs: dict[str, str]
-    tool: str
+    predictor_sha256: str  #: of ``predictor.json``, the predictor that was given
+    outputs: dict[str, str]  #: file name -> SHA-256
+    tool: str  #: what built or ran it
+    #: C: a decimal; no entry is farther from the predictor's own, before the projection into the hose model
     error_uplinks: str | None = None
+    #: C: bounds of what adds up to it, by source, in uplinks: inputs, weights, result, float64
     parts: dict[str, str] = field(default_factory=dict)
-    fraction_bits: int | None = None
-    largest_uplinks: str | None = None
-    trees: dict[str, Any] | None = None
+    fraction_bits: int | None = None  #: C: integers are in units of ``2**-fraction_bits`` uplinks
+    largest_uplinks: str | None = None  #: C: the history that the bound is for has no value above; None: any history
+    trees: dict[str, Any] | None = None  #: C of trees: the certificate that they equal their ensemble on every input
+    #: ONNX: the largest difference of an entry that was met, relative to the largest value of history and prediction
     relative_difference: float | None = None
-    tolerance: float | None = None
+    tolerance: float | None = None  #: ONNX: the largest allowed
 
     def to_json(self) -> str:
         return in_json("foretail.demand_certificate", 1, asdict(self))

@@ -35,20 +35,12 @@ _EXACT_BITS = 52
 
 @dataclass(frozen=True)
 class Errors:
-    """Bounds on the parts of the error of one entry, in uplinks.
+    """Bounds on the parts of the error of one entry, in uplinks."""
 
-    Attributes
-    ----------
-    inputs : the history rounded to units
-    weights : weights, intercepts or leaf values rounded to integers
-    result : the prediction rounded to units
-    float64 : the predictor's own sum in float64
-    """
-
-    inputs: Fraction
-    weights: Fraction
-    result: Fraction
-    float64: Fraction
+    inputs: Fraction  #: the history rounded to units
+    weights: Fraction  #: weights, intercepts or leaf values rounded to integers
+    result: Fraction  #: the prediction rounded to units
+    float64: Fraction  #: the predictor's own sum in float64
 
     @property
     def total(self) -> Fraction:
@@ -58,26 +50,17 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class FixedLinear:
-    """``max(0, sum(weight * history) + intercept)`` of each pair's own last values.
-
-    Attributes
-    ----------
-    nodes, window : int
-    fraction_bits : of histories and predictions
-    largest : values of the history above count as this, in units; at most 2**32 - 2
-    shift : weights are integers times ``2**-shift``
-    weight : int64[1 or nodes**2, window + 1]
-        Oldest first, and then the intercept in units of ``2**-(fraction_bits + shift)``; one row for all pairs.
-    errors : for histories up to ``largest`` units
-    """
+    """``max(0, sum(weight * history) + intercept)`` of each pair's own last values."""
 
     nodes: int
     window: int
-    fraction_bits: int
-    largest: int
-    shift: int
+    fraction_bits: int  #: of histories and predictions
+    largest: int  #: values of the history above count as this, in units; at most 2**32 - 2
+    shift: int  #: weights are integers times ``2**-shift``
+    #: int64[1 or nodes**2, window + 1], oldest first, and then the intercept in units of ``2**-(fraction_bits +
+    #: shift)``; one row for all pairs
     weight: IntArray
-    errors: Errors
+    errors: Errors  #: for histories up to ``largest`` units
 
     def predict(self, history: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """Return what the C code returns: uint32[nodes, nodes] of uint32[window, nodes, nodes]."""
@@ -88,28 +71,17 @@ class FixedLinear:
 
 @dataclass(frozen=True, eq=False)
 class FixedTrees:
-    """``max(0, score + base)`` of an ensemble with integer votes.
-
-    Attributes
-    ----------
-    nodes, window : int
-    fraction_bits : of histories and predictions: the predictor's own, which rounds every history to these units first
-    largest : values of the history above count as this, as they do for the predictor
-    shift : scores are in units of ``2**-(fraction_bits + shift)`` uplinks
-    base : in the unit of scores
-    ensemble : with votes; its exact sum is its score
-    errors : for every history
-    predictor : BoostedEntries
-    """
+    """``max(0, score + base)`` of an ensemble with integer votes."""
 
     nodes: int
     window: int
+    #: of histories and predictions: the predictor's own, which rounds every history to these units first
     fraction_bits: int
-    largest: int
-    shift: int
-    base: int
-    ensemble: Ensemble
-    errors: Errors
+    largest: int  #: values of the history above count as this, as they do for the predictor
+    shift: int  #: scores are in units of ``2**-(fraction_bits + shift)`` uplinks
+    base: int  #: in the unit of scores
+    ensemble: Ensemble  #: with votes; its exact sum is its score
+    errors: Errors  #: for every history
     predictor: BoostedEntries
 
     def predict(self, history: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

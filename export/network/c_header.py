@@ -88,18 +88,11 @@ def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """What was built from rendered files.
+    """What was built from rendered files."""
 
-    Attributes
-    ----------
-    library : the shared object for the simulators
-    tool : what it was built with
-    scores : int64[rows] or None, what it computes of the given rows
-    """
-
-    library: bytes
-    tool: str
-    scores: IntArray | None
+    library: bytes  #: the shared object for the simulators
+    tool: str  #: what it was built with
+    scores: IntArray | None  #: int64[rows] or None, what it computes of the given rows
 
 
 def prove_network(

@@ -39,60 +39,34 @@ _FINEST = 1 << 96
 
 @dataclass(frozen=True)
 class Activation:
-    """What is known of a number that a layer reads.
+    """What is known of a number that a layer reads."""
 
-    Attributes
-    ----------
-    top : the exact number is in [0, top]
-    error : its integer stands for a number at most so far away
-    largest : the integer is in [0, largest]
-    """
-
-    top: Fraction
-    error: Fraction
-    largest: int
+    top: Fraction  #: the exact number is in [0, top]
+    error: Fraction  #: its integer stands for a number at most so far away
+    largest: int  #: the integer is in [0, largest]
 
 
 @dataclass(frozen=True, eq=False)
 class FixedLayer:
-    """``sum(weight * z) + bias``, in units of ``2**-bits``.
+    """``sum(weight * z) + bias``, in units of ``2**-bits``."""
 
-    Attributes
-    ----------
-    weight : int64[outputs, inputs], each fits int32
-    bias : int64[outputs]
-    bits : int
-    shift : the rectified sum is divided by ``2**shift``; 0 for the last layer
-    error : bound on any of its sums, against the exact network
-    """
-
-    weight: IntArray
-    bias: IntArray
+    weight: IntArray  #: int64[outputs, inputs], each fits int32
+    bias: IntArray  #: int64[outputs]
     bits: int
-    shift: int
-    error: Fraction
+    shift: int  #: the rectified sum is divided by ``2**shift``; 0 for the last layer
+    error: Fraction  #: bound on any of its sums, against the exact network
 
 
 @dataclass(frozen=True, eq=False)
 class FixedNetwork:
-    """A network in integers.
-
-    Attributes
-    ----------
-    features : tuple of FeatureInput
-    largest : inputs above count as this, below 0 as 0
-    logarithm : Logarithm
-    scale : the columns, x and then log(1 + x), are multiplied by ``2**scale``
-    layers : tuple of FixedLayer
-    tau : drop iff ``score > tau``: the logit of the network's threshold, rounded down
-    """
+    """A network in integers."""
 
     features: tuple[FeatureInput, ...]
-    largest: tuple[int, ...]
+    largest: tuple[int, ...]  #: inputs above count as this, below 0 as 0
     logarithm: Logarithm
-    scale: tuple[int, ...]
+    scale: tuple[int, ...]  #: the columns, x and then log(1 + x), are multiplied by ``2**scale``
     layers: tuple[FixedLayer, ...]
-    tau: int
+    tau: int  #: drop iff ``score > tau``: the logit of the network's threshold, rounded down
 
     @property
     def bits(self) -> int:

@@ -55,20 +55,12 @@ def _series(number: Fraction) -> tuple[Fraction, Fraction]:
 
 @dataclass(frozen=True, eq=False)
 class Logarithm:
-    """``log(y)`` of integers 1 <= y <= 2**32, in units of ``2**-bits``.
-
-    Attributes
-    ----------
-    bits : int
-    powers : int64[33], log 2**k
-    points : int64[2**POINT_BITS + 1], log m at the points
-    error : bound on what any y is off by
-    """
+    """``log(y)`` of integers 1 <= y <= 2**32, in units of ``2**-bits``."""
 
     bits: int
-    powers: IntArray
-    points: IntArray
-    error: Fraction
+    powers: IntArray  #: int64[33], log 2**k
+    points: IntArray  #: int64[2**POINT_BITS + 1], log m at the points
+    error: Fraction  #: bound on what any y is off by
 
     @classmethod
     def of(cls, bits: int) -> Logarithm:

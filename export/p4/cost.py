@@ -38,25 +38,15 @@ Mix = Literal["range", "lpm", "ternary", "exact", "mixed"]
 
 @dataclass(frozen=True)
 class TableCost:
-    """One table.
-
-    Attributes
-    ----------
-    name : str
-    kind : of its key
-    step : position in the longest chain of dependent tables, from 1
-    rows, expanded_rows : before and after ranges became prefixes; equal without ranges
-    key_bits, data_bits : of one row
-    tcam_bits, sram_bits, tcam_blocks, sram_blocks : int
-    """
+    """One table."""
 
     name: str
-    kind: str
-    step: int
-    rows: int
-    expanded_rows: int
-    key_bits: int
-    data_bits: int
+    kind: str  #: of its key
+    step: int  #: position in the longest chain of dependent tables, from 1
+    rows: int  #: before ranges became prefixes
+    expanded_rows: int  #: after it; equal without ranges
+    key_bits: int  #: of one row
+    data_bits: int  #: of one row
     tcam_bits: int
     sram_bits: int
     tcam_blocks: int
@@ -74,26 +64,16 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoding with its feature tables chosen, and what it costs.
-
-    Attributes
-    ----------
-    encoding : Encoding
-    features : tuple of FeatureTable
-    tables : all tables, ``decide`` last
-    cost : by the weights of the profile
-    arithmetic_steps : saturation, masks, additions and the comparison between and after the tables, one after the other
-    stages : needed, when nothing else is on the switch
-    faults : why it does not fit; empty when it does
-    """
+    """An encoding with its feature tables chosen, and what it costs."""
 
     encoding: Encoding
     features: tuple[FeatureTable, ...]
-    tables: tuple[TableCost, ...]
-    cost: float
+    tables: tuple[TableCost, ...]  #: all tables, ``decide`` last
+    cost: float  #: by the weights of the profile
+    #: saturation, masks, additions and the comparison between and after the tables, one after the other
     arithmetic_steps: int
-    stages: int
-    faults: tuple[str, ...]
+    stages: int  #: needed, when nothing else is on the switch
+    faults: tuple[str, ...]  #: why it does not fit; empty when it does
 
     def total(self, field: str) -> int:
         """Sum a field of :class:`TableCost` over all tables."""
@@ -116,20 +96,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """The chosen encoding.
-
-    Attributes
-    ----------
-    chosen : Candidate
-    considered : the cheapest of every decision side and kind of feature tables, cheapest first
-    reason : why `chosen`, one sentence
-    profile : Profile
-    score_bits : int
-    """
+    """The chosen encoding."""
 
     chosen: Candidate
-    considered: tuple[Candidate, ...]
-    reason: str
+    considered: tuple[Candidate, ...]  #: the cheapest of every decision side and kind of feature tables, cheapest first
+    reason: str  #: why `chosen`, one sentence
     profile: Profile
     score_bits: int
 

@@ -75,20 +75,12 @@ QUEUE = np.dtype(
 
 @dataclass(frozen=True)
 class DemoSwitch:
-    """The switch that a demo program imitates; ForetailError on a value out of its range.
+    """The switch that a demo program imitates; ForetailError on a value out of its range."""
 
-    Attributes
-    ----------
-    buffer_bytes : shared buffer, 1 to 2**30
-    port_rates_bps : bits per second of each of 1 to 8 ports, 1000 to 10**15
-    wire_overhead_bytes : bytes per packet that travel but use no buffer, 0 to 256
-    smallest_packet_bytes : int
-        Smaller packets are not answered; with the buffer it bounds the packets of a queue, at most 65,536.
-    """
-
-    buffer_bytes: int
-    port_rates_bps: tuple[int, ...]
-    wire_overhead_bytes: int = 38
+    buffer_bytes: int  #: shared buffer, 1 to 2**30
+    port_rates_bps: tuple[int, ...]  #: bits per second of each of 1 to 8 ports, 1000 to 10**15
+    wire_overhead_bytes: int = 38  #: bytes per packet that travel but use no buffer, 0 to 256
+    #: smaller packets are not answered; with the buffer it bounds the packets of a queue, at most 65,536
     smallest_packet_bytes: int = 64
 
     def __post_init__(self) -> None:

@@ -37,20 +37,12 @@ Column = tuple[int, int]
 
 @dataclass(frozen=True)
 class FeatureCode:
-    """The code words of one feature.
+    """The code words of one feature."""
 
-    Attributes
-    ----------
-    feature : index in the ensemble
-    saturation : the value that larger ones are replaced with
-    words : number and width of every word
-    intervals : the saturated value's width, and the words on every interval
-    """
-
-    feature: int
-    saturation: int
-    words: tuple[tuple[int, int], ...]
-    intervals: Intervals[Words]
+    feature: int  #: index in the ensemble
+    saturation: int  #: the value that larger ones are replaced with
+    words: tuple[tuple[int, int], ...]  #: number and width of every word
+    intervals: Intervals[Words]  #: the saturated value's width, and the words on every interval
 
 
 @dataclass(frozen=True)
@@ -65,19 +57,11 @@ class KeySlice:
 
 @dataclass(frozen=True)
 class VoteTable:
-    """One part of the score.
+    """One part of the score."""
 
-    Attributes
-    ----------
-    key : most significant first; empty when the part is `default` everywhere
-    kind : {'ternary', 'exact'}
-    rows : disjoint; the label is the vote
-    default : int
-    """
-
-    key: tuple[KeySlice, ...]
+    key: tuple[KeySlice, ...]  #: most significant first; empty when the part is `default` everywhere
     kind: Literal["ternary", "exact"]
-    rows: tuple[Row[int], ...]
+    rows: tuple[Row[int], ...]  #: disjoint; the label is the vote
     default: int
 
     @property
@@ -99,19 +83,12 @@ class VoteTable:
 
 @dataclass(frozen=True)
 class Encoding:
-    """An ensemble as tables, before the kind of the feature tables is chosen.
-
-    Attributes
-    ----------
-    decision : {'leaf_rows', 'product', 'bitvector'}
-    codes : of the features that matter
-    votes : their sum is the score; one per tree, or a single one with ``product``
-    masks : with ``bitvector``, number and width of the words that are the AND of all features'
-    """
+    """An ensemble as tables, before the kind of the feature tables is chosen."""
 
     decision: Decision
-    codes: tuple[FeatureCode, ...]
-    votes: tuple[VoteTable, ...]
+    codes: tuple[FeatureCode, ...]  #: of the features that matter
+    votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree, or a single one with ``product``
+    #: with ``bitvector``, number and width of the words that are the AND of all features'
     masks: tuple[tuple[int, int], ...] = ()
 
 

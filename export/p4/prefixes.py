@@ -22,18 +22,11 @@ Label = TypeVar("Label", bound=Hashable)
 
 @dataclass(frozen=True)
 class Intervals(Generic[Label]):
-    """A function of one key: `labels[i]` up to and including `uppers[i]`, after `uppers[i - 1]`.
+    """A function of one key: `labels[i]` up to and including `uppers[i]`, after `uppers[i - 1]`."""
 
-    Attributes
-    ----------
-    bits : width of the key
-    uppers : increasing; the last is ``2**bits - 1``
-    labels : neighbours differ
-    """
-
-    bits: int
-    uppers: tuple[int, ...]
-    labels: tuple[Label, ...]
+    bits: int  #: width of the key
+    uppers: tuple[int, ...]  #: increasing; the last is ``2**bits - 1``
+    labels: tuple[Label, ...]  #: neighbours differ
 
     @classmethod
     def of(cls, bits: int, uppers: Sequence[int], labels: Sequence[Label]) -> Intervals[Label]:

@@ -117,21 +117,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Program:
-    """The control, as read from its text.
+    """The control, as read from its text."""
 
-    Attributes
-    ----------
-    inputs : parameters of direction in, 24 bits each
-    types : of inputs, outputs and local variables
-    actions, tables : mapping of str to Action, Table
-    statements : of the apply block
-    """
-
-    inputs: tuple[str, ...]
-    types: Mapping[str, Type]
+    inputs: tuple[str, ...]  #: parameters of direction in, 24 bits each
+    types: Mapping[str, Type]  #: of inputs, outputs and local variables
     actions: Mapping[str, Action]
     tables: Mapping[str, Table]
-    statements: tuple[Statement, ...]
+    statements: tuple[Statement, ...]  #: of the apply block
 
     @property
     def default_tau(self) -> int:

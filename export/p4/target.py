@@ -37,23 +37,16 @@ class P4:
     Its files are ``<name>.p4``, control DropPredictor, to be included; ``<name>_main.p4``, a program around it that
     runs, which is not part of the proof; and with runtime entries ``<name>.commands.txt`` for simple_switch_CLI and
     ``<name>.entries.txtpb`` for P4Runtime. ``report.json`` has the resources of the plan.
-
-    Attributes
-    ----------
-    encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}
-        Kind of all feature tables; ``auto`` takes the cheapest for each.
-    decision : {'auto', 'leaf_rows', 'product', 'bitvector'}, how code words become votes
-    entries : {'const', 'runtime'}, in the program, or in files for the control plane
-    profile : ``v1model``, ``rmt``, or the path of a YAML file
-    demo : also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
-    bmv2 : also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     """
 
+    #: {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` takes the cheapest for each
     encoding: str = "auto"
-    decision: str = "auto"
-    entries: Literal["const", "runtime"] = "const"
-    profile: str = "v1model"
+    decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'bitvector'}, how code words become votes
+    entries: Literal["const", "runtime"] = "const"  #: in the program, or in files for the control plane
+    profile: str = "v1model"  #: ``v1model``, ``rmt``, or the path of a YAML file
+    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
     demo: DemoSwitch | None = None
+    #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
     name: ClassVar[str] = "p4"
 

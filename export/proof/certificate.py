@@ -24,59 +24,37 @@ def at_most(number: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proven, and about which files.
+    """What was proven, and about which files."""
 
-    Attributes
-    ----------
-    target : ``c``, ``p4`` or ``onnx``
-    method : {'cells', 'boxes'}
-        ``cells``: model and artefact compared on one point of every cell. ``boxes``: every leaf box of every tree
-        compared with every box of the text, and the votes with the leaf values.
-    cells : number of cells, enumerated or not
-    points_per_feature : intervals of every input; their product is `cells`
-    boxes : boxes of the text, with ``boxes``
-    votes_by : {'cells', 'boxes'}, how scores were compared with the exact sums of the model, in the same two ways
-    order : score strictly monotone in the exact sum over all inputs: the proof holds for any tau
-    taus : the only taus it holds for; None with `order` and with `rounding`
-    rounding : str or None
-        With votes that were compared by boxes and are not exact, a dyadic rational: any tau decides as its threshold on
-        the exact sum does, for every input whose exact sum is farther from it than this. Never more than the rounding
-        of the framework's own sum.
-    default_tau : int
-    threshold : the threshold on the exact sum that `default_tau` stands for, as in the ensemble file
-    vote_bits : int
-    float_decides_otherwise : int or None
-        Cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None when votes
-        were compared by boxes, which does not enumerate them.
-    float_within_rounding : cells so close to the threshold that some order of rounding could decide otherwise
-    float_inputs : inputs of the first ten such cells
-    passes : what the passes did, in order: name, leaves_before, leaves_after
-    model_sha256 : the ensemble that was given
-    ir_sha256 : the ensemble that was emitted, votes included, after the passes
-    outputs : file name -> SHA-256 of the proven texts and of what was built from them
-    tool : what the proven artefact was built or run with
-    """
-
-    target: str
+    target: str  #: ``c``, ``p4`` or ``onnx``
+    #: ``cells``: model and artefact compared on one point of every cell. ``boxes``: every leaf box of every tree
+    #: compared with every box of the text, and the votes with the leaf values.
     method: Literal["cells", "boxes"]
-    cells: int
-    points_per_feature: dict[str, int]
-    boxes: int | None
+    cells: int  #: number of cells, enumerated or not
+    points_per_feature: dict[str, int]  #: intervals of every input; their product is `cells`
+    boxes: int | None  #: boxes of the text, with ``boxes``
+    #: how scores were compared with the exact sums of the model, in the same two ways
     votes_by: Literal["cells", "boxes"]
-    order: bool
-    taus: list[int] | None
+    order: bool  #: score strictly monotone in the exact sum over all inputs: the proof holds for any tau
+    taus: list[int] | None  #: the only taus it holds for; None with `order` and with `rounding`
+    #: with votes that were compared by boxes and are not exact, a dyadic rational: any tau decides as its threshold on
+    #: the exact sum does, for every input whose exact sum is farther from it than this. Never more than the rounding of
+    #: the framework's own sum.
     rounding: str | None
     default_tau: int
-    threshold: str
+    threshold: str  #: the threshold on the exact sum that `default_tau` stands for, as in the ensemble file
     vote_bits: int
+    #: cells where the framework's sum, rounded in tree order, decides otherwise than the exact sum; None when votes
+    #: were compared by boxes, which does not enumerate them
     float_decides_otherwise: int | None
+    #: cells so close to the threshold that some order of rounding could decide otherwise
     float_within_rounding: int | None
-    float_inputs: list[list[int]]
-    passes: list[dict[str, str | int]]
-    model_sha256: str
-    ir_sha256: str
-    outputs: dict[str, str]
-    tool: str
+    float_inputs: list[list[int]]  #: inputs of the first ten such cells
+    passes: list[dict[str, str | int]]  #: what the passes did, in order: name, leaves_before, leaves_after
+    model_sha256: str  #: the ensemble that was given
+    ir_sha256: str  #: the ensemble that was emitted, votes included, after the passes
+    outputs: dict[str, str]  #: file name -> SHA-256 of the proven texts and of what was built from them
+    tool: str  #: what the proven artefact was built or run with
 
     def to_json(self) -> str:
         return in_json("foretail.certificate", 2, asdict(self))

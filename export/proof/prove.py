@@ -39,34 +39,22 @@ _SAMPLES = 100_000
 
 @dataclass(frozen=True)
 class ReadBack:
-    """What an emitted text says, read back from nothing but that text: ``score = base + sum of parts``.
+    """What an emitted text says, read back from nothing but that text: ``score = base + sum of parts``."""
 
-    Attributes
-    ----------
-    boundaries : mapping of int to set of int
-        Input index -> values b such that the text may change between b and b + 1: every constant an input meets.
-    parts : one per tree of the ensemble, in order; None when the text cannot be taken apart so, and only cells prove it
-    base : int
-    """
-
+    #: input index -> values b such that the text may change between b and b + 1: every constant an input meets
     boundaries: Mapping[int, set[int]]
+    #: one per tree of the ensemble, in order; None when the text cannot be taken apart so, and only cells prove it
     parts: tuple[Boxes, ...] | None = None
     base: int = 0
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How integer scores relate to exact sums over all inputs.
+    """How integer scores relate to exact sums over all inputs."""
 
-    Attributes
-    ----------
-    order : strictly monotone: any tau stands for a threshold on the exact sum
-    default : ``score > default_tau`` iff ``exact sum > threshold``
-    rounding : without these, the largest distance from the threshold at which they may disagree
-    """
-
-    order: bool
-    default: bool
+    order: bool  #: strictly monotone: any tau stands for a threshold on the exact sum
+    default: bool  #: ``score > default_tau`` iff ``exact sum > threshold``
+    #: without these, the largest distance from the threshold at which they may disagree
     rounding: Fraction = Fraction(0)
 
 

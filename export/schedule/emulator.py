@@ -16,17 +16,11 @@ from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 @dataclass(frozen=True)
 class Emulator:
-    """Times of the emulated network.
+    """Times of the emulated network."""
 
-    Attributes
-    ----------
-    day_us, night_us : how long circuits are up, and how long their reconfiguration takes
-    time_dilation : wall-clock time per emulated time
-    """
-
-    day_us: int = 180
-    night_us: int = 20
-    time_dilation: int = 20
+    day_us: int = 180  #: how long circuits are up
+    night_us: int = 20  #: how long their reconfiguration takes
+    time_dilation: int = 20  #: wall-clock time per emulated time
 
 
 def emulator_schedule(schedule: Schedule, emulator: Emulator) -> str:

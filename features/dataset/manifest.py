@@ -75,29 +75,17 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known about a run before its first row.
-
-    Attributes
-    ----------
-    scenario : the resolved scenario, JSON values only
-    policy : the resolved buffer policy of the run, JSON values only
-    seed : int
-    switches : indexed by the ``switch`` column
-    rules : Rules
-    cell_bytes : bytes per buffer cell, a power of two
-    average_shift : averages run over ``2**average_shift`` ns, 0 to 62
-    versions : of everything that made the rows
-    """
+    """What is known about a run before its first row."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
-    scenario: dict[str, Any]
-    policy: dict[str, Any]
+    scenario: dict[str, Any]  #: the resolved scenario, JSON values only
+    policy: dict[str, Any]  #: the resolved buffer policy of the run, JSON values only
     seed: Count
-    switches: Annotated[tuple[SwitchGeometry, ...], Field(min_length=1)]
+    switches: Annotated[tuple[SwitchGeometry, ...], Field(min_length=1)]  #: indexed by the ``switch`` column
     rules: Rules
-    cell_bytes: Positive
-    average_shift: Annotated[int, Field(ge=0, le=62)]
-    versions: dict[str, str]
+    cell_bytes: Positive  #: bytes per buffer cell, a power of two
+    average_shift: Annotated[int, Field(ge=0, le=62)]  #: averages run over ``2**average_shift`` ns, 0 to 62
+    versions: dict[str, str]  #: of everything that made the rows
 
 
 @dataclass(frozen=True)

@@ -47,18 +47,11 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Steps:
-    """How logs are cut into steps, and what their bytes are worth.
+    """How logs are cut into steps, and what their bytes are worth."""
 
-    Attributes
-    ----------
-    interval_ns : time of a step, positive; needed for times and for bytes
-    uplink_bps : rate of an uplink, positive; needed for bytes, and refused without them
-    most : the first steps of every run that count; None: all
-    """
-
-    interval_ns: int | None = None
-    uplink_bps: int | None = None
-    most: int | None = None
+    interval_ns: int | None = None  #: time of a step, positive; needed for times and for bytes
+    uplink_bps: int | None = None  #: rate of an uplink, positive; needed for bytes, and refused without them
+    most: int | None = None  #: the first steps of every run that count; None: all
 
 
 def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequence, ...]:

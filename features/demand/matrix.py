@@ -23,13 +23,10 @@ class DemandMatrix:
     """A checked demand matrix.
 
     ForetailError on another shape, fewer than 2 or more than 16,384 nodes, NaN, infinity, negative or diagonal demand.
-
-    Attributes
-    ----------
-    demand : float64[n, n]
-        ``demand[i, j]`` from node i to node j, finite, at least 0, in capacities of one uplink; the diagonal is 0.
     """
 
+    #: float64[n, n], ``demand[i, j]`` from node i to node j, finite, at least 0, in capacities of one uplink; the
+    #: diagonal is 0
     demand: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:

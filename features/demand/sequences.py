@@ -31,18 +31,13 @@ class DemandSequence:
     """The demand matrices of one run, in order of time.
 
     ForetailError on another shape, an interval that is not positive, no name, or the first matrix that is none.
-
-    Attributes
-    ----------
-    demand : float64[steps, n, n]
-        At least one step; every matrix as :class:`DemandMatrix` asks. Zero matrices are idle intervals.
-    interval_ns : from one step to the next, positive
-    run : what was run; sequences of the same run saw the same traffic and never part in a split
     """
 
+    #: float64[steps, n, n], at least one step; every matrix as :class:`DemandMatrix` asks. Zero matrices are idle
+    #: intervals.
     demand: FloatArray
-    interval_ns: int
-    run: str
+    interval_ns: int  #: from one step to the next, positive
+    run: str  #: what was run; sequences of the same run saw the same traffic and never part in a split
 
     def __post_init__(self) -> None:
         demand = np.array(self.demand, np.float64, order="C")

@@ -25,16 +25,10 @@ APART_NS = 16
 
 @dataclass(frozen=True)
 class ArrivalWindow:
-    """The arrivals of the same switch that are seen together, this one among them.
+    """The arrivals of the same switch that are seen together, this one among them."""
 
-    Attributes
-    ----------
-    behind, ahead : int
-        Arrivals before this one, and after it. What comes after nobody can know: with it a score is an upper bound.
-    """
-
-    behind: int = 0
-    ahead: int = 0
+    behind: int = 0  #: arrivals before this one
+    ahead: int = 0  #: arrivals after it, which nobody can know: with them a score is an upper bound
 
     def __post_init__(self) -> None:
         if self.behind < 0 or self.ahead < 0:
@@ -55,23 +49,14 @@ class ArrivalWindow:
 
 @dataclass(frozen=True, eq=False)
 class WindowRows:
-    """Arrivals of one run, in order.
+    """Arrivals of one run, in order."""
 
-    Attributes
-    ----------
-    x : int32[rows, columns], features; of windows, see :func:`windows`
-    switch, port : int[rows], where
-    time_ns : int64[rows], when
-    size_bytes : int[rows], of the packet
-    labels : bool[rows, labels], what goes with the rows, and comes back with their windows
-    """
-
-    x: NDArray[np.int32]
-    switch: NDArray[np.integer]
-    port: NDArray[np.integer]
-    time_ns: NDArray[np.int64]
-    size_bytes: NDArray[np.integer]
-    labels: NDArray[np.bool_]
+    x: NDArray[np.int32]  #: int32[rows, columns], features; of windows, see :func:`windows`
+    switch: NDArray[np.integer]  #: int[rows]
+    port: NDArray[np.integer]  #: int[rows], output port
+    time_ns: NDArray[np.int64]  #: int64[rows], time of arrival
+    size_bytes: NDArray[np.integer]  #: int[rows], of the packet
+    labels: NDArray[np.bool_]  #: bool[rows, labels], what goes with the rows, and comes back with their windows
 
     def __len__(self) -> int:
         """Number of rows."""

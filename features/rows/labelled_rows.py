@@ -23,19 +23,13 @@ Region = Literal["whole", "asked"]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows as a predictor sees them.
+    """Rows as a predictor sees them."""
 
-    Attributes
-    ----------
-    x : int32[rows, features]
-    lqd_drop : bool[rows], the label
-    asked : bool[rows] or None, where a Credence that is told the true labels asks; None where nobody knows
-    weight : float64[rows] or None, how many rows each stands for; None when every row is there
-    """
-
-    x: NDArray[np.int32]
-    lqd_drop: NDArray[np.bool_]
+    x: NDArray[np.int32]  #: int32[rows, features]
+    lqd_drop: NDArray[np.bool_]  #: bool[rows], the label
+    #: bool[rows] or None, where a Credence that is told the true labels asks; None where nobody knows
     asked: NDArray[np.bool_] | None
+    #: float64[rows] or None, how many rows each stands for; None when every row is there
     weight: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
@@ -56,15 +50,10 @@ class Rows:
 class Sampling:
     """Keeps every drop and every row of the asked region, and a share of the others, each weighing as all that it
     stands for, so that weighted counts are those of all rows in expectation.
-
-    Attributes
-    ----------
-    others : share of the other rows, in (0, 1]; 1 keeps all
-    seed : of the draw; it does not depend on the batches
     """
 
-    others: float = 1.0
-    seed: int = 1
+    others: float = 1.0  #: share of the other rows, in (0, 1]; 1 keeps all
+    seed: int = 1  #: of the draw; it does not depend on the batches
 
     def __post_init__(self) -> None:
         if not 0 < self.others <= 1:

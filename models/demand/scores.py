@@ -29,36 +29,23 @@ ROUTINGS: Mapping[str, Callable[[DemandMatrix, FloatArray], float]] = {
 
 @dataclass(frozen=True)
 class MatrixError:
-    """How wrong predicted matrices are.
+    """How wrong predicted matrices are."""
 
-    Attributes
-    ----------
-    relative : sum of all absolute errors over the sum of all demand
-    shape : float
-        Mean over the steps with demand of half the absolute differences between the shares of all demand that the
-        pairs have, in [0, 1]; 1 where nothing is predicted.
-    """
-
-    relative: float
+    relative: float  #: sum of all absolute errors over the sum of all demand
+    #: mean over the steps with demand of half the absolute differences between the shares of all demand that the pairs
+    #: have, in [0, 1]; 1 where nothing is predicted
     shape: float
 
 
 @dataclass(frozen=True)
 class RunThroughput:
-    """Throughput of the schedules of one run, means over its steps with demand.
+    """Throughput of the schedules of one run, means over its steps with demand."""
 
-    Attributes
-    ----------
-    steps : at least 1
-    predicted, true : of the schedules of the predicted and of the true matrices
-    ratio, least_ratio : mean and minimum of predicted over true
-    """
-
-    steps: int
-    predicted: float
-    true: float
-    ratio: float
-    least_ratio: float
+    steps: int  #: at least 1
+    predicted: float  #: of the schedules of the predicted matrices
+    true: float  #: of those of the true matrices
+    ratio: float  #: mean of predicted over true
+    least_ratio: float  #: its minimum
 
 
 @dataclass(frozen=True)
@@ -67,14 +54,10 @@ class ScheduleScore:
 
     With little trust both schedules are nearly alike and the ratio is near 1 whatever the prediction: compare
     predictors of different trust by `predicted`.
-
-    Attributes
-    ----------
-    by_run : mapping from a run to RunThroughput
-        Runs with demand, at least one. Steps of a run depend on each other, runs do not, so they are the unit of every
-        mean and interval.
     """
 
+    #: runs with demand, at least one. Steps of a run depend on each other, runs do not, so they are the unit of every
+    #: mean and interval.
     by_run: Mapping[str, RunThroughput]
 
     @property
@@ -100,17 +83,10 @@ class ScheduleScore:
 
 @dataclass(frozen=True)
 class Score:
-    """What a predictor does on some runs.
+    """What a predictor does on some runs."""
 
-    Attributes
-    ----------
-    steps, idle_steps : scored, and left out because they have no demand to schedule
-    error : MatrixError
-    schedules : mapping from (routing, trust) to ScheduleScore
-    """
-
-    steps: int
-    idle_steps: int
+    steps: int  #: scored
+    idle_steps: int  #: left out because they have no demand to schedule
     error: MatrixError
     schedules: Mapping[tuple[str, int], ScheduleScore]
 

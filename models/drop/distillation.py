@@ -34,18 +34,11 @@ LIGHTEST = 2.0**-20
 
 @dataclass(frozen=True)
 class Budget:
-    """How large a student may be.
+    """How large a student may be."""
 
-    Attributes
-    ----------
-    trees : at least 1
-    depth : comparisons per tree, at least 1
-    leaves : of all trees together, at least 2 per tree; None: as many as the depth allows
-    """
-
-    trees: int
-    depth: int
-    leaves: int | None = None
+    trees: int  #: at least 1
+    depth: int  #: comparisons per tree, at least 1
+    leaves: int | None = None  #: of all trees together, at least 2 per tree; None: as many as the depth allows
 
     def __post_init__(self) -> None:
         """Refuse a budget without a tree in it."""
@@ -61,22 +54,13 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class Student:
-    """A trained student.
+    """A trained student."""
 
-    Attributes
-    ----------
-    ensemble : at the threshold at which it decides most like the teacher on validation rows
-    probability_threshold : that threshold as a probability, rounded
-    forest : what it was read from
-    answers : {'decisions', 'probabilities'}, what it was trained on
-    validation : its decisions against the teacher's, on the validation rows that count
-    """
-
-    ensemble: Ensemble
-    probability_threshold: float
-    forest: RandomForestClassifier
-    answers: Answers
-    validation: Confusion
+    ensemble: Ensemble  #: at the threshold at which it decides most like the teacher on validation rows
+    probability_threshold: float  #: that threshold as a probability, rounded
+    forest: RandomForestClassifier  #: what it was read from
+    answers: Answers  #: what it was trained on
+    validation: Confusion  #: its decisions against the teacher's, on the validation rows that count
 
 
 def distill(

@@ -18,31 +18,19 @@ from foretail.models.scoring.operating_point import require_drops
 
 @dataclass(frozen=True)
 class Importance:
-    """How much average precision falls when the values of a feature are shuffled among the rows.
+    """How much average precision falls when the values of a feature are shuffled among the rows."""
 
-    Attributes
-    ----------
-    mean, deviation : float
-        Over the shuffles; the deviation is that of the population. 0 for a feature that the predictor ignores.
-    """
-
-    mean: float
-    deviation: float
+    mean: float  #: over the shuffles; 0 for a feature that the predictor ignores
+    deviation: float  #: over the shuffles: that of the population
 
 
 @dataclass(frozen=True)
 class FeatureBudget:
-    """Most that a selection may take beyond Credence on one switch; None is no limit.
+    """Most that a selection may take beyond Credence on one switch; None is no limit."""
 
-    Attributes
-    ----------
-    features : number of features
-    register_bits, operations : as :class:`foretail.features.catalog.SelectionCost`'s
-    """
-
-    features: int | None = None
-    register_bits: int | None = None
-    operations: int | None = None
+    features: int | None = None  #: number of features
+    register_bits: int | None = None  #: as :class:`foretail.features.catalog.SelectionCost`'s
+    operations: int | None = None  #: as :class:`foretail.features.catalog.SelectionCost`'s
 
     def allows(self, features: int, cost: SelectionCost) -> bool:
         """Return whether a selection of so many features at this cost is within every limit."""
@@ -55,18 +43,11 @@ class FeatureBudget:
 
 @dataclass(frozen=True)
 class SelectedFeatures:
-    """A step of the selection.
+    """A step of the selection."""
 
-    Attributes
-    ----------
-    names : features, in the order in which they were added
-    cost : theirs together
-    average_precision : on the validation rows, in [0, 1]
-    """
-
-    names: tuple[str, ...]
-    cost: SelectionCost
-    average_precision: float
+    names: tuple[str, ...]  #: features, in the order in which they were added
+    cost: SelectionCost  #: theirs together
+    average_precision: float  #: on the validation rows, in [0, 1]
 
 
 def permutation_importance(

@@ -44,47 +44,28 @@ _FEATURES, _THRESHOLD = "foretail.features", "foretail.threshold"
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A dense layer, ``weight @ z + bias``, with a rectifier behind it unless it is the last.
+    """A dense layer, ``weight @ z + bias``, with a rectifier behind it unless it is the last."""
 
-    Attributes
-    ----------
-    weight : float32[outputs, inputs]
-    bias : float32[outputs]
-    """
-
-    weight: npt.NDArray[np.float32]
-    bias: npt.NDArray[np.float32]
+    weight: npt.NDArray[np.float32]  #: float32[outputs, inputs]
+    bias: npt.NDArray[np.float32]  #: float32[outputs]
 
 
 @dataclass(frozen=True, eq=False)
 class DenseLayers:
-    """The numbers of a network: the logit is that of `layers` over (columns - mean) / deviation.
+    """The numbers of a network: the logit is that of `layers` over (columns - mean) / deviation."""
 
-    Attributes
-    ----------
-    mean, deviation : float32[2 features], of x, then of log(1 + x)
-    layers : tuple of Layer
-    """
-
-    mean: npt.NDArray[np.float32]
-    deviation: npt.NDArray[np.float32]
+    mean: npt.NDArray[np.float32]  #: float32[2 features], of x, then of log(1 + x)
+    deviation: npt.NDArray[np.float32]  #: float32[2 features], of x, then of log(1 + x)
     layers: tuple[Layer, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``.
+    """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``."""
 
-    Attributes
-    ----------
-    content : the file
-    features : inputs in column order
-    threshold : in [0, 1]
-    """
-
-    content: bytes
-    features: tuple[FeatureInput, ...]
-    threshold: float
+    content: bytes  #: the file
+    features: tuple[FeatureInput, ...]  #: inputs in column order
+    threshold: float  #: in [0, 1]
 
     # -- files ---------------------------------------------------------------------------------------------------
 

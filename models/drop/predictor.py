@@ -29,21 +29,13 @@ MACHINE_PARAMETERS = frozenset({"device", "jobs"})
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a constructor parameter may be: a value of `kind` in [`low`, `high`], one of `choices`, or None.
+    """What a constructor parameter may be: a value of `kind` in [`low`, `high`], one of `choices`, or None."""
 
-    Attributes
-    ----------
-    kind : int, float (an int will do) or bool; str goes with `choices`
-    low, high : inclusive bounds of a number
-    choices : allowed strings
-    optional : whether None is allowed
-    """
-
-    kind: type
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    optional: bool = False
+    kind: type  #: int, float (an int will do) or bool; str goes with `choices`
+    low: float | None = None  #: inclusive bound of a number
+    high: float | None = None  #: the same
+    choices: tuple[str, ...] = ()  #: allowed strings
+    optional: bool = False  #: whether None is allowed
 
     def describe(self) -> str:
         """Return the allowed values in words."""
@@ -109,20 +101,14 @@ class DropPredictor(Parameterised, ABC):
     Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
     underscore. Subclasses implement `_fit` and `_probability`, which receive checked input. What a subclass from
     another package returns is checked too, and whatever it raises becomes one sentence that names it.
-
-    Attributes
-    ----------
-    report : callable
-        Called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default.
-    threads_change_the_model : whether another number of `jobs` may give another model
-    packages : packages, beside those of every model, on whose versions it depends
     """
 
+    #: called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default
     report: Callable[[float, str], None] = field(
         default=staticmethod(lambda share, words: None), init=False, repr=False
     )
-    threads_change_the_model: ClassVar[bool] = True
-    packages: ClassVar[tuple[str, ...]] = ()
+    threads_change_the_model: ClassVar[bool] = True  #: whether another number of `jobs` may give another model
+    packages: ClassVar[tuple[str, ...]] = ()  #: packages, beside those of every model, on whose versions it depends
 
     @classmethod
     def device_here(cls) -> str:

@@ -22,20 +22,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Reassignment(Generic[Model]):
-    """One training.
+    """One training."""
 
-    Attributes
-    ----------
-    model : what was trained
-    lqd_drop : bool[rows], the labels that it learnt from
-    moved : drops among them that the trace does not label so
-    worth : what the model is worth on validation rows with the labels of the trace
-    """
-
-    model: Model
-    lqd_drop: BoolArray
-    moved: int
-    worth: float
+    model: Model  #: what was trained
+    lqd_drop: BoolArray  #: bool[rows], the labels that it learnt from
+    moved: int  #: drops among them that the trace does not label so
+    worth: float  #: what the model is worth on validation rows with the labels of the trace
 
 
 def reassignments(

@@ -22,19 +22,12 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """A function of integer inputs that is constant on boxes: one additive part of a score.
+    """A function of integer inputs that is constant on boxes: one additive part of a score."""
 
-    Attributes
-    ----------
-    low, high : int64[rows, inputs], inclusive bounds; ``low <= high`` everywhere
-    votes : int64[rows], value in each box
-    default : value of inputs in no box; None says that the boxes cover everything
-    """
-
-    low: IntArray
-    high: IntArray
-    votes: IntArray
-    default: int | None = None
+    low: IntArray  #: int64[rows, inputs], inclusive lower bounds
+    high: IntArray  #: int64[rows, inputs], inclusive upper bounds; ``low <= high`` everywhere
+    votes: IntArray  #: int64[rows], value in each box
+    default: int | None = None  #: value of inputs in no box; None says that the boxes cover everything
 
     def __post_init__(self) -> None:
         if self.low.ndim != 2 or self.low.shape != self.high.shape or self.votes.shape != self.low.shape[:1]:

@@ -23,14 +23,9 @@ BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The grid, as one sorted array of representatives per input.
+    """The grid, as one sorted array of representatives per input."""
 
-    Attributes
-    ----------
-    ends : tuple of int64[intervals], the largest point of every interval of an input
-    """
-
-    ends: tuple[IntArray, ...]
+    ends: tuple[IntArray, ...]  #: tuple of int64[intervals], the largest point of every interval of an input
 
     @property
     def axes(self) -> tuple[IntArray, ...]:

@@ -45,18 +45,11 @@ _LIMB_BITS = 48
 
 @dataclass(frozen=True)
 class FeatureInput:
-    """One input of an ensemble.
+    """One input of an ensemble."""
 
-    Attributes
-    ----------
-    name : feature name of the catalog: a letter, then letters, digits and underscores
-    params : constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
-    bits : inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
-    """
-
-    name: str
-    params: str
-    bits: int
+    name: str  #: feature name of the catalog: a letter, then letters, digits and underscores
+    params: str  #: constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
+    bits: int  #: inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,22 +59,14 @@ class Tree:
     Invariants: a child's index is greater than its parent's and every node but the root has exactly one parent;
     leaves have ``feature == left == right == -1`` and ``cut == 0``; inner nodes have ``0 <= cut < 2**bits - 1``,
     ``value == 0`` and no vote. Arrays are read-only.
-
-    Attributes
-    ----------
-    feature : int32[n], index of the tested input, -1 at a leaf
-    cut : int64[n], go left iff ``x[feature] <= cut``
-    left, right : int32[n], children, -1 at a leaf
-    value : float64[n], exact leaf value, finite
-    votes : int64[n] or None, integer leaf votes, None before the vote pass
     """
 
-    feature: npt.NDArray[np.int32]
-    cut: IntArray
-    left: npt.NDArray[np.int32]
-    right: npt.NDArray[np.int32]
-    value: npt.NDArray[np.float64]
-    votes: IntArray | None = None
+    feature: npt.NDArray[np.int32]  #: int32[n], index of the tested input, -1 at a leaf
+    cut: IntArray  #: int64[n], go left iff ``x[feature] <= cut``
+    left: npt.NDArray[np.int32]  #: int32[n], child, -1 at a leaf
+    right: npt.NDArray[np.int32]  #: int32[n], the other child, -1 at a leaf
+    value: npt.NDArray[np.float64]  #: float64[n], exact leaf value, finite
+    votes: IntArray | None = None  #: int64[n] or None, integer leaf votes, None before the vote pass
 
     def __post_init__(self) -> None:
         dtypes = {"feature": np.int32, "cut": np.int64, "left": np.int32, "right": np.int32, "value": np.float64}
@@ -120,29 +105,21 @@ class Ensemble:
     """A drop predictor over integer inputs: ``drop iff exact sum > threshold``, and ``iff score > default_tau``.
 
     ForetailError when an invariant of this class or of :class:`Tree` does not hold.
-
-    Attributes
-    ----------
-    features : inputs in column order, names distinct
-    trees : at least one. Either every tree has votes or none has
-    threshold : on the exact sum, a dyadic rational
-    base : added to every exact sum, finite
-    output : {'mean_probability', 'logit', 'value'}
-        What the exact sum means: the number of trees times the drop probability (forests), its logit (boosting), or a
-        quantity (regression), which decides nothing.
-    vote_bits, default_tau : int or None
-        Votes are leaf values times ``2**vote_bits``, rounded half to even; the base has no vote but moves
-        `default_tau`: ``score > default_tau`` iff ``exact sum > threshold``. None before the vote pass.
-    origin : where the model comes from; part of the file and of its hash, without effect on scores
     """
 
-    features: tuple[FeatureInput, ...]
-    trees: tuple[Tree, ...]
-    threshold: Fraction
-    base: float = 0.0
+    features: tuple[FeatureInput, ...]  #: inputs in column order, names distinct
+    trees: tuple[Tree, ...]  #: at least one. Either every tree has votes or none has
+    threshold: Fraction  #: on the exact sum, a dyadic rational
+    base: float = 0.0  #: added to every exact sum, finite
+    #: what the exact sum means: the number of trees times the drop probability (forests), its logit (boosting), or a
+    #: quantity (regression), which decides nothing
     output: Output = "mean_probability"
+    #: votes are leaf values times ``2**vote_bits``, rounded half to even; None before the vote pass
     vote_bits: int | None = None
+    #: ``score > default_tau`` iff ``exact sum > threshold``; the base has no vote but moves it. None before the vote
+    #: pass
     default_tau: int | None = None
+    #: where the model comes from; part of the file and of its hash, without effect on scores
     origin: Mapping[str, OriginValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

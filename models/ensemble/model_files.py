@@ -56,18 +56,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading one foreign file may take; thousands of deep trees take seconds.
+    """What reading one foreign file may take; thousands of deep trees take seconds."""
 
-    Attributes
-    ----------
-    cpu_seconds : of its computation, so that a busy machine makes no difference
-    memory_bytes : beside what the libraries take that read it
-    wall_seconds : until a reader that does not compute, but waits, is given up
-    """
-
-    cpu_seconds: int = 120
-    memory_bytes: int = 8 << 30
-    wall_seconds: int = 3600
+    cpu_seconds: int = 120  #: of its computation, so that a busy machine makes no difference
+    memory_bytes: int = 8 << 30  #: beside what the libraries take that read it
+    wall_seconds: int = 3600  #: until a reader that does not compute, but waits, is given up
 
 
 DEFAULT_LIMITS = Limits()

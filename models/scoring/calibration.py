@@ -19,16 +19,10 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A map from [0, 1] to [0, 1], linear between points and constant outside them.
+    """A map from [0, 1] to [0, 1], linear between points and constant outside them."""
 
-    Attributes
-    ----------
-    probability : float64[points], what the predictor says, increasing
-    calibrated : float64[points], what that means, never falling
-    """
-
-    probability: FloatArray
-    calibrated: FloatArray
+    probability: FloatArray  #: float64[points], what the predictor says, increasing
+    calibrated: FloatArray  #: float64[points], what that means, never falling
 
     @classmethod
     def fit(cls, probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> Calibration:

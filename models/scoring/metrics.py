@@ -108,17 +108,11 @@ class Confusion:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Counts at every distinct score, from the highest down: predicting "drop" for scores of at least `score[i]`.
+    """Counts at every distinct score, from the highest down: predicting "drop" for scores of at least `score[i]`."""
 
-    Attributes
-    ----------
-    score : array [distinct], distinct scores, strictly decreasing
-    tp, fp : int64[distinct], drops and other rows with at least this score
-    """
-
-    score: npt.NDArray[np.int64] | npt.NDArray[np.float64]
-    tp: npt.NDArray[np.int64]
-    fp: npt.NDArray[np.int64]
+    score: npt.NDArray[np.int64] | npt.NDArray[np.float64]  #: array [distinct], distinct scores, strictly decreasing
+    tp: npt.NDArray[np.int64]  #: int64[distinct], drops with at least this score
+    fp: npt.NDArray[np.int64]  #: int64[distinct], other rows with at least this score
 
     @property
     def average_precision(self) -> float | None:

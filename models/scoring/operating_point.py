@@ -33,20 +33,12 @@ ThresholdWorth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold and what it scored on the rows it was chosen on.
+    """A threshold and what it scored on the rows it was chosen on."""
 
-    Attributes
-    ----------
-    threshold : on the exact sum, for ``Ensemble.with_threshold``: drop iff the sum exceeds it
-    probability : the same threshold as a drop probability, rounded
-    confusion : on the validation rows of the region
-    attainable : {'cells', 'rows'}
-        Between which sums the threshold lies: those of every input, or those of the validation rows.
-    """
-
-    threshold: Fraction
-    probability: float
-    confusion: Confusion
+    threshold: Fraction  #: on the exact sum, for ``Ensemble.with_threshold``: drop iff the sum exceeds it
+    probability: float  #: the same threshold as a drop probability, rounded
+    confusion: Confusion  #: on the validation rows of the region
+    #: between which sums the threshold lies: those of every input, or those of the validation rows
     attainable: Literal["cells", "rows"]
 
 

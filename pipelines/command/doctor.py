@@ -32,20 +32,12 @@ P4_TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for.
+    """One thing looked for."""
 
-    Attributes
-    ----------
-    what : it
-    found : its version or place; None when it is missing
-    fix : what to do when it is missing
-    needed : Foretail cannot work without it
-    """
-
-    what: str
-    found: str | None
-    fix: str
-    needed: bool = False
+    what: str  #: its name
+    found: str | None  #: its version or place; None when it is missing
+    fix: str  #: what to do when it is missing
+    needed: bool = False  #: Foretail cannot work without it
 
 
 def examine(folder: Path) -> tuple[Finding, ...]:

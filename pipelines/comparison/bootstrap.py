@@ -34,22 +34,13 @@ FLOW_METRICS = tuple(
 
 @dataclass(frozen=True, eq=False)
 class FlowSample:
-    """The flows of a run, in the order in which they were offered.
+    """The flows of a run, in the order in which they were offered."""
 
-    Attributes
-    ----------
-    start_ns : int64, start of each flow
-    slowdown : float64, unfinished flows with their age at the end
-    timed_out : bool, at least one retransmission timeout
-    groups : masks of the classes, by name
-    scalars : figures of the run as a whole, which only the draw of seeds varies
-    """
-
-    start_ns: NDArray[np.int64]
-    slowdown: Array
-    timed_out: NDArray[np.bool_]
-    groups: Mapping[str, NDArray[np.bool_]]
-    scalars: Mapping[str, float | None]
+    start_ns: NDArray[np.int64]  #: int64, start of each flow
+    slowdown: Array  #: float64, unfinished flows with their age at the end
+    timed_out: NDArray[np.bool_]  #: bool, at least one retransmission timeout
+    groups: Mapping[str, NDArray[np.bool_]]  #: masks of the classes, by name
+    scalars: Mapping[str, float | None]  #: figures of the run as a whole, which only the draw of seeds varies
 
     @classmethod
     def of(cls, flows: NDArray[np.void], end_ns: int, scalars: Mapping[str, float | None]) -> FlowSample:
@@ -65,18 +56,12 @@ class FlowSample:
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """Figures of every policy under one condition.
+    """Figures of every policy under one condition."""
 
-    Attributes
-    ----------
-    policies : float64 array of shape (1 + draws, metrics) by policy; row 0 is the sample itself, NaN has no value
-    metrics : names of the columns
-    seeds : of the runs
-    """
-
+    #: float64 array of shape (1 + draws, metrics) by policy; row 0 is the sample itself, NaN has no value
     policies: Mapping[str, Array]
-    metrics: tuple[str, ...]
-    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]  #: names of the columns
+    seeds: tuple[int, ...]  #: of the runs
 
     def values(self, policy: str, metric: str) -> Array:
         """The figure and its draws."""

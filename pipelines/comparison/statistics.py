@@ -23,43 +23,27 @@ FLOW_GROUPS = ("short", "incast", "long")
 
 @dataclass(frozen=True)
 class FlowSummary:
-    """Slowdowns of one class of flows in one run.
+    """Slowdowns of one class of flows in one run."""
 
-    Attributes
-    ----------
-    flows, unfinished : counts; percentiles cover both
-    p50, p95, p99 : percentiles of slowdown (NumPy's linear interpolation), None without flows
-    lower_bound : the percentiles are lower bounds, because flows are unfinished
-    timeout_share : share of flows with at least one retransmission timeout, None without flows
-    retransmissions, timeouts : sums over the class
-    """
-
-    flows: int
-    unfinished: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    lower_bound: bool
-    timeout_share: float | None
-    retransmissions: int
-    timeouts: int
+    flows: int  #: all of them; percentiles cover the unfinished ones too
+    unfinished: int  #: those of them that did not end before the run did
+    p50: float | None  #: percentile of slowdown (NumPy's linear interpolation), None without flows
+    p95: float | None  #: the same
+    p99: float | None  #: the same
+    lower_bound: bool  #: the percentiles are lower bounds, because flows are unfinished
+    timeout_share: float | None  #: share of flows with at least one retransmission timeout, None without flows
+    retransmissions: int  #: sum over the class
+    timeouts: int  #: sum over the class
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of a difference over paired seeds with its 95 % Student-t interval.
+    """Mean of a difference over paired seeds with its 95 % Student-t interval."""
 
-    Attributes
-    ----------
-    mean : mean of ``value - baseline``, None when no seed has both
-    low, high : interval, None with fewer than two pairs
-    pairs : seeds in which both values exist
-    """
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    pairs: int
+    mean: float | None  #: mean of ``value - baseline``, None when no seed has both
+    low: float | None  #: of the interval, None with fewer than two pairs
+    high: float | None  #: the same
+    pairs: int  #: seeds in which both values exist
 
 
 def interval_text(found: PairedDifference, sign: str = "+") -> str:

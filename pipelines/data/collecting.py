@@ -41,34 +41,20 @@ FIGURES_FILE = "figures.json"
 
 @dataclass(frozen=True)
 class CollectedRun:
-    """One dataset of the store.
+    """One dataset of the store."""
 
-    Attributes
-    ----------
-    seed : of the run
-    path : dataset folder
-    content_sha256 : hash of its content
-    rows, drops, control_rows : labelled rows, drops among them, packets without a label
-    reused : it was in the store
-    seconds : wall time of making it, now or earlier
-    counters : drops by reason and other counters, over all switches
-    cpu_seconds : CPU time of ns-3, trace writing included; None without ns-3
-    packets_per_cpu_second : data packets that arrived at leaves, per CPU second; None without ns-3
-    imported : of an import the log, its hash and what was found in it
-    """
-
-    seed: int
-    path: Path
-    content_sha256: str
-    rows: int
-    drops: int
-    control_rows: int
-    reused: bool
-    seconds: float
-    counters: Mapping[str, int]
-    cpu_seconds: float | None
-    packets_per_cpu_second: float | None
-    imported: Mapping[str, Any] | None = None
+    seed: int  #: of the run
+    path: Path  #: dataset folder
+    content_sha256: str  #: hash of its content
+    rows: int  #: labelled rows
+    drops: int  #: drops among them
+    control_rows: int  #: packets without a label
+    reused: bool  #: it was in the store
+    seconds: float  #: wall time of making it, now or earlier
+    counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
+    cpu_seconds: float | None  #: CPU time of ns-3, trace writing included; None without ns-3
+    packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second; None without ns-3
+    imported: Mapping[str, Any] | None = None  #: of an import the log, its hash and what was found in it
 
 
 def collect_runs(

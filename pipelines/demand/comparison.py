@@ -29,22 +29,13 @@ PREDICTORS_FOLDER = "predictors"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Predictors on the runs of one workload.
+    """Predictors on the runs of one workload."""
 
-    Attributes
-    ----------
-    workload : collectives by name, or ``datasets``
-    split : its runs
-    evaluations : by name, of the predictors
-    last_value : what the last value does on the same runs
-    files : by name, the trained predictors as ``predictor_file`` writes them
-    """
-
-    workload: str
-    split: SequenceSplit
-    evaluations: Mapping[str, Evaluation]
-    last_value: Evaluation
-    files: Mapping[str, str]
+    workload: str  #: collectives by name, or ``datasets``
+    split: SequenceSplit  #: its runs
+    evaluations: Mapping[str, Evaluation]  #: by name, of the predictors
+    last_value: Evaluation  #: what the last value does on the same runs
+    files: Mapping[str, str]  #: by name, the trained predictors as ``predictor_file`` writes them
 
     @property
     def best(self) -> str:
@@ -73,20 +64,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class DemandResult:
-    """What predictors are worth.
+    """What predictors are worth."""
 
-    Attributes
-    ----------
-    config : the settings
-    predictors : by name
-    comparisons : one per workload
-    tracked : the run in MLflow, or None
-    """
-
-    config: DemandConfig
-    predictors: Mapping[str, DemandPredictor]
-    comparisons: tuple[Comparison, ...]
-    tracked: Mapping[str, Any] | None = None
+    config: DemandConfig  #: the settings
+    predictors: Mapping[str, DemandPredictor]  #: by name
+    comparisons: tuple[Comparison, ...]  #: one per workload
+    tracked: Mapping[str, Any] | None = None  #: the run in MLflow, or None
 
     def document(self) -> dict[str, Any]:
         split, kinds = self.config.split, self.config.demand_predictor

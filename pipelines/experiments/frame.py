@@ -85,31 +85,19 @@ def measure_cases(
 
 @dataclass(frozen=True, eq=False)
 class ExperimentResult:
-    """A finished experiment.
+    """A finished experiment."""
 
-    Attributes
-    ----------
-    experiment : its name
-    figures : what it found, JSON-like, as ``result.json`` shows it
-    shown : its tables
-    files : tables and figures in the run folder
-    notes : sentences below the last table
-    tracked : run and server in MLflow, or None
-    failed : a sentence for each point that failed, by its name
-    points : how many points there are, failed ones included
-    conclusion : what the experiment comes to, in two sentences; none where it has no rule for that
-    captions : what is seen on its figures, by their name, the one first that tells most
-    """
-
-    experiment: str
-    figures: Mapping[str, Any]
-    shown: Sequence[Table]
-    files: tuple[Path, ...]
-    notes: Sequence[str] = ()
-    tracked: Mapping[str, str] | None = None
-    failed: Mapping[str, str] = field(default_factory=dict)
-    points: int = 0
+    experiment: str  #: its name
+    figures: Mapping[str, Any]  #: what it found, JSON-like, as ``result.json`` shows it
+    shown: Sequence[Table]  #: its tables
+    files: tuple[Path, ...]  #: tables and figures in the run folder
+    notes: Sequence[str] = ()  #: sentences below the last table
+    tracked: Mapping[str, str] | None = None  #: run and server in MLflow, or None
+    failed: Mapping[str, str] = field(default_factory=dict)  #: a sentence for each point that failed, by its name
+    points: int = 0  #: how many points there are, failed ones included
+    #: what the experiment comes to, in two sentences; none where it has no rule for that
     conclusion: Sequence[str] = ()
+    #: what is seen on its figures, by their name, the one first that tells most
     captions: Mapping[str, str] = field(default_factory=dict)
 
     def verdict(self) -> list[str]:

@@ -18,18 +18,11 @@ NAME = "demand_predictor"
 
 @dataclass(frozen=True)
 class DemandExport:
-    """What was written.
+    """What was written."""
 
-    Attributes
-    ----------
-    folder : holds the target's files, predictor.json and certificate.json
-    certificate : what is known about them
-    seconds : wall time
-    """
-
-    folder: Path
-    certificate: DemandCertificate
-    seconds: float
+    folder: Path  #: holds the target's files, predictor.json and certificate.json
+    certificate: DemandCertificate  #: what is known about them
+    seconds: float  #: wall time
 
     def document(self) -> dict[str, Any]:
         return {"export": asdict(self)}

@@ -30,17 +30,11 @@ LEARNING = (
 
 @dataclass(frozen=True)
 class Space:
-    """What is drawn, in the order of the overrides.
+    """What is drawn, in the order of the overrides."""
 
-    Attributes
-    ----------
-    candidate : overrides that all trials share
-    distributions : by setting
-    known : settings of the space that each predictor has, by its name; one name None where none is drawn
-    """
-
-    candidate: tuple[str, ...]
-    distributions: Mapping[str, BaseDistribution]
+    candidate: tuple[str, ...]  #: overrides that all trials share
+    distributions: Mapping[str, BaseDistribution]  #: by setting
+    #: settings of the space that each predictor has, by its name; one name None where none is drawn
     known: Mapping[str | None, frozenset[str]]
 
     @classmethod

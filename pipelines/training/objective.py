@@ -62,18 +62,11 @@ def worth_of(side: Side, region: Region) -> ThresholdWorth:
 
 @dataclass(frozen=True)
 class Round(Generic[Model]):
-    """One training.
+    """One training."""
 
-    Attributes
-    ----------
-    model : at its operating point
-    sent_bytes : data that FollowLQD sends of the validation runs with its predictions
-    costly_rows : training rows that weigh more than one in the next round
-    """
-
-    model: Model
-    sent_bytes: int
-    costly_rows: int
+    model: Model  #: at its operating point
+    sent_bytes: int  #: data that FollowLQD sends of the validation runs with its predictions
+    costly_rows: int  #: training rows that weigh more than one in the next round
 
 
 def train_in_rounds(

@@ -28,21 +28,13 @@ if TYPE_CHECKING:  # it needs packages of its own
 
 @dataclass(frozen=True)
 class Labelled:
-    """A split as a predictor sees it.
+    """A split as a predictor sees it."""
 
-    Attributes
-    ----------
-    split : its sides
-    inputs, columns : the predictor's inputs, and the columns of the datasets that they come from
-    ports : the most of any switch, N of the closed form
-    window : other arrivals that the predictor sees
-    """
-
-    split: splits.Split
-    inputs: tuple[FeatureInput, ...]
-    columns: tuple[str, ...]
-    ports: int
-    window: ArrivalWindow
+    split: splits.Split  #: its sides
+    inputs: tuple[FeatureInput, ...]  #: the predictor's inputs
+    columns: tuple[str, ...]  #: the columns of the datasets that they come from
+    ports: int  #: the most of any switch, N of the closed form
+    window: ArrivalWindow  #: other arrivals that the predictor sees
 
     @classmethod
     def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: ArrivalWindow = ALONE) -> Labelled:
@@ -97,18 +89,11 @@ class JudgedSide:
 
 @dataclass(frozen=True)
 class Judged:
-    """A model on a split.
+    """A model on a split."""
 
-    Attributes
-    ----------
-    sides : by name
-    scores : by side and region
-    replay : scores of the test runs, replayed; None when a side is no whole run
-    """
-
-    sides: Mapping[str, JudgedSide]
-    scores: Mapping[str, Mapping[str, Mapping[str, Score]]]
-    replay: dict[str, Any] | None
+    sides: Mapping[str, JudgedSide]  #: by name
+    scores: Mapping[str, Mapping[str, Mapping[str, Score]]]  #: by side and region
+    replay: dict[str, Any] | None  #: scores of the test runs, replayed; None when a side is no whole run
 
 
 def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
@@ -146,19 +131,12 @@ def judge_side(
 
 @dataclass(frozen=True, eq=False)
 class JudgedRun:
-    """A model on a whole run.
+    """A model on a whole run."""
 
-    Attributes
-    ----------
-    rows : what it says of every row
-    asked : bool[rows], where Credence asks
-    replay : data bytes of the replays with its predictions
-    asked_replay : the same, but FollowLQD is spared only the drops that are predicted where Credence asks
-    """
-
-    rows: JudgedSide
-    asked: NDArray[np.bool_]
-    replay: ReplayScores
+    rows: JudgedSide  #: what it says of every row
+    asked: NDArray[np.bool_]  #: bool[rows], where Credence asks
+    replay: ReplayScores  #: data bytes of the replays with its predictions
+    #: the same, but FollowLQD is spared only the drops that are predicted where Credence asks
     asked_replay: ReplayScores
 
 

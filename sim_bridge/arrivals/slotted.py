@@ -10,22 +10,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Slotted:
-    """A batch of unit packets in order of arrival.
+    """A batch of unit packets in order of arrival."""
 
-    Attributes
-    ----------
-    slot : int64[n]
-        Slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals drain.
-    port : int32[n], output port, from 0
-    prediction : uint8[n] or None, 1 where a predictor says drop
-    first_rtt : uint8[n] or None, 1 for packets of a flow's first round trip, which ABM treats better
-    priority : uint8[n] or None, priority of each packet, from 0; policies without priorities ignore it
-    """
-
+    #: int64[n], slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals
+    #: drain.
     slot: NDArray[np.int64]
-    port: NDArray[np.int32]
-    prediction: NDArray[np.uint8] | None = None
+    port: NDArray[np.int32]  #: int32[n], output port, from 0
+    prediction: NDArray[np.uint8] | None = None  #: uint8[n] or None, 1 where a predictor says drop
+    #: uint8[n] or None, 1 for packets of a flow's first round trip, which ABM treats better
     first_rtt: NDArray[np.uint8] | None = None
+    #: uint8[n] or None, priority of each packet, from 0; policies without priorities ignore it
     priority: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:

@@ -28,20 +28,14 @@ Features = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class LiveRun:
-    """One sequence of arrivals, in packets; those still buffered after the last slot count as transmitted.
+    """One sequence of arrivals, in packets; those still buffered after the last slot count as transmitted."""
 
-    Attributes
-    ----------
-    arrivals, transmitted, lqd : packets that came, those that were sent, and those that LQD would have sent
-    outcome : uint8[arrivals], what became of each packet: values of :class:`~foretail.features.records.Outcome`
-    asked : packets about which the predictor was asked
-    """
-
-    arrivals: int
-    transmitted: int
-    lqd: int
+    arrivals: int  #: packets that came
+    transmitted: int  #: those that were sent
+    lqd: int  #: those that LQD would have sent
+    #: uint8[arrivals], what became of each packet: values of :class:`~foretail.features.records.Outcome`
     outcome: NDArray[np.uint8]
-    asked: int
+    asked: int  #: packets about which the predictor was asked
 
     @property
     def sent_percent_of_lqd(self) -> float | None:
@@ -51,17 +45,11 @@ class LiveRun:
 
 @dataclass(frozen=True, eq=False)
 class LiveResult:
-    """What a live predictor did.
+    """What a live predictor did."""
 
-    Attributes
-    ----------
-    runs : in the order of the sequences
-    calls : how often the predictor was called, with a batch each time
-    exportable : always False: Python decided, so there is no code for a switch and no proof of it
-    """
-
-    runs: tuple[LiveRun, ...]
-    calls: int
+    runs: tuple[LiveRun, ...]  #: in the order of the sequences
+    calls: int  #: how often the predictor was called, with a batch each time
+    #: always False: Python decided, so there is no code for a switch and no proof of it
     exportable: ClassVar[bool] = False
 
     @property

@@ -35,18 +35,12 @@ from foretail.features.errors import ForetailError
 
 @dataclass(frozen=True, eq=False)
 class OfflineOptimum:
-    """What OPT does.
+    """What OPT does."""
 
-    Attributes
-    ----------
-    transmitted : packets transmitted in all, the final draining included: the packets accepted
-    slot : int64[k], the slots with arrivals, in order
-    accepted : int64[k, ports]
-        How many packets of each port one best policy accepts in each of them; which ones does not matter.
-    """
-
-    transmitted: int
-    slot: NDArray[np.int64]
+    transmitted: int  #: packets transmitted in all, the final draining included: the packets accepted
+    slot: NDArray[np.int64]  #: int64[k], the slots with arrivals, in order
+    #: int64[k, ports], how many packets of each port one best policy accepts in each of them; which ones does not
+    #: matter
     accepted: NDArray[np.int64]
 
 

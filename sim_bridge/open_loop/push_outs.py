@@ -44,33 +44,21 @@ Freedom = Literal["stretch", "queue"]
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """What push-outs can take.
+    """What push-outs can take."""
 
-    Attributes
-    ----------
-    row : int64 [places], the labelled row at each place; rows that no push-out can take have none
-    first, last : int64 [push-outs], the places between which each has its choice, both included; neither ever falls
-    """
-
-    row: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    row: NDArray[np.int64]  #: int64 [places], the labelled row at each place; rows that no push-out can take have none
+    first: NDArray[np.int64]  #: int64 [push-outs], the first place of the choice of each; never falls
+    last: NDArray[np.int64]  #: int64 [push-outs], the last place, included; never falls
 
 
 @dataclass(frozen=True, eq=False)
 class PushOuts:
-    """The packets that LQD dropped in one trace or several, and what it could have dropped instead.
+    """The packets that LQD dropped in one trace or several, and what it could have dropped instead."""
 
-    Attributes
-    ----------
-    lqd_drop : bool [rows], the labels under the victim rule of the run
-    forced : int64 [forced rows], rows that had to go whatever the rule, because they could not be kept at all
-    choices : of all other drops; ``stretch`` only for tail victims
-    """
-
-    lqd_drop: NDArray[np.bool_]
+    lqd_drop: NDArray[np.bool_]  #: bool [rows], the labels under the victim rule of the run
+    #: int64 [forced rows], rows that had to go whatever the rule, because they could not be kept at all
     forced: NDArray[np.int64]
-    choices: Mapping[Freedom, Choices]
+    choices: Mapping[Freedom, Choices]  #: of all other drops; ``stretch`` only for tail victims
 
     def assign(self, score: ArrayLike, freedom: Freedom = "stretch") -> NDArray[np.bool_]:
         """The labels with the highest scores that LQD could have given: bool [rows], as many as it dropped.
@@ -193,18 +181,13 @@ def _choices(line: NDArray[np.int64], on_line: NDArray[np.bool_], ranges: NDArra
 
 @dataclass(frozen=True, eq=False)
 class RelabelledRows:
-    """The labelled rows of a trace under another victim rule.
+    """The labelled rows of a trace under another victim rule."""
 
-    Attributes
-    ----------
-    features : int32 [rows, features]
-        In the order of ``catalog.FEATURES``, real ones on the queues of a Credence that is told these labels.
-    lqd_drop, asked : bool [rows], the labels, and where that Credence asks
-    """
-
+    #: int32 [rows, features], in the order of ``catalog.FEATURES``, real ones on the queues of a Credence that is told
+    #: these labels
     features: NDArray[np.int32]
-    lqd_drop: NDArray[np.bool_]
-    asked: NDArray[np.bool_]
+    lqd_drop: NDArray[np.bool_]  #: bool [rows], the labels
+    asked: NDArray[np.bool_]  #: bool [rows], where that Credence asks
 
 
 def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:

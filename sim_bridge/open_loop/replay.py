@@ -24,20 +24,12 @@ from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, may_ask, policy
 
 @dataclass(frozen=True)
 class ReplayScores:
-    """Data bytes sent by four replays of one trace, all switches together.
+    """Data bytes sent by four replays of one trace, all switches together."""
 
-    Attributes
-    ----------
-    lqd_bytes : by LQD
-    followlqd_bytes : by FollowLQD without the packets that are predicted to drop
-    accept_bytes : by FollowLQD on all packets, which is what an always-accept predictor gives
-    credence_bytes : by Credence, which follows the predictions where it asks
-    """
-
-    lqd_bytes: int
-    followlqd_bytes: int
-    accept_bytes: int
-    credence_bytes: int
+    lqd_bytes: int  #: by LQD
+    followlqd_bytes: int  #: by FollowLQD without the packets that are predicted to drop
+    accept_bytes: int  #: by FollowLQD on all packets, which is what an always-accept predictor gives
+    credence_bytes: int  #: by Credence, which follows the predictions where it asks
 
     @property
     def eta(self) -> float | None:
@@ -80,20 +72,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """What policies did with the arrivals of one trace, all switches together; control packets are not counted.
+    """What policies did with the arrivals of one trace, all switches together; control packets are not counted."""
 
-    Attributes
-    ----------
-    offered : data that arrived
-    transmitted : by every policy, LQD always among them
-    scores : what the predictions are worth
-    questions : of the policies that may ask
-    """
-
-    offered: Sent
-    transmitted: dict[str, Sent]
-    scores: ReplayScores
-    questions: dict[str, Questions]
+    offered: Sent  #: data that arrived
+    transmitted: dict[str, Sent]  #: by every policy, LQD always among them
+    scores: ReplayScores  #: what the predictions are worth
+    questions: dict[str, Questions]  #: of the policies that may ask
 
 
 def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:

@@ -48,15 +48,10 @@ def worth_in_words(recovered: float | None, sent_percent: float | None) -> str:
 
 @dataclass(frozen=True)
 class Questions:
-    """What a policy asked its predictor.
+    """What a policy asked its predictor."""
 
-    Attributes
-    ----------
-    asked, predicted_drops : packets about which it asked, and those of them that it was told to drop
-    """
-
-    asked: int = 0
-    predicted_drops: int = 0
+    asked: int = 0  #: packets about which it asked
+    predicted_drops: int = 0  #: those of them that it was told to drop
 
     def and_more(self, asked: NDArray[np.uint8], told: NDArray[np.uint8]) -> Questions:
         """These and those of more packets: whether it asked about each, and what it was or would have been told."""

@@ -37,38 +37,23 @@ DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of the policies that have some, and of the features.
+    """Parameters of the policies that have some, and of the features."""
 
-    Attributes
-    ----------
-    alpha : DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority
-    first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
-    rtt_slots : ABM, Reverie: congested queues are counted once in so many slots
-    low_pass_slots : reverie: a queue's average moves to its length by 1 / this per slot
-    average_shift : averaged features run over ``2**average_shift`` slots
-    """
-
+    #: DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority
     alpha: tuple[float, ...] = (ALPHA.default,)
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default
-    rtt_slots: int = RTT_SLOTS.default
-    low_pass_slots: int = LOW_PASS_SLOTS.default
-    average_shift: int = 5
+    first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
+    rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie: congested queues are counted once in so many slots
+    low_pass_slots: int = LOW_PASS_SLOTS.default  #: reverie: a queue's average moves to its length by 1 / this per slot
+    average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A batch of arrivals with what became of them under LQD.
-
-    Attributes
-    ----------
-    arrivals : Slotted
-    lqd_drop : uint8[n], 1 where LQD drops the packet, at its arrival or later: the final label
-    features : int32[n, features] or None
-        In the order of the catalog, lengths in packets, as LQD's own queues show them.
-    """
+    """A batch of arrivals with what became of them under LQD."""
 
     arrivals: Slotted
-    lqd_drop: NDArray[np.uint8]
+    lqd_drop: NDArray[np.uint8]  #: uint8[n], 1 where LQD drops the packet, at its arrival or later: the final label
+    #: int32[n, features] or None, in the order of the catalog, lengths in packets, as LQD's own queues show them
     features: NDArray[np.int32] | None = None
 
 
@@ -116,23 +101,16 @@ def flipped(probability: float, seed: int, of: Predictions = perfect) -> Predict
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """How predictions agree with LQD on the rows of a region; positive = drop.
+    """How predictions agree with LQD on the rows of a region; positive = drop."""
 
-    Attributes
-    ----------
-    tp, fp, tn, fn : int
-        Rows predicted to drop that LQD drops and transmits, rows predicted to pass that LQD transmits and drops.
-    score : float64[distinct] or None, distinct scores of the rows, increasing; None when the predictions have none
-    drops, rows : int64[distinct] or None, rows with that score that LQD drops, and all of them
-    """
-
-    tp: int = 0
-    fp: int = 0
-    tn: int = 0
-    fn: int = 0
+    tp: int = 0  #: rows predicted to drop that LQD drops
+    fp: int = 0  #: rows predicted to drop that LQD transmits
+    tn: int = 0  #: rows predicted to pass that LQD transmits
+    fn: int = 0  #: rows predicted to pass that LQD drops
+    #: float64[distinct] or None, distinct scores of the rows, increasing; None when the predictions have none
     score: NDArray[np.float64] | None = None
-    drops: NDArray[np.int64] | None = None
-    rows: NDArray[np.int64] | None = None
+    drops: NDArray[np.int64] | None = None  #: int64[distinct], rows with that score that LQD drops
+    rows: NDArray[np.int64] | None = None  #: int64[distinct], all rows with that score
 
     def with_rows(self, lqd_drop: NDArray[np.uint8], predicted: Predicted) -> Agreement:
         """These rows and more."""
@@ -166,34 +144,20 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What policies did with one sequence; all counts in packets, those still buffered after the last slot included.
+    """What policies did with one sequence; all counts in packets, those still buffered after the last slot included."""
 
-    Attributes
-    ----------
-    ports, buffer : the switch
-    arrivals : packets of the sequence
-    transmitted : by every policy, LQD always among them
-    lqd, followlqd, accept, credence : int
-        Transmitted by LQD, by FollowLQD without the packets predicted to drop, by FollowLQD on all packets, and by
-        Credence, which follows the predictions where it asks.
-    optimum : the most that any policy could transmit, if that was computed
-    whole, asked : Agreement
-        Predictions against labels, for all packets and for those at which a Credence that is told the true labels asks.
-    questions : of the policies that may ask
-    """
-
-    ports: int
-    buffer: int
-    arrivals: int
-    transmitted: dict[str, int]
-    lqd: int
-    followlqd: int
-    accept: int
-    credence: int
-    optimum: int | None
-    whole: Agreement
-    asked: Agreement
-    questions: dict[str, Questions]
+    ports: int  #: of the switch
+    buffer: int  #: of the switch, in packets
+    arrivals: int  #: packets of the sequence
+    transmitted: dict[str, int]  #: by every policy, LQD always among them
+    lqd: int  #: transmitted by LQD
+    followlqd: int  #: by FollowLQD without the packets predicted to drop
+    accept: int  #: by FollowLQD on all packets
+    credence: int  #: by Credence, which follows the predictions where it asks
+    optimum: int | None  #: the most that any policy could transmit, if that was computed
+    whole: Agreement  #: predictions against labels, for all packets
+    asked: Agreement  #: for those at which a Credence that is told the true labels asks
+    questions: dict[str, Questions]  #: of the policies that may ask
 
     @property
     def eta(self) -> float | None:

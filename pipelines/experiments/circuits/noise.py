@@ -49,18 +49,11 @@ NOISE_SEED = 2**32
 
 @dataclass(frozen=True)
 class NoiseCase:
-    """One matrix under one deviation of the noise.
+    """One matrix under one deviation of the noise."""
 
-    Attributes
-    ----------
-    matrix : name in ``NoiseExperiment.matrices``
-    noise : additive or multiplicative
-    deviation : its standard deviation, where the largest entry of the matrix is 10 (additive) or every entry 1
-    """
-
-    matrix: str
-    noise: str
-    deviation: float
+    matrix: str  #: name in ``NoiseExperiment.matrices``
+    noise: str  #: additive or multiplicative
+    deviation: float  #: its standard deviation, where the largest entry of the matrix is 10 (additive) or every entry 1
 
 
 def noise_experiment(sweep: NoiseExperiment, config: ScheduleConfig, run_dir: Path) -> ExperimentResult:

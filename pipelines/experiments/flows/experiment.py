@@ -54,20 +54,12 @@ QUESTIONS = ("asked", "predicted_drops")
 
 @dataclass(frozen=True)
 class FlowPoint:
-    """A simulation of the sweep.
+    """A simulation of the sweep."""
 
-    Attributes
-    ----------
-    condition : its name
-    policy : name without the share of inverted predictions
-    flip_probability : that share
-    simulation : what is simulated, under the full name of the policy
-    """
-
-    condition: str
-    policy: str
-    flip_probability: float
-    simulation: Simulation
+    condition: str  #: its name
+    policy: str  #: name without the share of inverted predictions
+    flip_probability: float  #: that share
+    simulation: Simulation  #: what is simulated, under the full name of the policy
 
     @property
     def name(self) -> str:
@@ -77,26 +69,16 @@ class FlowPoint:
 
 @dataclass(frozen=True, eq=False)
 class FlowFindings:
-    """What an experiment found.
+    """What an experiment found."""
 
-    Attributes
-    ----------
-    experiment : its settings
-    points : one row per finished point
-    conditions : figures with their draws, by condition
-    figures : one row per condition, policy and metric, with intervals
-    quantiles : of slowdown, by condition, policy and group
-    models : what Credence asked: the training's figures, by name; None for a given model
-    failed : a sentence for each point that failed, by its name
-    """
-
-    experiment: FlowExperiment
-    points: pd.DataFrame
-    conditions: Mapping[str, Resampled]
-    figures: pd.DataFrame
-    quantiles: pd.DataFrame
+    experiment: FlowExperiment  #: its settings
+    points: pd.DataFrame  #: one row per finished point
+    conditions: Mapping[str, Resampled]  #: figures with their draws, by condition
+    figures: pd.DataFrame  #: one row per condition, policy and metric, with intervals
+    quantiles: pd.DataFrame  #: of slowdown, by condition, policy and group
+    #: what Credence asked: the training's figures, by name; None for a given model
     models: Mapping[str, TrainResult | None]
-    failed: Mapping[str, str]
+    failed: Mapping[str, str]  #: a sentence for each point that failed, by its name
 
     def result(self, run_dir: Path) -> ExperimentResult:
         """Draw it, and write figures with their numbers into the run folder."""
@@ -182,20 +164,12 @@ class FlowFindings:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is composed and checked before the first simulation.
+    """Everything that is composed and checked before the first simulation."""
 
-    Attributes
-    ----------
-    scenarios : by condition
-    trainings : of the models that the sweep trains, by name
-    policies : by name
-    given : the user's model, which takes the place of ours
-    """
-
-    scenarios: Mapping[str, Scenario]
-    trainings: Mapping[str, TrainConfig]
-    policies: Mapping[str, Policy]
-    given: Ensemble | None
+    scenarios: Mapping[str, Scenario]  #: by condition
+    trainings: Mapping[str, TrainConfig]  #: of the models that the sweep trains, by name
+    policies: Mapping[str, Policy]  #: by name
+    given: Ensemble | None  #: the user's model, which takes the place of ours
 
     @classmethod
     def of(cls, config: EvaluateConfig) -> Plan:

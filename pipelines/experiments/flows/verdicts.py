@@ -33,23 +33,14 @@ Conditions = Mapping[str, Resampled]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about the change of a figure from one policy to another.
+    """A sentence of the paper about the change of a figure from one policy to another."""
 
-    Attributes
-    ----------
-    words : the paper's
-    metric : of ``flow_bootstrap``
-    policy, baseline : names; ``{model}`` stands for the model that Credence asks
-    says : the change in percent, or ``close``, or ``worse``
-    at : a condition, their mean, or the one where it is least
-    """
-
-    words: str
-    metric: str
-    policy: str
-    baseline: str
-    says: float | str
-    at: str = MEAN
+    words: str  #: the paper's
+    metric: str  #: of ``flow_bootstrap``
+    policy: str  #: name; ``{model}`` stands for the model that Credence asks
+    baseline: str  #: name of what it is compared with, likewise
+    says: float | str  #: the change in percent, or ``close``, or ``worse``
+    at: str = MEAN  #: a condition, their mean, or the one where it is least
 
 
 _CREDENCE = "credence, {model}"

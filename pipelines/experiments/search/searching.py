@@ -51,47 +51,27 @@ COLUMN_OF = {
 
 @dataclass(frozen=True)
 class Tested:
-    """The chosen trial, trained once more and scored on the test runs.
+    """The chosen trial, trained once more and scored on the test runs."""
 
-    Attributes
-    ----------
-    trial : its number
-    overrides : what follows ``foretail train``
-    trained : the model
-    held_out : it, and always accepting, on the test runs
-    """
-
-    trial: int
-    overrides: tuple[str, ...]
-    trained: TrainResult
-    held_out: tuple[HeldOut, ...]
+    trial: int  #: its number
+    overrides: tuple[str, ...]  #: what follows ``foretail train``
+    trained: TrainResult  #: the model
+    held_out: tuple[HeldOut, ...]  #: it, and always accepting, on the test runs
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A search.
+    """A search."""
 
-    Attributes
-    ----------
-    settings : of the search
-    name, file : of the trials
-    space : what was drawn
-    trials : all of them, in order
-    front : numbers of those that no other is better than in every objective
-    tested : None when no trial is within the budget
-    files : figures and tables
-    run_id : of MLflow; None without tracking
-    """
-
-    settings: Search
-    name: str
-    file: Path
-    space: Space
-    trials: tuple[Trial, ...]
-    front: frozenset[int]
-    tested: Tested | None
-    files: tuple[Path, ...]
-    run_id: str | None
+    settings: Search  #: of the search
+    name: str  #: its own, under which the trials are kept
+    file: Path  #: where the trials are kept
+    space: Space  #: what was drawn
+    trials: tuple[Trial, ...]  #: all of them, in order
+    front: frozenset[int]  #: numbers of those that no other is better than in every objective
+    tested: Tested | None  #: None when no trial is within the budget
+    files: tuple[Path, ...]  #: figures and tables
+    run_id: str | None  #: of MLflow; None without tracking
 
     def document(self) -> dict[str, Any]:
         tested = self.tested

@@ -39,19 +39,12 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished trial.
+    """A finished trial."""
 
-    Attributes
-    ----------
-    number, values : what was drawn
-    found : figures by name; None when it failed
-    failed : why, one sentence; None when it did not
-    """
-
-    number: int
-    values: Mapping[str, Any]
-    found: Mapping[str, Any] | None
-    failed: str | None
+    number: int  #: of the trial
+    values: Mapping[str, Any]  #: what was drawn
+    found: Mapping[str, Any] | None  #: figures by name; None when it failed
+    failed: str | None  #: why, one sentence; None when it did not
 
 
 class Trials:

@@ -29,26 +29,17 @@ ACCEPT = "always_accept"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A predictor on one run.
+    """A predictor on one run."""
 
-    Attributes
-    ----------
-    candidate, condition, seed : which predictor on which run
-    seen : whether it trained on other runs of the condition
-    whole, asked : counts of all rows, and of those where Credence asks
-    average_precision : of the asked region; None without drops in it
-    replay : data bytes of the replays with its predictions
-    asked_replay : the same, but FollowLQD is spared only the drops that are predicted where Credence asks
-    """
-
-    candidate: str
-    condition: str
-    seed: int
-    seen: bool
-    whole: Confusion
-    asked: Confusion
-    average_precision: float | None
-    replay: ReplayScores
+    candidate: str  #: which predictor
+    condition: str  #: on which run
+    seed: int  #: of the run
+    seen: bool  #: whether it trained on other runs of the condition
+    whole: Confusion  #: counts of all rows
+    asked: Confusion  #: of those where Credence asks
+    average_precision: float | None  #: of the asked region; None without drops in it
+    replay: ReplayScores  #: data bytes of the replays with its predictions
+    #: the same, but FollowLQD is spared only the drops that are predicted where Credence asks
     asked_replay: ReplayScores
 
     COLUMNS: ClassVar[tuple[str, ...]] = (

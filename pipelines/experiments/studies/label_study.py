@@ -39,24 +39,16 @@ Records = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class LabelStudy:
-    """Every figure of the study; each list has one mapping per row of its table.
+    """Every figure of the study; each list has one mapping per row of its table."""
 
-    Attributes
-    ----------
-    victims : by victim rule and region: drops, how many of them are none by the tail rule, scores of a predictor that
-        learns and is scored by this rule, and F1 of the same predictor by tail labels
-    assignments : by truth and region: scores of the predictor that learnt tail labels
-    rounds : trainings on reassigned labels; `chosen` is the best on validation
-    policies : by policy of the training and of the test runs and by region: scores
-    drift : by region and feature: how far the training rows are from what a deployed predictor sees
-    served : by training rows and region: scores of predictors of the paper's features on what they see when deployed
-    """
-
+    #: by victim rule and region: drops, how many of them are none by the tail rule, scores of a predictor that learns
+    #: and is scored by this rule, and F1 of the same predictor by tail labels
     victims: Records
-    assignments: Records
-    rounds: Records
-    policies: Records
-    drift: Records
+    assignments: Records  #: by truth and region: scores of the predictor that learnt tail labels
+    rounds: Records  #: trainings on reassigned labels; `chosen` is the best on validation
+    policies: Records  #: by policy of the training and of the test runs and by region: scores
+    drift: Records  #: by region and feature: how far the training rows are from what a deployed predictor sees
+    #: by training rows and region: scores of predictors of the paper's features on what they see when deployed
     served: Records
 
     def document(self) -> dict[str, Any]:

@@ -25,17 +25,12 @@ Matrix = Mapping[tuple[str, str], float | None]
 
 @dataclass(frozen=True)
 class ShiftMatrix:
-    """One predictor per condition, on runs of all conditions.
+    """One predictor per condition, on runs of all conditions."""
 
-    Attributes
-    ----------
-    conditions : in order
-    held_out : by condition of the training and of the test, one entry per run
-    closed_loop : the same with LQD and Credence in ns-3; empty without simulations
-    """
-
-    conditions: Sequence[str]
+    conditions: Sequence[str]  #: in order
+    #: by condition of the training and of the test, one entry per run
     held_out: Mapping[tuple[str, str], Sequence[HeldOut]]
+    #: the same with LQD and Credence in ns-3; empty without simulations
     closed_loop: Mapping[tuple[str, str], FlowsResult]
 
     def matrices(self) -> dict[str, Matrix]:

@@ -51,50 +51,29 @@ CLOSED_LOOP_METRICS = (
 
 @dataclass(frozen=True)
 class Condition:
-    """A scenario of the study and its runs.
+    """A scenario of the study and its runs."""
 
-    Attributes
-    ----------
-    scenario : what is simulated
-    seen : candidates train on runs of it
-    runs : datasets by seed
-    """
-
-    scenario: Scenario
-    seen: bool
-    runs: Mapping[int, Dataset]
+    scenario: Scenario  #: what is simulated
+    seen: bool  #: candidates train on runs of it
+    runs: Mapping[int, Dataset]  #: datasets by seed
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A finished study.
+    """A finished study."""
 
-    Attributes
-    ----------
-    study : its settings
-    conditions : by name
-    trained : candidates by name
-    held_out : what every candidate does on every held-out run, and always accepting
-    closed_loop : by condition
-    shift : predictors that trained under one condition each; None where none is wanted
-    leakage : scores by number of trees and kind of split
-    labels : the label study; None where none is wanted
-    promotion : the gate that the best candidate of the budget went through; None where none is wanted
-    files : figures and the data behind them
-    step_seconds : wall time of the steps of this run
-    """
-
-    study: Study
-    conditions: Mapping[str, Condition]
-    trained: Mapping[str, TrainResult]
-    held_out: Sequence[HeldOut]
-    closed_loop: Mapping[str, FlowsResult]
-    shift: ShiftMatrix | None
-    leakage: Sequence[Mapping[str, Any]]
-    labels: LabelStudy | None
+    study: Study  #: its settings
+    conditions: Mapping[str, Condition]  #: by name
+    trained: Mapping[str, TrainResult]  #: candidates by name
+    held_out: Sequence[HeldOut]  #: what every candidate does on every held-out run, and always accepting
+    closed_loop: Mapping[str, FlowsResult]  #: by condition
+    shift: ShiftMatrix | None  #: predictors that trained under one condition each; None where none is wanted
+    leakage: Sequence[Mapping[str, Any]]  #: scores by number of trees and kind of split
+    labels: LabelStudy | None  #: the label study; None where none is wanted
+    #: the gate that the best candidate of the budget went through; None where none is wanted
     promotion: Promotion | None
-    files: tuple[Path, ...]
-    step_seconds: Mapping[str, float]
+    files: tuple[Path, ...]  #: figures and the data behind them
+    step_seconds: Mapping[str, float]  #: wall time of the steps of this run
 
     def document(self) -> dict[str, Any]:
         return {

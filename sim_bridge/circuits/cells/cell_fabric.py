@@ -45,18 +45,12 @@ class CellFlows:
     """Flows in order of their start.
 
     ForetailError when a flow is out of range or stays in its rack, or the columns differ in length.
-
-    Attributes
-    ----------
-    start : int64[flows], slot in which all cells of the flow are there, 0 to 2**62, never decreasing
-    source, destination : int32[flows], racks, different ones, at least 0
-    size : int64[flows], cells, 1 to 2**31
     """
 
-    start: IntArray
-    source: RackArray
-    destination: RackArray
-    size: IntArray
+    start: IntArray  #: int64[flows], slot in which all cells of the flow are there, 0 to 2**62, never decreasing
+    source: RackArray  #: int32[flows], rack, at least 0
+    destination: RackArray  #: int32[flows], another rack
+    size: IntArray  #: int64[flows], cells, 1 to 2**31
 
     def __post_init__(self) -> None:
         for name, kind in (("start", np.int64), ("source", np.int32), ("destination", np.int32), ("size", np.int64)):
@@ -79,24 +73,14 @@ class CellFlows:
 
 @dataclass(frozen=True)
 class CellCounts:
-    """What happened in some slots.
+    """What happened in some slots."""
 
-    Attributes
-    ----------
-    slots : how many
-    circuits : circuits that were up in them, each for one cell
-    admitted : cells of flows that started
-    direct : cells delivered over one hop
-    first_hop : cells sent to a rack that relays them
-    last_hop : cells that were relayed and delivered
-    """
-
-    slots: int
-    circuits: int
-    admitted: int
-    direct: int
-    first_hop: int
-    last_hop: int
+    slots: int  #: how many
+    circuits: int  #: circuits that were up in them, each for one cell
+    admitted: int  #: cells of flows that started
+    direct: int  #: cells delivered over one hop
+    first_hop: int  #: cells sent to a rack that relays them
+    last_hop: int  #: cells that were relayed and delivered
 
     @property
     def delivered(self) -> int:

@@ -25,36 +25,23 @@ class CountedSlots:
 
 @dataclass(frozen=True)
 class CompletionTimes:
-    """Completion times of the flows of a class that started in the window.
+    """Completion times of the flows of a class that started in the window."""
 
-    Attributes
-    ----------
-    flows, unfinished : counts; the times cover both, unfinished flows with their age at the end of the run
-    mean, p50, p99 : in slots, from the first to that of the last cell; percentiles by NumPy's linear interpolation.
-        None without flows, lower bounds when some are unfinished
-    """
-
-    flows: int
-    unfinished: int
+    flows: int  #: all that count
+    unfinished: int  #: of these; the times cover them with their age at the end of the run
+    #: slots from the first to that of the last cell; None without flows, a lower bound when some are unfinished
     mean: float | None
-    p50: float | None
-    p99: float | None
+    p50: float | None  #: percentile by NumPy's linear interpolation, otherwise as the mean
+    p99: float | None  #: the same
 
 
 @dataclass(frozen=True)
 class CellTrial:
-    """What a run showed.
+    """What a run showed."""
 
-    Attributes
-    ----------
-    carried : cells in the window
-    backlog : cells that wait at the end of the run
-    classes : completion times by class
-    """
-
-    carried: CellCounts
-    backlog: int
-    classes: Mapping[str, CompletionTimes]
+    carried: CellCounts  #: cells in the window
+    backlog: int  #: cells that wait at the end of the run
+    classes: Mapping[str, CompletionTimes]  #: completion times by class
 
 
 def cell_trial(

@@ -16,17 +16,11 @@ from foretail.sim_bridge.circuits.cells.cell_fabric import CellFlows
 
 @dataclass(frozen=True)
 class SlotTime:
-    """A slot: a day, in which every circuit carries one cell, and the night in which circuits are changed.
+    """A slot: a day, in which every circuit carries one cell, and the night in which circuits are changed."""
 
-    Attributes
-    ----------
-    uplink_bps : rate of a circuit that is up
-    day_ns, night_ns : their durations
-    """
-
-    uplink_bps: int
-    day_ns: int
-    night_ns: int
+    uplink_bps: int  #: rate of a circuit that is up
+    day_ns: int  #: how long circuits are up
+    night_ns: int  #: how long their reconfiguration takes
 
     @property
     def slot_ns(self) -> int:

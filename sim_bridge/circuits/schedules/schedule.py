@@ -21,14 +21,10 @@ class Schedule:
     """Which node each uplink reaches in each slot of a period, repeated for ever.
 
     ForetailError when a matching is none.
-
-    Attributes
-    ----------
-    matchings : int32[slots, uplinks, nodes]
-        ``matchings[slot, uplink, node]`` is the node that `node` sends to, or -1 when the uplink is idle. No node
-        receives twice in one matching, none sends to itself.
     """
 
+    #: int32[slots, uplinks, nodes], ``matchings[slot, uplink, node]`` is the node that `node` sends to, or -1 when the
+    #: uplink is idle. No node receives twice in one matching, none sends to itself.
     matchings: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:

@@ -24,18 +24,12 @@ _MOST_MATCHINGS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class SingleHopOptimum:
-    """The best single-hop schedule of a period.
+    """The best single-hop schedule of a period."""
 
-    Attributes
-    ----------
-    theta : Fraction
-        Its throughput on the matrix it was made for, exact for the matrix' doubles, without the duty cycle; 0 when a
-        node has more partners than circuits in a period.
-    edges : int64[n, n], circuits per period, completed to a regular multigraph; self loops are idle circuits
-    schedule : Schedule
-    """
-
+    #: its throughput on the matrix it was made for, exact for the matrix' doubles, without the duty cycle; 0 when a
+    #: node has more partners than circuits in a period
     theta: Fraction
+    #: int64[n, n], circuits per period, completed to a regular multigraph; self loops are idle circuits
     edges: npt.NDArray[np.int64]
     schedule: Schedule
 

@@ -34,21 +34,15 @@ def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class MultiHop:
-    """A maximum concurrent flow with what is needed to check it without a solver.
+    """A maximum concurrent flow with what is needed to check it without a solver."""
 
-    Attributes
-    ----------
-    theta : the throughput
-    flow : float64[n, n, n]
-        ``flow[s, i, j]``: traffic of source s on the edge from i to j, when ``theta`` times the demand is sent.
-    length : float64[n, n]
-        At least 0, positive on edges only: the dual solution. The demand, each pair along its shortest path in
-        these lengths, would travel a total of at least 1; all edges together offer ``sum(capacity * length)``, which
-        bounds every throughput from above.
-    """
-
-    theta: float
+    theta: float  #: the throughput
+    #: float64[n, n, n], ``flow[s, i, j]``: traffic of source s on the edge from i to j, when ``theta`` times the demand
+    #: is sent
     flow: FloatArray
+    #: float64[n, n], at least 0, positive on edges only: the dual solution. The demand, each pair along its shortest
+    #: path in these lengths, would travel a total of at least 1; all edges together offer ``sum(capacity * length)``,
+    #: which bounds every throughput from above.
     length: FloatArray
 
     def check(self, demand: DemandMatrix, capacity: FloatArray) -> None:

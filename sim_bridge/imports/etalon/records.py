@@ -59,28 +59,18 @@ Position = Literal["after", "before"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How a log is to be understood.
+    """How a log is to be understood."""
 
-    Attributes
-    ----------
-    record_bytes : {112, 116, None}, the layout; None finds out
-    time_dilation : wall time over virtual time, at least 1
-    position : {'after', 'before'}, where in the switch the log was taken
-    latency_dilated : whether latencies are in dilated microseconds
-    racks : racks of the network; None takes the highest number in the log
-    packet_delay_ns, circuit_delay_ns : virtual propagation delay of the two paths: no packet is faster
-    day_ns : virtual time that a circuit stays up, which the median of the log must meet; None does not check
-    voq_packets : largest capacity of a VOQ, which no length may exceed by more than one; None does not check
-    """
-
-    record_bytes: int | None = None
-    time_dilation: int = 20
-    position: Position = "after"
-    latency_dilated: bool = False
-    racks: int | None = None
-    packet_delay_ns: int = 10_000
-    circuit_delay_ns: int = 30_000
+    record_bytes: int | None = None  #: {112, 116, None}, the layout; None finds out
+    time_dilation: int = 20  #: wall time over virtual time, at least 1
+    position: Position = "after"  #: where in the switch the log was taken
+    latency_dilated: bool = False  #: whether latencies are in dilated microseconds
+    racks: int | None = None  #: racks of the network; None takes the highest number in the log
+    packet_delay_ns: int = 10_000  #: virtual propagation delay of the packet path: no packet is faster
+    circuit_delay_ns: int = 30_000  #: the same of the circuit
+    #: virtual time that a circuit stays up, which the median of the log must meet; None does not check
     day_ns: int | None = 180_000
+    #: largest capacity of a VOQ, which no length may exceed by more than one; None does not check
     voq_packets: int | None = None
 
 
@@ -107,22 +97,13 @@ class Chunk:
 
 @dataclass
 class RecordFile:
-    """A file of records that is what its layout says; make one with :meth:`open`.
-
-    Attributes
-    ----------
-    path : Path
-    reading : Reading
-    layout : dtype of a record
-    records : their number
-    first_stamp_ns : dilated time of the first one
-    """
+    """A file of records that is what its layout says; make one with :meth:`open`."""
 
     path: Path
     reading: Reading
-    layout: np.dtype[Any]
-    records: int
-    first_stamp_ns: int
+    layout: np.dtype[Any]  #: dtype of a record
+    records: int  #: their number
+    first_stamp_ns: int  #: dilated time of the first one
 
     @classmethod
     def open(cls, path: Path, reading: Reading) -> Self:

@@ -16,36 +16,23 @@ _MOST_BACKWARD_NS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What a first pass over a log finds.
+    """What a first pass over a log finds."""
 
-    Attributes
-    ----------
-    packets, events : records of each kind
-    racks : racks of the network
-    first_stamp_ns : dilated time of the first record
-    start_ns, end_ns : virtual time of the first arrival and of the last record, relative to the first record
-    disorder_ns : no arrival is logged after one that is later by more than this
-    days : (source, destination) -> int64 [days, 2], when that circuit went up and down, relative to `start_ns`
-    voqs : packets per (source, destination)
-    day_ns, week_ns : medians of the time up and of the time between two starts of a circuit; None without events
-    voq_packets : largest length of a VOQ; None in the layout without it
-    circuit_packets : packets that came over the circuit
-    least_latency_ns : smallest latency of packet path and circuit; None where no packet took it
-    """
-
-    packets: int
-    events: int
-    racks: int
-    first_stamp_ns: int
-    start_ns: int
-    end_ns: int
-    disorder_ns: int
+    packets: int  #: records of packets
+    events: int  #: records of events
+    racks: int  #: racks of the network
+    first_stamp_ns: int  #: dilated time of the first record
+    start_ns: int  #: virtual time of the first arrival, relative to the first record
+    end_ns: int  #: virtual time of the last record, likewise
+    disorder_ns: int  #: no arrival is logged after one that is later by more than this
+    #: (source, destination) -> int64 [days, 2], when that circuit went up and down, relative to `start_ns`
     days: dict[tuple[int, int], NDArray[np.int64]]
-    voqs: dict[tuple[int, int], int]
-    day_ns: int | None
-    week_ns: int | None
-    voq_packets: int | None
-    circuit_packets: int
+    voqs: dict[tuple[int, int], int]  #: packets per (source, destination)
+    day_ns: int | None  #: median of the time up; None without events
+    week_ns: int | None  #: median of the time between two starts of a circuit; None without events
+    voq_packets: int | None  #: largest length of a VOQ; None in the layout without it
+    circuit_packets: int  #: packets that came over the circuit
+    #: smallest latency of packet path and circuit; None where no packet took it
     least_latency_ns: tuple[int | None, int | None]
 
     def circuit_share(self, source: int, destination: int) -> float:

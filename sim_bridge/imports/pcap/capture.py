@@ -46,21 +46,13 @@ Frame = tuple[int, int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Frames of a capture, in its order.
+    """Frames of a capture, in its order."""
 
-    Attributes
-    ----------
-    number : of the first one in the file, from 1
-    time_ns : int64 [n]
-    kept_bytes, wire_bytes : int64 [n]
-    heads : uint8 [n, width], the first bytes of each, zero behind what was kept
-    """
-
-    number: int
-    time_ns: NDArray[np.int64]
-    kept_bytes: NDArray[np.int64]
-    wire_bytes: NDArray[np.int64]
-    heads: NDArray[np.uint8]
+    number: int  #: of the first one in the file, from 1
+    time_ns: NDArray[np.int64]  #: int64 [n]
+    kept_bytes: NDArray[np.int64]  #: int64 [n]
+    wire_bytes: NDArray[np.int64]  #: int64 [n]
+    heads: NDArray[np.uint8]  #: uint8 [n, width], the first bytes of each, zero behind what was kept
 
 
 def frames_of(path: Path, width: int) -> Iterator[Frames]:

@@ -31,32 +31,19 @@ KEY_DTYPE = np.dtype(
 
 @dataclass(frozen=True, eq=False)
 class Packets:
-    """IP packets of a capture, in its order.
+    """IP packets of a capture, in its order."""
 
-    Attributes
-    ----------
-    time_ns : int64 [n]
-    size_bytes : int64 [n], of the frame on the wire without its check sequence
-    flow : int64 [n], number of the five-tuple
-    data : bool [n], False for TCP without payload
-    """
-
-    time_ns: NDArray[np.int64]
-    size_bytes: NDArray[np.int64]
-    flow: NDArray[np.int64]
-    data: NDArray[np.bool_]
+    time_ns: NDArray[np.int64]  #: int64 [n]
+    size_bytes: NDArray[np.int64]  #: int64 [n], of the frame on the wire without its check sequence
+    flow: NDArray[np.int64]  #: int64 [n], number of the five-tuple
+    data: NDArray[np.bool_]  #: bool [n], False for TCP without payload
 
 
 @dataclass
 class Flows:
-    """Five-tuples by their number, in the order in which they appear; they are kept in memory only.
+    """Five-tuples by their number, in the order in which they appear; they are kept in memory only."""
 
-    Attributes
-    ----------
-    number_of : five-tuple -> number
-    """
-
-    number_of: dict[bytes, int] = field(default_factory=dict)
+    number_of: dict[bytes, int] = field(default_factory=dict)  #: five-tuple -> number
 
     def numbers(self, keys: NDArray[np.void]) -> NDArray[np.int64]:
         """The number of each five-tuple, KEY_DTYPE [n]."""

@@ -30,20 +30,12 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True, eq=False)
 class CaptureLog:
-    """The packets of one import, in order of time; make one with :func:`read_captures`.
+    """The packets of one import, in order of time; make one with :func:`read_captures`."""
 
-    Attributes
-    ----------
-    packets : of all captures that hold arrivals
-    port : int64 [n], of each packet
-    flows : distinct five-tuples
-    without_ip : frames that were left out
-    """
-
-    packets: Packets
-    port: NDArray[np.int64]
-    flows: int
-    without_ip: int
+    packets: Packets  #: of all captures that hold arrivals
+    port: NDArray[np.int64]  #: int64 [n], of each packet
+    flows: int  #: distinct five-tuples
+    without_ip: int  #: frames that were left out
 
     def arrivals(self, report: Report = lambda packets: None) -> Iterator[Records]:
         """Yield arrays of ARRIVAL_DTYPE; times begin at 0, flows are numbers, and no address is in them."""

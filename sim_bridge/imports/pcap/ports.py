@@ -16,16 +16,10 @@ Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class PortTable:
-    """Prefixes and their ports; the longest prefix that holds a destination decides.
+    """Prefixes and their ports; the longest prefix that holds a destination decides."""
 
-    Attributes
-    ----------
-    path : the file it was read from
-    port_of : by (version, prefix length, network as a number)
-    """
-
-    path: Path
-    port_of: dict[tuple[int, int, int], int]
+    path: Path  #: the file it was read from
+    port_of: dict[tuple[int, int, int], int]  #: by (version, prefix length, network as a number)
 
     @classmethod
     def read(cls, path: Path, ports: int) -> PortTable:
