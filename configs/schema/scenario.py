@@ -20,10 +20,10 @@ LARGEST_BUFFER_BYTES = 2**30
 
 @dataclass
 class Topology:
-    """A leaf-spine network; every leaf is connected once to every spine (paper, section 4.1)."""
+    """A leaf-spine network, every leaf connected once to every spine (paper, section 4.1), or a single switch."""
 
-    leaves: int = setting(MISSING, "number of leaf switches", at_least=2, at_most=1024)
-    spines: int = setting(MISSING, "number of spine switches", at_least=1, at_most=1024)
+    leaves: int = setting(MISSING, "number of leaf switches; 1 = a star", at_least=1, at_most=1024)
+    spines: int = setting(MISSING, "number of spine switches; 0 in a star", at_least=0, at_most=1024)
     servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
     server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000, at_most=FASTEST_BPS)
     spine_link_bps: int = setting(
@@ -39,6 +39,22 @@ class Topology:
     wire_overhead_bytes: int = setting(
         2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=256
     )
+
+    @property
+    def is_star(self) -> bool:
+        """Whether all servers hang on one switch."""
+        return self.spines == 0
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless there are leaves and spines, or one leaf without a spine."""
+        if self.leaves == 1 and self.spines > 0:
+            raise ForetailError(
+                f"{where}.leaves = 1 is a star, which has no spines: set {where}.spines=0, not {self.spines}"
+            )
+        if self.leaves > 1 and self.spines == 0:
+            raise ForetailError(
+                f"{where}.spines = 0 leaves {self.leaves} leaves unconnected: raise it, or set {where}.leaves=1"
+            )
 
 
 @dataclass
@@ -72,13 +88,21 @@ class FlowSizes:
             )
 
 
+PEERS = ("next_leaf", "other_leaves", "other_servers")
+
+
 @dataclass
 class Background(FlowSizes):
     """Flows with Poisson arrivals."""
 
-    load: float = setting(MISSING, "offered load, relative to a leaf's uplinks; 0 = none", at_least=0, at_most=2)
+    load: float = setting(
+        MISSING,
+        "offered load, relative to a leaf's uplinks, in a star to the servers' links; 0 = none",
+        at_least=0,
+        at_most=2,
+    )
     destinations: str = setting(
-        "next_leaf", "where a flow goes: the next leaf or any other", one_of=("next_leaf", "other_leaves")
+        "next_leaf", "where a flow goes: to the next leaf, to any other leaf, or to any other server", one_of=PEERS
     )
 
 
@@ -94,7 +118,7 @@ class Incast:
     )
     fan_in: int = setting(MISSING, "servers that answer one query", at_least=1, at_most=MOST_SERVERS)
     responders: str = setting(
-        "next_leaf", "who answers: servers of the next leaf or of all others", one_of=("next_leaf", "other_leaves")
+        "next_leaf", "who answers: servers of the next leaf, of all other leaves, or any others", one_of=PEERS
     )
     connect_ahead_ns: int = setting(
         1_500_000,
@@ -234,12 +258,13 @@ class Scenario:
 
     @property
     def base_rtt_ns(self) -> int:
-        """Round trip of a full segment and its ACK between two leaves of an idle network, as the driver has it."""
+        """Round trip of a full segment and its ACK between the servers farthest apart, in the idle network."""
         topology = self.topology
         wire_bytes = 40 + topology.wire_overhead_bytes
         packets = (self.transport.segment_bytes + wire_bytes, wire_bytes)
-        links = (topology.server_link_bps, topology.spine_link_bps)
-        return 8 * topology.link_delay_ns + sum(2 * -(-8 * 10**9 * size // bps) for size in packets for bps in links)
+        links = (topology.server_link_bps,) if topology.is_star else (topology.server_link_bps, topology.spine_link_bps)
+        crossed = [(size, bps) for size in packets for bps in links]
+        return sum(2 * (topology.link_delay_ns - (-8 * 10**9 * size // bps)) for size, bps in crossed)
 
     @property
     def spine_buffer_bytes(self) -> int:
@@ -262,13 +287,25 @@ class Scenario:
                 f"{where}.background.load and {where}.incast.queries_per_second_per_server are both 0: raise one of "
                 "them"
             )
-        responders = topology.servers_per_leaf * (1 if incast.responders == "next_leaf" else topology.leaves - 1)
+        for group, peers in (
+            ("background.destinations", self.background.destinations),
+            ("incast.responders", incast.responders),
+        ):
+            if topology.is_star and peers != "other_servers":
+                raise ForetailError(
+                    f"{where}.{group} = {peers} needs several leaves, and a star has one: set it to other_servers"
+                )
+        servers = topology.leaves * topology.servers_per_leaf
+        responders = {
+            "next_leaf": topology.servers_per_leaf,
+            "other_leaves": servers - topology.servers_per_leaf,
+            "other_servers": servers - 1,
+        }[incast.responders]
         if incast.fan_in > responders:
             raise ForetailError(
                 f"{where}.incast.fan_in = {incast.fan_in} is more than the {responders} servers that can answer a "
                 f"query: use at most {responders}, or raise {where}.topology.servers_per_leaf"
             )
-        servers = topology.leaves * topology.servers_per_leaf
         if servers > MOST_SERVERS:
             raise ForetailError(
                 f"{where}.topology has {servers} servers and the driver addresses {MOST_SERVERS}: lower leaves or "

@@ -86,7 +86,7 @@ private:
     std::string name_;
 };
 
-constexpr std::array<std::string_view, 2> peer_names = {"next_leaf", "other_leaves"};
+constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
 constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
                                                              "theta_powertcp", "timely", "powertcp"};
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
@@ -111,8 +111,9 @@ std::int64_t Settings::base_rtt_ns() const {
     const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
     const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
     const auto one_way = [&](std::int64_t payload) {
-        return 2 * (server.duration(packet_bytes(payload)) + spine.duration(packet_bytes(payload))) +
-               4 * topology.link_delay_ns;
+        const std::int64_t to_the_leaf = 2 * (server.duration(packet_bytes(payload)) + topology.link_delay_ns);
+        if (topology.is_star()) return to_the_leaf;
+        return to_the_leaf + 2 * (spine.duration(packet_bytes(payload)) + topology.link_delay_ns);
     };
     return one_way(transport.segment_bytes) + one_way(0);
 }
@@ -149,8 +150,8 @@ Settings read_settings(const std::string& path) {
     constexpr std::int64_t second = 1'000'000'000, fastest = 1'000'000'000'000'000, longest = std::int64_t{1} << 60;
     constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
     const Group topology = root.group("topology");
-    s.topology = {.leaves = topology.between("leaves", 2, 1024),
-                  .spines = topology.between("spines", 1, 1024),
+    s.topology = {.leaves = topology.between("leaves", 1, 1024),
+                  .spines = topology.between("spines", 0, 1024),
                   .servers_per_leaf = topology.between("servers_per_leaf", 1, 1024),
                   .server_link_bps = topology.between<std::int64_t>("server_link_bps", 1'000'000, fastest),
                   .spine_link_bps = topology.between<std::int64_t>("spine_link_bps", 1'000'000, fastest),
@@ -158,6 +159,8 @@ Settings read_settings(const std::string& path) {
                   .buffer_bytes_per_port_per_gbps =
                       topology.between<std::int64_t>("buffer_bytes_per_port_per_gbps", 1, largest_buffer),
                   .wire_overhead_bytes = topology.between<std::int64_t>("wire_overhead_bytes", 0, 256)};
+    if ((s.topology.leaves == 1) != s.topology.is_star())
+        refuse("setting 'topology.spines' must be 0 with one leaf, a star, and above 0 with several");
     if (s.topology.servers() > 65535) refuse("setting 'topology' has more than 65535 servers");
 
     const Group background = root.group("background");
@@ -185,8 +188,13 @@ Settings read_settings(const std::string& path) {
                 .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0, longest)};
     if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0)
         refuse("settings 'background.load' and 'incast.queries_per_second_per_server' are both 0");
-    const int responders =
-        s.topology.servers_per_leaf * (s.incast.responders == Peers::next_leaf ? 1 : s.topology.leaves - 1);
+    if (s.topology.is_star() &&
+        (s.background.destinations != Peers::other_servers || s.incast.responders != Peers::other_servers))
+        refuse("settings 'background.destinations' and 'incast.responders' must be other_servers in a star");
+    const int responders = s.incast.responders == Peers::other_servers ? s.topology.servers() - 1
+                           : s.incast.responders == Peers::next_leaf
+                               ? s.topology.servers_per_leaf
+                               : s.topology.servers_per_leaf * (s.topology.leaves - 1);
     if (s.incast.fan_in > responders) {
         refuse("setting 'incast.fan_in' is " + std::to_string(s.incast.fan_in) + " but only " +
                std::to_string(responders) + " servers can respond");

@@ -14,6 +14,7 @@
 
 namespace foretail::ns3_driver {
 
+/// Leaves and spines, or a single leaf without spines: a star.
 struct Topology {
     int leaves = 0, spines = 0, servers_per_leaf = 0;
     std::int64_t server_link_bps = 0, spine_link_bps = 0, link_delay_ns = 0;
@@ -22,6 +23,11 @@ struct Topology {
 
     [[nodiscard]] int servers() const { return leaves * servers_per_leaf; }
     [[nodiscard]] int leaf_of(int server) const { return server / servers_per_leaf; }
+    [[nodiscard]] bool is_star() const { return spines == 0; }
+    /// What the servers of a leaf offer at load 1: the rate of its uplinks; in a star, of all links.
+    [[nodiscard]] std::int64_t offered_bps() const {
+        return is_star() ? servers_per_leaf * server_link_bps : spines * spine_link_bps;
+    }
     /// The shared buffer of a leaf or a spine, from the rates of its own ports.
     [[nodiscard]] std::int64_t leaf_buffer_bytes() const;
     [[nodiscard]] std::int64_t spine_buffer_bytes() const;
@@ -32,10 +38,10 @@ private:
 };
 
 /// Where the other end of a flow is, seen from a server.
-enum class Peers { next_leaf, other_leaves };
+enum class Peers { next_leaf, other_leaves, other_servers };
 
 struct Background {
-    double load = 0;  ///< of a leaf's uplink capacity
+    double load = 0;  ///< of Topology::offered_bps
     Peers destinations = Peers::next_leaf;
     std::vector<double> size_bytes, cumulative;  ///< flow sizes: linear between these points
 };
@@ -86,7 +92,7 @@ struct Settings {
     static constexpr int header_bytes = 40;  ///< IPv4 and TCP without options
 
     [[nodiscard]] std::int64_t packet_bytes(std::int64_t payload) const { return payload + header_bytes; }
-    /// Round trip of a full segment and its acknowledgement between two leaves of an idle network.
+    /// Round trip of a full segment and its acknowledgement between the servers farthest apart in an idle network.
     [[nodiscard]] std::int64_t base_rtt_ns() const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;

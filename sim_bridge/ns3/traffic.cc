@@ -36,17 +36,18 @@ std::vector<int> peers_of(int server, Peers peers, const Topology& topology) {
     std::vector<int> found;
     for (int other = 0; other < topology.servers(); ++other) {
         const int other_leaf = topology.leaf_of(other);
-        const bool next = other_leaf == (leaf + 1) % topology.leaves;
-        if (peers == Peers::next_leaf ? next : other_leaf != leaf) found.push_back(other);
+        const bool is_peer = peers == Peers::other_servers  ? other != server
+                             : peers == Peers::other_leaves ? other_leaf != leaf
+                                                            : other_leaf == (leaf + 1) % topology.leaves;
+        if (is_peer) found.push_back(other);
     }
     return found;
 }
 
 void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
     if (s.background.load <= 0) return;
-    const double uplink_bps = static_cast<double>(s.topology.spines) * static_cast<double>(s.topology.spine_link_bps);
-    const double flows_per_second =
-        s.background.load * uplink_bps / s.topology.servers_per_leaf / (8 * mean_size(s.background));
+    const double flows_per_second = s.background.load * static_cast<double>(s.topology.offered_bps()) /
+                                    s.topology.servers_per_leaf / (8 * mean_size(s.background));
     for (int server = 0; server < s.topology.servers(); ++server) {
         const auto peers = peers_of(server, s.background.destinations, s.topology);
         RandomStream random(s.seed, RandomStream::Purpose::background, static_cast<std::uint32_t>(server));

@@ -33,6 +33,20 @@ CROSSED: list[Changes] = [
     (("scenario.incast.fan_in", 5),),
     (("scenario.incast.fan_in", 5), ("scenario.incast.responders", "other_leaves")),
     (("scenario.incast.fan_in", 5), ("scenario.topology.leaves", 3), ("scenario.incast.responders", "other_leaves")),
+    (("scenario.topology.spines", 0),),
+    (("scenario.topology.leaves", 1),),
+    (("scenario.topology.leaves", 1), ("scenario.topology.spines", 0)),
+    *(
+        (
+            ("scenario.topology.leaves", 1),
+            ("scenario.topology.spines", 0),
+            ("scenario.background.destinations", "other_servers"),
+            ("scenario.incast.responders", responders),
+            ("scenario.incast.fan_in", fan_in),
+        )
+        for responders in ("other_leaves", "other_servers")
+        for fan_in in (3, 4)
+    ),
     (("scenario.incast.burst_fraction", 1e-6),),
     (("scenario.topology.leaves", 1024), ("scenario.topology.servers_per_leaf", 64)),
     (("scenario.topology.leaves", 1023), ("scenario.topology.servers_per_leaf", 64)),
