@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from foretail.export.folder import check_folder, check_name, digests, encoded, i
 from foretail.export.network.c_header import prove_network, render_network
 from foretail.export.network.fixed_point import FixedNetwork, fixed_network
 from foretail.export.proof.certificate import at_most
+from foretail.features.json_text import parse_json
 from foretail.models.drop.network import Network
 from foretail.models.scoring.metrics import Confusion
 
@@ -21,6 +22,7 @@ __all__ = ["NETWORK", "NetworkCertificate", "export_network", "fixed_network"]
 
 NETWORK = "model.onnx"
 
+SCHEMA = "foretail.network_certificate"
 AGAINST = "the logit of the float32 numbers of model.onnx in exact arithmetic, not in the rounding of a framework"
 
 
@@ -88,7 +90,15 @@ class NetworkCertificate:
     tool: str
 
     def to_json(self) -> str:
-        return in_json("foretail.network_certificate", 1, asdict(self))
+        return in_json(SCHEMA, 1, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> NetworkCertificate:
+        """Read ``certificate.json`` of an export that the store keeps."""
+        document = parse_json(path.read_text(encoding="utf-8"))
+        rows = document["on_rows"]
+        found = {field.name: document[field.name] for field in fields(cls)}
+        return cls(**{**found, "on_rows": None if rows is None else OnRows(**rows)})
 
 
 def export_network(

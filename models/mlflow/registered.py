@@ -1,19 +1,21 @@
-"""Models in MLflow: an ensemble saved with a run, and its versions in the registry."""
+"""Models in MLflow: trees or a network saved with a run, and their versions in the registry."""
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretail.models.ensemble.ensemble import Ensemble
 
-ENSEMBLE_FILE = "ensemble.json"
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
+ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
 MODEL_NAME = "model"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -41,26 +43,25 @@ class RegisteredModel:
         return f"models:/{self.name}@{self.alias} is version {self.version} now{was}"
 
 
-def save_model(ensemble: Ensemble) -> str:
-    """Save an ensemble with the active run as an MLflow model, and return its id."""
+def save_model(model: Ensemble | Network, file: Path) -> str:
+    """Save a model, which `file` holds, with the active run as an MLflow model, and return its id."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
     signature = ModelSignature(
-        inputs=Schema([ColSpec(DataType.long, feature.name) for feature in ensemble.features]),
+        inputs=Schema([ColSpec(DataType.long, feature.name) for feature in model.features]),
         outputs=Schema([ColSpec(DataType.boolean)]),
     )
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # MLflow, on the type hints of its own chat types, and on examples, without which a signature will do.
         warnings.simplefilter("ignore", UserWarning)
         import mlflow.pyfunc
 
-        ensemble.save(Path(folder) / ENSEMBLE_FILE)
         return str(
             mlflow.pyfunc.log_model(
                 name=MODEL_NAME,
                 loader_module=_LOADER,
-                data_path=str(Path(folder) / ENSEMBLE_FILE),
+                data_path=str(file),
                 signature=signature,
                 pip_requirements=[f"foretail=={metadata.version('foretail')}"],
             ).model_id

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
@@ -23,6 +23,7 @@ from foretail.models.mlflow.registered import (
     EMPTY,
     ENSEMBLE_FILE,
     MODEL_NAME,
+    NETWORK_FILE,
     RegisteredModel,
     create_version,
     point_alias,
@@ -30,11 +31,17 @@ from foretail.models.mlflow.registered import (
 from foretail.models.mlflow.store import connected, first_line, locked, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
 MODEL_ADDRESS = re.compile(
     r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))"
     r"|models:/(?P<model>m-\w+)"
     r"|runs:/(?P<run>\w+)(?:/(?P<path>.+))?"
 )
+
+_LOGGED = {ENSEMBLE_FILE: ENSEMBLE_TAG, NETWORK_FILE: NETWORK_TAG}
+"""What Foretail logs with a run, and the tag with its hash."""
 
 
 class NoLineage(ForetailError):
@@ -78,7 +85,26 @@ def load_ensemble(
     allow_pickle: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Ensemble:
-    """Load a drop predictor from MLflow: an ensemble that Foretail logged, else a model of scikit-learn or XGBoost.
+    """Load trees as :func:`load_drop_predictor`; ForetailError also when the address has a network."""
+    model = load_drop_predictor(address, uri, features, allow_pickle, limits)
+    if not isinstance(model, Ensemble):
+        raise not_trees(address)
+    return model
+
+
+def not_trees(model: str) -> ForetailError:
+    """Return the refusal of a network where only trees will do."""
+    return ForetailError(f"{model} holds a neural network, not trees: run foretail distill model={model} first")
+
+
+def load_drop_predictor(
+    address: str,
+    uri: str,
+    features: Sequence[FeatureInput] | None = None,
+    allow_pickle: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Ensemble | Network:
+    """Load a drop predictor from MLflow: what Foretail logged, else trees of scikit-learn or XGBoost.
 
     ForetailError on another form of address, when there is no such model, or when it cannot be read.
 
@@ -110,44 +136,55 @@ def load_ensemble(
         if path.is_dir():
             path = _model_file(path, address)
         try:
-            ensemble = load_model_file(path, features, allow_pickle, limits)
+            model = (
+                _network(path) if path.name == NETWORK_FILE else load_model_file(path, features, allow_pickle, limits)
+            )
         except ForetailError as error:
             raise ForetailError(str(error).replace(str(path), address)) from None
-        if wanted not in (None, ensemble.sha256):
+        if wanted not in (None, model.sha256):
+            kind = "ensemble" if isinstance(model, Ensemble) else "network"
             raise ForetailError(
-                f"{address} is not the ensemble {wanted[:12]} that its run logged, so it was altered or damaged: train "
+                f"{address} is not the {kind} {wanted[:12]} that its run logged, so it was altered or damaged: train "
                 f"the model again"
             )
-        return ensemble
+        return model
+
+
+def _network(path: Path) -> Network:
+    from foretail.models.drop.network import Network  # its packages are an extra
+
+    return Network.load(path)
 
 
 def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> tuple[str, str | None]:
-    """Return where the model of an address lies, and its hash: the ensemble of its run if Foretail logged one there."""
+    """Return where the model of an address lies, and its hash: the model of its run if Foretail logged one there."""
     client = mlflow.MlflowClient(store)
     run: str | None = match["run"]
-    own = run is None or match["path"] in (None, MODEL_NAME, ENSEMBLE_FILE)  # any other path means what it says
+    own = run is None or match["path"] in (None, MODEL_NAME, *_LOGGED)  # any other path means what it says
     if match["alias"]:
         run = client.get_model_version_by_alias(match["name"], match["alias"]).run_id
     elif match["version"]:
         run = client.get_model_version(match["name"], match["version"]).run_id
     elif match["model"]:
         run = client.get_logged_model(match["model"]).source_run_id
-    if run and own and any(item.path == ENSEMBLE_FILE for item in client.list_artifacts(run)):
-        return f"runs:/{run}/{ENSEMBLE_FILE}", client.get_run(run).data.tags.get(ENSEMBLE_TAG)
+    found = {item.path for item in client.list_artifacts(run)} if run and own else set()
+    for file, tag in _LOGGED.items():
+        if file in found:
+            return f"runs:/{run}/{file}", client.get_run(run).data.tags.get(tag)
     return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}", None
 
 
 def logged_ensembles(uri: str) -> Iterator[tuple[str, str | None]]:
-    """Yield every run of a store that logged an ensemble, and what is wrong with that ensemble; None if it is whole.
+    """Yield every run of a store that logged trees or a network, and what is wrong with them; None if they are whole.
 
     ForetailError when the store cannot be used.
     """
     with _asked(uri) as mlflow:
         runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
         for run in runs:
-            if ENSEMBLE_TAG in run.data.tags:
+            for file in (file for file, tag in _LOGGED.items() if tag in run.data.tags):
                 try:
-                    load_ensemble(f"runs:/{run.info.run_id}/{ENSEMBLE_FILE}", uri)
+                    load_drop_predictor(f"runs:/{run.info.run_id}/{file}", uri)
                 except ForetailError as error:
                     yield run.info.run_id, str(error)
                 else:
@@ -177,23 +214,24 @@ def _model_file(folder: Path, address: str) -> Path:
     )
 
 
-def lineage(ensemble_sha256: str, uri: str) -> Lineage:
-    """Return what an ensemble came from.
+def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
+    """Return what an ensemble, or under another tag a network, came from.
 
     NoLineage when no tracked run made it, or one does not say what it was given. ForetailError when the store cannot be
     used.
 
     Parameters
     ----------
-    ensemble_sha256 : ``Ensemble.sha256``
+    sha256 : of the model
     uri : the tracking store
+    tag : under which runs have that hash
     """
     with _asked(uri) as mlflow:
-        runs = _runs_with(mlflow, ENSEMBLE_TAG, ensemble_sha256)
+        runs = _runs_with(mlflow, tag, sha256)
         if not runs:
             raise NoLineage(
-                f"no run in {uri} made the ensemble {ensemble_sha256[:12]}, so that nobody knows what it was trained "
-                f"on: train it with tracking, and give the model as the run wrote it"
+                f"no run in {uri} made the {tag.removesuffix('_sha256')} {sha256[:12]}, so that nobody knows what it "
+                f"was trained on: train it with tracking, and give the model as the run wrote it"
             )
         makers = list(runs)
         for teacher in sorted({run.data.tags[TEACHER_TAG] for run in runs if TEACHER_TAG in run.data.tags}):

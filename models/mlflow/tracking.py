@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -21,7 +21,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.json_text import flat
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, save_model
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE, save_model
 from foretail.models.mlflow.store import (
     connected,
     create_store,
@@ -34,6 +34,9 @@ from foretail.models.mlflow.store import (
     usable,
 )
 from foretail.models.scoring.metrics import Score
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
 
 ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
 """Tags of a run: the model that it trained, and the network that this model imitates."""
@@ -169,18 +172,21 @@ class TrackedRun:
             write_figures(Path(folder), split, region, lqd_drop, predicted_drop, score)
             imported().log_artifacts(folder, "figures")
 
-    def log_model(self, ensemble: Ensemble) -> None:
+    def log_model(self, model: Ensemble | Network) -> None:
         """Save the model that the run trained.
 
-        It is ``ensemble.json``, once as an artifact of the run, with the tag ``ensemble_sha256``, and once inside an
-        MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
-        :func:`foretail.models.mlflow.registry.register_model` gives it a version. `ensemble`: of any
-        :class:`foretail.models.drop.predictor.TreePredictor`.
+        It is ``ensemble.json`` or ``model.onnx``, once as an artifact of the run, with the tag ``ensemble_sha256`` or
+        ``network_sha256``, and once inside an MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
+        :func:`foretail.models.mlflow.registry.register_model` gives it a version.
         """
+        name, tag = (ENSEMBLE_FILE, ENSEMBLE_TAG) if isinstance(model, Ensemble) else (NETWORK_FILE, NETWORK_TAG)
         mlflow = imported()
-        mlflow.log_text(ensemble.to_json(), ENSEMBLE_FILE)
-        mlflow.set_tag(ENSEMBLE_TAG, ensemble.sha256)
-        self.model_id = save_model(ensemble)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / name
+            model.save(file)
+            mlflow.log_artifact(str(file))
+            mlflow.set_tag(tag, model.sha256)
+            self.model_id = save_model(model, file)
 
     def uses_model(self, run_ids: Sequence[str]) -> None:
         """Record the newest model that one of the runs saved as an input of this run, which MLflow shows on both."""

@@ -12,6 +12,7 @@ from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
     ASKED_COLUMNS,
+    AskedModel,
     PredictionScores,
     Source,
     asked_cells,
@@ -25,6 +26,7 @@ from foretail.pipelines.comparison.predictions import (
     shown_questions,
     source_of,
 )
+from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile
@@ -135,7 +137,7 @@ def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
     assert config.arrivals is not None and config.ports is not None and config.buffer is not None  # noqa: PT018
     file = ArrivalFile(Path(config.arrivals), config.prediction_column)
     source = source_of(config, file.has_predictions)
-    model = None
+    model: AskedModel | None = None
     predictions: Predictions
     if source == "model":
         model = asked_model(config)
@@ -167,6 +169,8 @@ def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
             threads=config.jobs,
         )
     result = ArrivalsResult(file.path, described(config, source, model), comparison)
+    if isinstance(model, NetworkInC):
+        model.say_difference()
     say_zeros(source, result.worth().scores, result.questions())
     return result
 

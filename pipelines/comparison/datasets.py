@@ -15,10 +15,10 @@ from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
     ASKED_COLUMNS,
+    AskedModel,
     PredictionScores,
     asked_cells,
     asked_document,
@@ -30,6 +30,7 @@ from foretail.pipelines.comparison.predictions import (
     source_of,
 )
 from foretail.pipelines.data.inputs import open_datasets
+from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
@@ -179,12 +180,14 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
             ),
         ),
     )
+    if isinstance(model, NetworkInC):
+        model.say_difference()
     say_zeros(source, result.worth.scores, result.questions)
     return result
 
 
 def _rows(
-    config: EvaluateConfig, source: str, dataset: Dataset, model: Ensemble | None, flips: np.random.Generator
+    config: EvaluateConfig, source: str, dataset: Dataset, model: AskedModel | None, flips: np.random.Generator
 ) -> _Rows:
     columns: tuple[str, ...] = ()
     if model is not None:

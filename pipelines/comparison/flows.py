@@ -23,6 +23,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
@@ -44,12 +45,14 @@ from foretail.pipelines.data.simulation import (
     settings_that_matter,
     simulate_flows,
 )
-from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table, export_to_store
+from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
+from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
 from foretail.pipelines.runs.jobs import Report, run_jobs
+from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
+from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import policy_words
@@ -140,7 +143,13 @@ class Simulation:
 
     @classmethod
     def of(
-        cls, name: str, scenario: Scenario, policy: Policy, seed: int, predictor: ExportedPredictor | None, ns3: Ns3
+        cls,
+        name: str,
+        scenario: Scenario,
+        policy: Policy,
+        seed: int,
+        predictor: ExportedPredictor | NetworkExport | None,
+        ns3: Ns3,
     ) -> Simulation:
         """`policy` on `scenario`, asking `predictor` if it asks any."""
         library = predictor.library if predictor is not None else None
@@ -170,7 +179,7 @@ class FlowsResult:
 
     runs: tuple[PolicyRun, ...]
     baselines: tuple[str, ...]
-    predictor: ExportedPredictor | None
+    predictor: ExportedPredictor | NetworkExport | None
     tracked: Mapping[str, str] | None = None
     files: tuple[str, ...] = ()
     captions: Mapping[str, str] = field(default_factory=dict)
@@ -283,7 +292,8 @@ class FlowsResult:
                 )
             )
         if self.predictor is not None:
-            table = export_table(self.predictor)
+            asked = self.predictor
+            table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
             where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
             tables.append(replace(table, notes=(*table.notes, *where)))
         return tables
@@ -302,7 +312,9 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
     store = Store(config.store_dir)
     predictor = None
     if config.model is not None and any(policy.asks_exported_model for policy in config.policy.values()):
-        predictor = export_to_store(load_model(config.model, config.tracking, store), store)
+        predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
+        if isinstance(predictor, NetworkExport):
+            say(predictor.sentence())
     return evaluate_policies(
         config.scenario,
         config.policy,
@@ -319,7 +331,7 @@ def evaluate_policies(
     scenario: Scenario,
     policies: Mapping[str, Policy],
     seeds: Sequence[int],
-    predictor: ExportedPredictor | None,
+    predictor: ExportedPredictor | NetworkExport | None,
     baselines: tuple[str, ...],
     store: Store,
     ns3: Ns3,
@@ -327,7 +339,7 @@ def evaluate_policies(
 ) -> FlowsResult:
     """As ``evaluate_flows``, with the predictor already exported."""
     for policy in policies.values():
-        if predictor is not None and policy.tau is not None and policy.asks_exported_model:
+        if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
             predictor.certificate.check_tau(policy.tau)
             exported = Ensemble.load(predictor.folder / ENSEMBLE_FILE)
             say_if_constant("the model", f"tau = {policy.tau}", constant_decision(exported, policy.tau))

@@ -13,10 +13,11 @@ from foretail.features.catalog import FEATURES, feature
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score
+from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
-from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
 from foretail.sim_bridge.policies import POLICIES, policy_words
@@ -24,6 +25,7 @@ from foretail.sim_bridge.policies import POLICIES, policy_words
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED_COLUMNS = ("asked", "predicted drops")
 """Of tables of policies; a dash for those that ask no predictor."""
+AskedModel = Ensemble | NetworkInC
 Scores = Mapping[str, Mapping[str, Score]]
 """Region (whole, asked) to name to score."""
 
@@ -37,7 +39,7 @@ class Source:
     source : perfect, flipped, column, model or accept
     flip_probability, seed : of flipped predictions
     column : name of the file's column
-    ensemble_sha256 : identity of the model
+    ensemble_sha256, network_sha256 : identity of the model
     """
 
     source: str
@@ -45,6 +47,7 @@ class Source:
     seed: int | None = None
     column: str | None = None
     ensemble_sha256: str | None = None
+    network_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ def source_of(config: EvaluateConfig, has_column: bool = False) -> str:
     return "column" if has_column else "perfect"
 
 
-def described(config: EvaluateConfig, source: str, model: Ensemble | None) -> Source:
+def described(config: EvaluateConfig, source: str, model: AskedModel | None) -> Source:
     """The source with the settings that belong to it."""
     flips = source == "flipped"
     return Source(
@@ -168,18 +171,25 @@ def described(config: EvaluateConfig, source: str, model: Ensemble | None) -> So
         flip_probability=config.flip_probability if flips else None,
         seed=config.prediction_seed if flips else None,
         column=config.prediction_column if source == "column" else None,
-        ensemble_sha256=None if model is None else model.sha256,
+        ensemble_sha256=model.sha256 if isinstance(model, Ensemble) else None,
+        network_sha256=model.sha256 if isinstance(model, NetworkInC) else None,
     )
 
 
-def asked_model(config: EvaluateConfig) -> Ensemble:
-    """The ensemble of ``config.model``."""
+def asked_model(config: EvaluateConfig) -> AskedModel:
+    """The trees of ``config.model``, or a network as its C decides."""
     if config.model is None:
         raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
-    return load_model(config.model, config.tracking, Store(config.store_dir))
+    store = Store(config.store_dir)
+    model = load_predictor(config.model, config.tracking, store)
+    if isinstance(model, Ensemble):
+        return model
+    exported = predictor_to_store(model, store)
+    assert isinstance(exported, NetworkExport)
+    return NetworkInC(model, exported)
 
 
-def check_inputs(model: Ensemble, cell_bytes: int, average_shift: int, given_by: str) -> None:
+def check_inputs(model: AskedModel, cell_bytes: int, average_shift: int, given_by: str) -> None:
     """Refuse a model whose features have another arithmetic than those of `given_by`."""
     for item in model.features:
         params = feature(item.name).params(cell_bytes, average_shift)
@@ -190,7 +200,7 @@ def check_inputs(model: Ensemble, cell_bytes: int, average_shift: int, given_by:
             )
 
 
-def model_predictions(model: Ensemble) -> Predictions:
+def model_predictions(model: AskedModel) -> Predictions:
     """Predictions of a model from the features of the labelling run."""
     names = [item.name for item in FEATURES]
     for item in model.features:

@@ -31,7 +31,7 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
         return result
     store = Store(config.store_dir)
     uri = tracking_uri(config.tracking.uri, store.folder.parent)
-    model_sha256 = result.predictor.certificate.ir_sha256
+    tag, model_sha256 = result.predictor.made_of
     compared = [[run.policy, run.seed, run.path.parent.name] for run in result.runs]
     sha256 = hashlib.sha256(canonical_json({"runs": compared, "model": model_sha256}).encode()).hexdigest()
     found = tagged_run(COMPARISON_TAG, sha256, uri) if store_exists(uri) else None
@@ -39,10 +39,10 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
         return replace(result, tracked={"run_id": found, "uri": uri})
     seeds = {run.seed for run in result.runs}
     name = f"{', '.join(result.policies)} in ns-3, {config.scenario.name}, {len(seeds)} seeds"
-    tags = {COMPARISON_TAG: sha256, "used_ensemble_sha256": model_sha256}
+    tags = {COMPARISON_TAG: sha256, f"used_{tag}": model_sha256}
     with tracked(config.tracking, store, asdict(config), name, tags, params=differing(config)) as run:
         with suppress(NoLineage):  # a model from elsewhere
-            run.uses_model(lineage(model_sha256, uri).runs)
+            run.uses_model(lineage(model_sha256, uri, tag).runs)
         run.log_metrics(
             {
                 f"ns3/{policy}/{metric}": mean

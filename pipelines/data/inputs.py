@@ -90,11 +90,16 @@ def in_window(inputs: Sequence[FeatureInput], window: ArrivalWindow) -> tuple[Fe
 
 def refuse_window(inputs: Sequence[FeatureInput], model: str) -> None:
     """Raise ForetailError when a model sees other arrivals, which no switch and no simulator shows it."""
-    if any(ARRIVAL in item.params for item in inputs):
+    if sees_window(inputs):
         raise ForetailError(
             f"{model} sees a window of arrivals, a study of ceilings that nothing else computes: train with "
             "window.behind=0 window.ahead=0"
         )
+
+
+def sees_window(inputs: Sequence[FeatureInput]) -> bool:
+    """Return whether a model sees other arrivals beside the one that it judges."""
+    return any(ARRIVAL in item.params for item in inputs)
 
 
 ARRIVAL = "arrival="

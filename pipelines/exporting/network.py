@@ -1,4 +1,4 @@
-"""``foretail export model=RUN target=c`` of a network: C in integers, with a proven error."""
+"""Networks as C in integers, with a proven error: written by ``foretail export``, or asked from the store."""
 
 from __future__ import annotations
 
@@ -7,16 +7,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.export.c.build import PredictorLibrary
+from foretail.export.folder import CERTIFICATE
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
-from foretail.pipelines.data.inputs import refuse_window
-from foretail.pipelines.exporting.predictor import NAME, model_rows
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import NETWORK_TAG
+from foretail.pipelines.exporting.predictor import (
+    EXPORT,
+    NAME,
+    ExportedPredictor,
+    export_to_store,
+    library_key,
+    model_rows,
+)
+from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
+from foretail.pipelines.runs.store import Store
 
 if TYPE_CHECKING:
     from foretail.export.network import NetworkCertificate
+    from foretail.models.drop.network import Network
 
 
 @dataclass(frozen=True)
@@ -26,16 +42,55 @@ class NetworkExport:
     Attributes
     ----------
     folder : holds the C files, the library, model.onnx and certificate.json
+    name : prefix of the files
     certificate : what is known about them
-    seconds : wall time
+    reused : it was in the store
+    seconds : wall time, now or earlier
     """
 
     folder: Path
+    name: str
     certificate: NetworkCertificate
+    reused: bool
     seconds: float
+
+    @property
+    def library(self) -> Path:
+        """The shared object for the simulators."""
+        return self.folder / f"{self.name}.so"
+
+    @property
+    def made_of(self) -> tuple[str, str]:
+        """Tag and hash under which MLflow knows the network."""
+        return NETWORK_TAG, self.certificate.network_sha256
+
+    def sentence(self, otherwise: int | None = None, rows: int | None = None) -> str:
+        """What the C is beside its network; on how many rows it decides otherwise, where that was counted."""
+        found = self.certificate
+        counted = (
+            "on how many packets it decides otherwise, evaluate datasets=[...] with this model counts"
+            if otherwise is None
+            else f"on {otherwise:,} of {rows:,} packets it decides otherwise"
+        )
+        return (
+            f"the C of network {found.network_sha256[:12]} is a quantised form: its probabilities are proven to be off "
+            f"by at most {found.error_probability}, its logits by {found.error_logit}; {counted}"
+        )
 
     def document(self) -> dict[str, Any]:
         return {"export": asdict(self)}
+
+    def verdict(self) -> list[str]:
+        """How far the C is from the network, and on how many rows of a dataset it decides otherwise."""
+        found = self.certificate
+        first = (
+            f"The C is a quantised form: for every input its probability is proven to be within "
+            f"{found.error_probability} of the network's, its logit within {found.error_logit}."
+        )
+        if found.on_rows is None:
+            return [first, "On how many packets it decides otherwise is not known: dataset=FOLDER counts."]
+        rows = found.on_rows
+        return [first, f"It decides otherwise on {rows.decide_otherwise:,} of the {rows.rows:,} rows of the dataset."]
 
     def tables(self) -> list[Table]:
         """The error that is proven and what the code costs, then the rows of the dataset."""
@@ -67,16 +122,41 @@ class NetworkExport:
         return [proof, Table("On the dataset", names, (tuple(on_rows[column] for column in columns),))]
 
 
-def is_network(model: str) -> bool:
-    """Whether `model` is a network's file, or a run's folder that holds one and no trees."""
-    path = Path(model)
-    if path.is_dir():
-        return (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file()
-    return path.suffix == ".onnx" and path.is_file()
+class NetworkInC:
+    """A network as its C decides, which counts where the network itself decides otherwise.
+
+    Attributes
+    ----------
+    features, sha256 : of the network
+    rows, otherwise : decided so far, and on how many of them otherwise
+    """
+
+    def __init__(self, network: Network, exported: NetworkExport) -> None:
+        self.features, self.sha256 = network.features, network.sha256
+        self.rows = self.otherwise = 0
+        self.exported = exported
+        self._network, self._library = network, PredictorLibrary(exported.library)
+
+    def exceeds(self, x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return whether each row of integers [rows, features] is predicted to drop: bool[rows]."""
+        drops = self._library.score(x) > self._library.default_tau
+        self.rows += len(drops)
+        self.otherwise += int(np.count_nonzero(drops != self._network.exceeds(x)))
+        return drops
+
+    def probability(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the drop probability of each row as the score has it: float64[rows]."""
+        logit = np.ldexp(self._library.score(x).astype(np.float64), -self.exported.certificate.score_bits)
+        found: npt.NDArray[np.float64] = expit(logit)
+        return found
+
+    def say_difference(self) -> None:
+        """Say at the end of the command what the C is, and on how many rows it decided otherwise."""
+        say(self.exported.sentence(self.otherwise, self.rows))
 
 
-def export_network_predictor(config: ExportConfig, run_dir: Path) -> NetworkExport:
-    """Export `config.model` into `config.out`, or into a folder of the target's name in the run."""
+def export_network_predictor(network: Network, config: ExportConfig, run_dir: Path) -> NetworkExport:
+    """Export `config.model`, a network, into `config.out`, or into a folder of the target's name in the run."""
     given = {
         "inputs": config.inputs,
         "columns": config.columns,
@@ -88,12 +168,24 @@ def export_network_predictor(config: ExportConfig, run_dir: Path) -> NetworkExpo
         if value:
             raise ForetailError(f"{setting} is for trees and {config.model} is a network: leave it out")
     started = time.monotonic()
-    path = Path(config.model)
-    network = load_network(path / NETWORK_FILE if path.is_dir() else path)
-    refuse_window(network.features, config.model)
     from foretail.export.network import export_network  # its packages are an extra
 
     rows = None if config.dataset is None else model_rows(network.features, Dataset.open(Path(config.dataset)))
     out = Path(config.out) if config.out is not None else run_dir / config.target
-    certificate = export_network(network, out, config.name or NAME, input_bits=config.c.input_bits, rows=rows)
-    return NetworkExport(out, certificate, time.monotonic() - started)
+    name = config.name or NAME
+    certificate = export_network(network, out, name, input_bits=config.c.input_bits, rows=rows)
+    return NetworkExport(out, name, certificate, False, time.monotonic() - started)
+
+
+def predictor_to_store(model: Ensemble | Network, store: Store) -> ExportedPredictor | NetworkExport:
+    """The C of a drop predictor from the store, exported now when it is not there: exact of trees, else quantised."""
+    if isinstance(model, Ensemble):
+        return export_to_store(model, store)
+    from foretail.export.network import NetworkCertificate, export_network  # its packages are an extra
+
+    def build(folder: Path) -> None:
+        export_network(model, folder / EXPORT, NAME)
+
+    entry = store.get_or_build(library_key("network", model.sha256), build)
+    folder = entry.path / EXPORT
+    return NetworkExport(folder, NAME, NetworkCertificate.load(folder / CERTIFICATE), entry.reused, entry.seconds)

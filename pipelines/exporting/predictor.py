@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,19 @@ from foretail.features.plugins import TARGET_GROUP, loaded, offered, package_of,
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.registry import not_trees
+from foretail.models.mlflow.tracking import ENSEMBLE_TAG
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store, code_digest
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
+from foretail.pipelines.tracking.loading import load_predictor
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
 
 EXPORT = "export"
-
 
 NAME = "drop_predictor"
 
@@ -68,6 +73,11 @@ class ExportedPredictor:
         """The shared object for the simulators, of ``target=c``."""
         return self.folder / f"{self.name}.so"
 
+    @property
+    def made_of(self) -> tuple[str, str]:
+        """Tag and hash under which MLflow knows the model."""
+        return ENSEMBLE_TAG, self.certificate.ir_sha256
+
 
 @dataclass(frozen=True)
 class ExportResult:
@@ -79,29 +89,52 @@ class ExportResult:
     def document(self) -> dict[str, Any]:
         return {"export": asdict(self.predictor), "report": self.report}
 
+    def verdict(self) -> list[str]:
+        """What is proven of the code, and how large the model is."""
+        found, size = self.predictor.certificate, self.predictor
+        where = (
+            "on every input" if found.rounding is None else "wherever its sum is not within rounding of the threshold"
+        )
+        return [
+            f"The {found.target.upper()} code decides as the model does {where}: proven by {found.method}, of which "
+            f"there are {found.cells if found.boxes is None else found.boxes:,}.",
+            f"It has {size.trees} tree{'s' if size.trees > 1 else ''} with {size.leaves:,} leaves, and votes of "
+            f"{found.vote_bits} bits.",
+        ]
+
     def tables(self) -> list[Table]:
         """Size and proof, then the target's own."""
         described = {"c": tuning_table, "p4": p4_tables}.get(self.predictor.certificate.target)
         return [export_table(self.predictor), *(described(self.report) if described and self.report else ())]
 
 
-def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
-    """Export, run and prove `config.model` into `config.out`, or into a folder of the target's name in the run."""
+def given_model(config: ExportConfig) -> Ensemble | Network:
+    """The drop predictor of ``config.model``, as the settings describe and limit it."""
+    limits = Limits(**vars(config.model_limits))
     store = Store(config.store_dir)
+    return load_predictor(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
+
+
+def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble | None = None) -> ExportResult:
+    """Export, run and prove trees into `config.out`, or into a folder of the target's name in the run.
+
+    `model`: the trees of ``config.model``, where they are read already.
+    """
     if config.c.tune and config.dataset is None:
         raise ForetailError("c.tune=true needs rows to measure on: set dataset=FOLDER")
     if config.c.tune and config.target != "c":
         raise ForetailError(f"c.tune=true is for target=c, not {config.target}: leave it out")
     if config.c.input_bits:
         raise ForetailError(f"c.input_bits is for networks, and {config.model} is none: leave it out")
-    limits = Limits(**vars(config.model_limits))
-    model = load_model(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
+    given = model or given_model(config)
+    if not isinstance(given, Ensemble):
+        raise not_trees(config.model)
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
-    target = target_of(config, model)
+    target = target_of(config, given)
     with StageProgress() as progress:
         done = export(
-            model,
+            given,
             target,
             out,
             config.name or NAME,
@@ -115,18 +148,21 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path) -> ExportResult:
 
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
     """The C predictor of `ensemble` from the store, exported now when it is not there."""
-    key = Key(
-        EXPORT,
-        {
-            "ensemble": ensemble.sha256,
-            "compiler": find_compiler(),
-            "machine": platform.machine(),
-            "system": platform.system(),
-            "code": code_digest("export", "models"),
-        },
-    )
+    key = library_key("ensemble", ensemble.sha256)
     entry = store.get_or_build(key, lambda folder: _export_into(ensemble, folder / EXPORT))
     return _described(entry.path / EXPORT, NAME, entry.reused, entry.seconds)
+
+
+def library_key(kind: str, sha256: str) -> Key:
+    """The key of the C library of a model, an ensemble or a network."""
+    depends_on = {
+        kind: sha256,
+        "compiler": find_compiler(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "code": code_digest("export", "models"),
+    }
+    return Key(EXPORT, depends_on)
 
 
 def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:

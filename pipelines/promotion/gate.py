@@ -24,6 +24,7 @@ from foretail.features.rows.labelled_rows import row_batches
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import Lineage
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
@@ -31,7 +32,6 @@ from foretail.pipelines.comparison.statistics import PairedDifference, interval_
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.scores import SENT
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.tracked_flows import track_flows
@@ -16,7 +17,6 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from foretail.configs.schema.model_stages import DistillConfig
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE
 from foretail.pipelines.training.distilling import DistillResult, distill_into, load_teacher
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.outcome import (
@@ -27,8 +27,8 @@ STUDENT = "student"
 
 def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
     """Distil ``config.model``; ``ensemble.json`` goes to the run folder as well."""
-    teacher = load_teacher(config.model)
     store = Store(config.store_dir)
+    teacher = load_teacher(config, store)
     collected, split = find_split(config, store, Ns3(config.ns3_prefix))
     depends_on = {
         "teacher": [teacher.sha256, versions()["onnxruntime"]],

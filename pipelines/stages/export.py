@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registry import not_trees
 from foretail.pipelines.exporting.demand import DemandExport, export_demand_predictor, is_demand_predictor
-from foretail.pipelines.exporting.network import NetworkExport, export_network_predictor, is_network
-from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
+from foretail.pipelines.exporting.network import NetworkExport, export_network_predictor
+from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor, given_model
 
 
 def export(config: ExportConfig, run_dir: Path) -> ExportResult | NetworkExport | DemandExport:
     """Export a drop predictor or a demand predictor; a network goes to C alone."""
-    if config.target == "c" and is_network(config.model):
-        return export_network_predictor(config, run_dir)
     if is_demand_predictor(config.model):
         return export_demand_predictor(config, run_dir)
-    return export_drop_predictor(config, run_dir)
+    model = given_model(config)
+    if isinstance(model, Ensemble):
+        return export_drop_predictor(config, run_dir, model)
+    if config.target != "c":
+        raise not_trees(config.model)
+    return export_network_predictor(model, config, run_dir)

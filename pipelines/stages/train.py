@@ -7,9 +7,9 @@ from pathlib import Path
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register, say_zeros
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import NoLineage, Version, lineage, register_model, versions_of
 from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.store import Store
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
 
 SHOWN_DIGITS = 12
 
@@ -25,21 +29,24 @@ class ModelIdentity:
     Attributes
     ----------
     address : file, folder or address in MLflow
-    ensemble_sha256 : identity of its content
+    sha256 : identity of its content
+    kind : ensemble or network
     runs : tracked runs that made this very ensemble, the newest first
     versions : of registered models that hold it, the newest first
     trained_on : datasets of its training rows; None when no tracked run made it
     """
 
     address: str
-    ensemble_sha256: str
+    sha256: str
+    kind: str = "ensemble"
     runs: tuple[str, ...] = ()
     versions: tuple[Version, ...] = ()
     trained_on: tuple[str, ...] | None = None
 
     def document(self) -> dict[str, Any]:
         """The identity, JSON-like."""
-        return asdict(self)
+        found = asdict(self)
+        return {"address": found.pop("address"), f"{found.pop('kind')}_sha256": found.pop("sha256"), **found}
 
     def sentence(self) -> str:
         """The identity for readers."""
@@ -47,28 +54,29 @@ class ModelIdentity:
             f"{one.name} version {one.version}" + (f" ({', '.join(one.aliases)})" if one.aliases else "")
             for one in self.versions
         )
-        digits = self.ensemble_sha256[:SHOWN_DIGITS]
         trained = (
             "no tracked run made it, so that nobody knows what it was trained on"
             if self.trained_on is None
             else f"trained on {', '.join(self.trained_on)}"
         )
-        return f"model {self.address}: {named or 'no registered version'}, ensemble {digits}, {trained}"
+        content = f"{self.kind} {self.sha256[:SHOWN_DIGITS]}"
+        return f"model {self.address}: {named or 'no registered version'}, {content}, {trained}"
 
 
-def identify(ensemble: Ensemble, address: str, tracking: Tracking, store: Store) -> ModelIdentity:
-    """What MLflow knows of an ensemble; only its hash without tracking or without a store."""
+def identify(model: Ensemble | Network, address: str, tracking: Tracking, store: Store) -> ModelIdentity:
+    """What MLflow knows of a drop predictor; only its hash without tracking or without a store."""
     uri = tracking_uri(tracking.uri, store.folder.parent)
-    bare = ModelIdentity(address, ensemble.sha256)
+    kind, tag = ("ensemble", ENSEMBLE_TAG) if isinstance(model, Ensemble) else ("network", NETWORK_TAG)
+    bare = ModelIdentity(address, model.sha256, kind)
     in_mlflow = address.startswith(("models:/", "runs:/"))
     if not (in_mlflow or tracking.enabled) or not store_exists(uri):
         return bare
     try:
-        origin = lineage(ensemble.sha256, uri)
-    except NoLineage:  # an ensemble from elsewhere
+        origin = lineage(model.sha256, uri, tag)
+    except NoLineage:  # a model from elsewhere
         return bare
     trained = tuple(used.name.removesuffix(" train") for used in origin.datasets if used.context == "train")
-    return ModelIdentity(address, ensemble.sha256, origin.runs, versions_of(origin.runs, uri), trained)
+    return ModelIdentity(address, model.sha256, kind, origin.runs, versions_of(origin.runs, uri), trained)
 
 
 def version_description(

@@ -10,7 +10,8 @@ from foretail.configs.schema.tracking import Tracking
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
-from foretail.models.mlflow.registry import load_ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.models.mlflow.registry import load_drop_predictor, not_trees
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.data.inputs import refuse_window
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
-ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
-
-
 def load_model(
     model: str,
     tracking: Tracking,
@@ -34,34 +32,47 @@ def load_model(
     allow_pickle: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Ensemble:
-    """The ensemble of a file, of a folder that holds ``ensemble.json``, or of an address in MLflow.
+    """The trees of :func:`load_predictor`; ForetailError when there is a network."""
+    found = load_predictor(model, tracking, store, inputs, allow_pickle, limits)
+    if not isinstance(found, Ensemble):
+        raise not_trees(model)
+    return found
+
+
+def load_predictor(
+    model: str,
+    tracking: Tracking,
+    store: Store,
+    inputs: Sequence[FeatureInput] | None = None,
+    allow_pickle: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Ensemble | Network:
+    """The drop predictor of a file, of a train run's folder, or of an address in MLflow.
 
     `inputs` describes the columns of a model that another framework trained, and `limits` what reading it may take, see
     :func:`foretail.models.ensemble.model_files.load_model_file`.
     """
+    found: Ensemble | Network
     if model.startswith(("models:/", "runs:/")):
-        ensemble = load_ensemble(model, tracking_uri(tracking.uri, store.folder.parent), inputs, allow_pickle, limits)
-        refuse_window(ensemble.features, model)
-        return _used(ensemble, model, tracking, store)
-    path = Path(model)
-    if path.is_dir():
-        if (path / NETWORK_FILE).is_file() and not (path / ENSEMBLE_FILE).is_file():
-            raise ForetailError(f"{path} holds a neural network, not trees: run foretail distill model={path} first")
-        path = path / ENSEMBLE_FILE
-    if not path.is_file():
-        raise ForetailError(
-            f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
-        )
-    ensemble = load_model_file(path, inputs, allow_pickle, limits)
-    refuse_window(ensemble.features, str(path))
-    return _used(ensemble, model, tracking, store)
-
-
-def _used(ensemble: Ensemble, address: str, tracking: Tracking, store: Store) -> Ensemble:
-    identity = identify(ensemble, address, tracking, store)
+        uri = tracking_uri(tracking.uri, store.folder.parent)
+        found = load_drop_predictor(model, uri, inputs, allow_pickle, limits)
+    else:
+        path = Path(model)
+        if path.is_dir():
+            path /= ENSEMBLE_FILE if (path / ENSEMBLE_FILE).is_file() else NETWORK_FILE
+            path = path if path.is_file() else path.with_name(ENSEMBLE_FILE)
+        if not path.is_file():
+            raise ForetailError(
+                f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
+            )
+        network = path.suffix == Path(NETWORK_FILE).suffix
+        found = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits)
+    refuse_window(found.features, model)
+    identity = identify(found, model, tracking, store)
     use_model(identity.document(), identity.sentence())
-    say_if_constant(f"model {address}", "the threshold", constant_decision(ensemble))
-    return ensemble
+    if isinstance(found, Ensemble):
+        say_if_constant(f"model {model}", "the threshold", constant_decision(found))
+    return found
 
 
 def load_network(path: Path) -> Network:

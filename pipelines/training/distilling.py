@@ -14,14 +14,14 @@ from foretail.features.rows.labelled_rows import Region, read_rows
 from foretail.models.drop.distillation import Budget, distill
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE, RegisteredModel
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.training.outcome import (
     SCORE_COLUMNS,
     describe,
@@ -79,6 +79,19 @@ class DistillResult:
             "tracked": with_version(self.outcome["tracked"], self.registered),
         }
 
+    def verdict(self) -> list[str]:
+        """How alike student and teacher decide on the test side, and what the student gives up there."""
+        regions, student = self.outcome["agreement"]["test"], self.outcome["student"]
+        region = "asked" if "asked" in regions else "whole"
+        where = "where Credence asks" if region == "asked" else "on all packets"
+        same = regions[region]["accuracy"]
+        first = (
+            f"On the test side {student['trees']} trees with {student['leaves']} leaves decide as their teacher on "
+            f"{'-' if same is None else f'{100 * same:.4g} %'} of the packets, counted {where}."
+        )
+        found = {who: self.outcome[who]["scores"]["test"][region]["f1"] for who in ("student", "teacher")}
+        return [first, f"Their F1 there is {_shown(found['student'])}, the teacher's {_shown(found['teacher'])}."]
+
     def tables(self) -> list[Table]:
         """Datasets, scores of both on the test side, agreement, and what both are worth in replay."""
         both = {who: self.outcome[who] for who in ("teacher", "student")}
@@ -115,9 +128,14 @@ class DistillResult:
         return [*([dataset_table(self.collected)] if self.collected else []), scores, *known, agreement]
 
 
-def load_teacher(model: str) -> Network:
-    """The network of a train run's folder, or of a file."""
-    path = Path(model)
+def load_teacher(config: DistillConfig, store: Store) -> Network:
+    """The network of a train run's folder, of a file, or of an address in MLflow."""
+    if config.model.startswith(("models:/", "runs:/")):
+        found = load_predictor(config.model, config.tracking, store)
+        if isinstance(found, Ensemble):
+            raise ForetailError(f"{config.model} holds trees, and only a network is distilled: export it as it is")
+        return found
+    path = Path(config.model)
     if path.is_dir():
         path = path / NETWORK_FILE
     if not path.is_file():

@@ -20,6 +20,7 @@ from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_ro
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.models.scoring.operating_point import (
     OperatingPoint,
     ThresholdWorth,
@@ -35,7 +36,7 @@ from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, NETWORK_FILE, load_network
+from foretail.pipelines.tracking.loading import load_network
 from foretail.pipelines.training.labels import SideLabels, training_labels
 from foretail.pipelines.training.objective import Round, require_runs, train_in_rounds, worth_of
 from foretail.pipelines.training.outcome import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +17,12 @@ from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import NETWORK_TAG, TEACHER_TAG, nest, run_exists
+from foretail.models.mlflow.tracking import TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
+from foretail.pipelines.data.inputs import sees_window
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
 from foretail.pipelines.runs.versions import versions
@@ -30,7 +30,6 @@ from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
 from foretail.pipelines.tracking.identity import register_trained, version_description
-from foretail.pipelines.tracking.loading import NETWORK_FILE
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 from foretail.sim_bridge.open_loop.scores import SENT, worth_in_words
@@ -178,7 +177,7 @@ def track_model(
     outcome: Mapping[str, Any],
     more_scores: Mapping[str, Mapping[str, Mapping[str, Score]]] | None = None,
 ) -> dict[str, Any]:
-    """Log a judged model to MLflow with its `outcome`; an ensemble is registered.
+    """Log a judged model to MLflow with its `outcome`.
 
     Scores are logged by name and region; `more_scores` beside those of the sides.
     """
@@ -202,15 +201,9 @@ def track_model(
                 test.predicted[chosen],
                 test.probability[chosen],
             )
-        if isinstance(model, Ensemble):
-            if "teacher" in outcome:
-                run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
-            run.log_model(model)
-        else:
-            run.set_tags({NETWORK_TAG: model.sha256})
-            with tempfile.TemporaryDirectory() as folder:
-                model.save(Path(folder) / NETWORK_FILE)
-                run.log_file(Path(folder) / NETWORK_FILE)
+        if "teacher" in outcome:
+            run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
+        run.log_model(model)
         for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
             run.log_scores(name, found)  # after the model, so that they are its scores too
     return address(run)
@@ -231,11 +224,12 @@ def register(
     scores: Mapping[str, Mapping[str, Mapping[str, Score]]],
     model: Ensemble | Network,
 ) -> RegisteredModel | None:
-    """Give a tracked ensemble its version and move ``tracking.alias`` to it; None for what has no registered model."""
-    if not isinstance(model, Ensemble):
+    """Give a tracked model its version and move ``tracking.alias`` to it; None for one that no switch can ask."""
+    if sees_window(model.features):
         return None
+    kind = "ensemble" if isinstance(model, Ensemble) else "network"
     description = version_description(run_name(config), outcome["datasets"], scores)
-    tags = {"ensemble_sha256": model.sha256, "features": ",".join(item.name for item in model.features)}
+    tags = {f"{kind}_sha256": model.sha256, "features": ",".join(item.name for item in model.features)}
     return register_trained(config.tracking, outcome["tracked"], description, tags)
 
 

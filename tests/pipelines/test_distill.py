@@ -91,7 +91,7 @@ def test_a_network_is_trained_scored_and_tracked(folder: Path, trained: TrainRes
     run = client.get_run(document["tracked"]["run_id"])
     assert run.data.metrics["test/whole/f1"] == pytest.approx(whole["f1"])
     assert run.data.params["predictor.name"] == "mlp"
-    assert document["tracked"]["registered"] is None
+    assert document["tracked"]["registered"]["alias"] == "candidate"
     assert "model.onnx" in {item.path for item in client.list_artifacts(run.info.run_id)}
     again = train(train_config(folder), folder / "teacher")
     assert again.reused
@@ -132,6 +132,9 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
         "Student against teacher",
     ]
     assert [row[0] for row in distilled.tables()[1].rows] == ["teacher", "teacher", "student", "student"]
+    first, second = distilled.verdict()
+    assert f"decide as their teacher on {100 * outcome['agreement']['test']['asked']['accuracy']:.4g} %" in first
+    assert f"F1 there is {outcome['student']['scores']['test']['asked']['f1']:.4g}" in second
 
 
 def test_the_student_is_kept_and_tracked_once(folder: Path, trained: TrainResult, distilled: DistillResult) -> None:

@@ -22,6 +22,7 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.export import export
+from foretail.pipelines.stages.promote import promote
 from foretail.pipelines.stages.train import train
 from tests.composed import composed
 
@@ -44,7 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "test").symlink_to(runs[2].path)
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "features=switch", "tracking=off"]
     datasets = f"datasets=[{','.join(str(run.path) for run in runs)}]"
-    for name, predictor in {**NETWORKS, "window": (*NETWORKS["mlp"], "window.behind=1")}.items():
+    more = {"window": (*NETWORKS["mlp"], "window.behind=1"), "trees": ("predictor=random_forest",)}
+    for name, predictor in {**NETWORKS, **more}.items():
         train(config("train", here, datasets, *sides, *predictor, "allow_constant_features=true"), here / name)
     return here
 
@@ -74,6 +76,9 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
     assert found["network_f1"] > 0.1
     probability = 1 / (1 + np.exp(-np.ldexp(library.score(x).astype(float), -document["score_bits"])))
     np.testing.assert_allclose(probability, network.probability(x), atol=float(document["error_probability"]) + 1e-4)
+    first, second = result.verdict()
+    assert document["error_probability"] in first
+    assert second == f"It decides otherwise on {found['decide_otherwise']} of the {len(x):,} rows of the dataset."
     titles = [table.title for table in result.tables()]
     assert titles == ["Network in C, in integers", "On the dataset"]
     narrow = exported(
@@ -93,16 +98,17 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
         ("mlp", ["target=onnx"], "holds a neural network, not trees: run foretail distill"),
         ("mlp", ["c.tune=true"], "c.tune is for trees"),
         ("mlp", ["c.shape=branches"], "c.shape is for trees"),
-        ("mlp", ["columns=[queue]"], "columns is for trees"),
+        ("mlp", ["columns=[queue]", "dataset=../test"], "columns is for trees"),
         ("window", [], "sees a window of arrivals"),
         ("mlp", ["c.input_bits={no: 3}"], "c.input_bits names no, which the network does not see"),
         ("mlp", ["c.input_bits={threshold: 25}"], "gives threshold 25 bits, and it has 24"),
-        ("missing", ["c.input_bits={queue: 10}"], "c.input_bits is for networks"),
+        ("trees", ["c.input_bits={queue: 10}"], "c.input_bits is for networks"),
     ],
 )
 def test_what_means_nothing_or_cannot_be_is_refused(
     name: str, overrides: list[str], complaint: str, folder: Path, tmp_path: Path
 ) -> None:
+    overrides = [given.replace("..", str(folder)) for given in overrides]
     settings = config("export", folder, "tracking=off", f"model={folder / name}", f"out={tmp_path / 'c'}", *overrides)
     with pytest.raises(ForetailError, match=complaint) as error:
         export(settings, tmp_path)
@@ -117,8 +123,60 @@ def test_ns3_asks_the_library_of_a_network(tmp_path: Path, monkeypatch: pytest.M
     train(settings, tmp_path / "run")
     exported(tmp_path, tmp_path / "c", f"model={tmp_path / 'run'}")
     library = tmp_path / "c" / "drop_predictor.so"
-    asks = ["policy=[credence]", "baselines=[]", f"policy.credence.library={library}", "seeds=[11]"]
+    asks = ["policy=[credence]", "baselines=[]", "seeds=[11]"]
     shared = ["scenario=tiny", f"store_dir={tmp_path / 'store'}", f"hydra.run.dir={tmp_path / 'evaluated'}"]
-    assert cli.main(["evaluate", *shared, *asks]) == 0
-    (run,) = json.loads((tmp_path / "evaluated" / "result.json").read_text())["runs"]
-    assert run["asked"] > run["predicted_drops"] > 0
+    answers = []
+    for given in (f"policy.credence.library={library}", f"model={tmp_path / 'run'}"):
+        assert cli.main(["evaluate", *shared, *asks, given]) == 0
+        document = json.loads((tmp_path / "evaluated" / "result.json").read_text())
+        (run,) = document["runs"]
+        answers.append((run["asked"], run["predicted_drops"], run["flows_sha256"]))
+    assert answers[0] == answers[1], "evaluate compiles what export writes"
+    assert answers[0][0] > answers[0][1] > 0
+    assert document["predictor"]["certificate"]["method"] == "quantised"
+    (said,) = [sentence for sentence in document["findings"] if "quantised form" in sentence]
+    assert document["predictor"]["certificate"]["error_probability"] in said
+
+
+def test_evaluate_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(folder: Path, tmp_path: Path) -> None:
+    network = Network.load(folder / "mlp" / "model.onnx")
+    x, lqd_drop = model_rows(network.features, Dataset.open(folder / "test"))
+    exported(folder, tmp_path / "c", f"model={folder / 'mlp'}")
+    library = PredictorLibrary(tmp_path / "c" / "drop_predictor.so")
+    drops = library.score(x) > library.default_tau
+    run = ["evaluate", f"store_dir={folder / 'store'}", "tracking=off", f"datasets=[{folder / 'test'}]"]
+    assert cli.main([*run, f"model={folder / 'mlp'}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    document = json.loads((tmp_path / "run" / "result.json").read_text())
+    scores = document["predictions"]["scores"]["whole"]
+    assert scores["true_positives"] == (drops & lqd_drop).sum()
+    assert scores["false_positives"] == (drops & ~lqd_drop).sum()
+    assert document["predictions"]["network_sha256"] == network.sha256
+    assert document["used_models"][0]["network_sha256"] == network.sha256
+    (said,) = [sentence for sentence in document["findings"] if "quantised form" in sentence]
+    otherwise = (drops != network.exceeds(x)).sum()
+    assert said.endswith(f"on {otherwise:,} of {len(x):,} packets it decides otherwise")
+
+
+def test_a_tracked_network_has_a_version_that_evaluate_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
+    tracking = [f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.alias=net"]
+    datasets = [str(Dataset.open(folder / "test").path.resolve())]
+    split = ["split=by_time", "split.seeds=[3]", "split.gap_ns=10000", "features=switch"]
+    learn = config(
+        "train", tmp_path, f"datasets={datasets}", *split, *NETWORKS["mlp"], *tracking, "allow_constant_features=true"
+    )
+    trained = train(learn, tmp_path / "mlp")
+    assert trained.registered is not None
+    model = f"model=models:/foretail-drop@{trained.registered.alias}"
+    run = [f"store_dir={tmp_path / 'store'}", *tracking, model, f"hydra.run.dir={tmp_path / 'run'}"]
+    assert cli.main(["evaluate", *run[:2], model, f"datasets={datasets}", run[-1]]) == 0
+    (used,) = json.loads((tmp_path / "run" / "result.json").read_text())["used_models"]
+    assert used["network_sha256"] == trained.model.sha256
+    assert used["versions"][0]["aliases"] == ["net"]
+    result = export(config("export", tmp_path, *tracking, model, f"out={tmp_path / 'c'}"), tmp_path)
+    assert isinstance(result, NetworkExport)
+    assert result.certificate.network_sha256 == trained.model.sha256
+    refused = "holds a neural network, not trees: run foretail distill model=models:/"
+    with pytest.raises(ForetailError, match=refused):
+        export(config("export", tmp_path, *tracking, model, "target=p4"), tmp_path / "none")
+    with pytest.raises(ForetailError, match=refused):
+        promote(config("promote", tmp_path, *tracking, model, f"datasets={datasets}"), tmp_path / "none")

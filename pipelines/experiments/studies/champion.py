@@ -11,6 +11,7 @@ from typing import Any
 from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.dataset.reader import Dataset
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.experiments.studies.held_out import HeldOut
@@ -18,7 +19,7 @@ from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.tracking.loading import ENSEMBLE_FILE, load_model
+from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import ReplayScores
 from foretail.sim_bridge.open_loop.scores import SENT
