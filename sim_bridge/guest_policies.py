@@ -23,16 +23,10 @@ _INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"(?!buffer/)([^"\n]*)"', re
 
 @dataclass(frozen=True)
 class GuestPolicy:
-    """A policy in a header of the user's own.
+    """A policy in a header of the user's own."""
 
-    Attributes
-    ----------
-    header : absolute
-    type : of C++, with its namespace
-    """
-
-    header: Path
-    type: str
+    header: Path  #: absolute
+    type: str  #: of C++, with its namespace
 
     @classmethod
     def of(cls, policy: str) -> GuestPolicy | None:
@@ -112,6 +106,12 @@ class GuestPolicy:
         )
         if said is not None:
             raise self.refused(said)
+
+
+def policy_identity(policy: str) -> str:
+    """Return what results of a policy depend on: its name, or the type and the hash of the header of a guest."""
+    guest = GuestPolicy.of(policy)
+    return policy if guest is None else f"{guest.type} of {guest.sha256}"
 
 
 def native_policy(policy: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import Experiment, part, setting
-from foretail.configs.schema.policies import ASKING, BUFFER_POLICIES
+from foretail.configs.schema.policies import ASKING, require_distinct_policies
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
 from foretail.features.errors import ForetailError
@@ -31,11 +31,12 @@ class SlotExperiment(Experiment):
     )
     seeds: list[int] = setting([1], "of arrivals and flips", at_least=1, at_most=2**31 - 1)
     slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
-    policies: list[str] = setting(MISSING, "policies beside LQD", one_of=BUFFER_POLICIES)
+    policies: list[str] = setting(MISSING, "policies beside LQD; HEADER.hpp:TYPE is one of your own")
 
     def check(self, where: str) -> None:
         """Raise ForetailError when the policy is missing that the experiment is about."""
         super().check(where)
+        require_distinct_policies(f"{where}.policies", self.policies)
         if self.experiment != "competitive_ratio" and "credence" not in self.policies:
             raise ForetailError(f"{where}.policies lacks credence, which {self.experiment} is about: add it")
 

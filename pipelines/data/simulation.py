@@ -13,7 +13,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.features.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy
+from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
 
@@ -60,14 +60,16 @@ def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
 
     A predictor library and the header of a policy from outside count with their content, not their path.
     """
-    library, name = document["policy"]["library"], document["policy"]["name"]
+    library, name = document["policy"]["library"], policy_identity(document["policy"]["name"])
     if library is not None:
         check_file(Path(library), "export the predictor again")
-    guest = GuestPolicy.of(name)
-    named = name if guest is None else f"{guest.type} of {guest.sha256}"
     return {
         **document,
-        "policy": {**document["policy"], "name": named, "library": library and file_digest(Path(library))},
+        "policy": {
+            **document["policy"],
+            "name": name,
+            "library": library and file_digest(Path(library)),
+        },
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.experiments.slots.experiment import cases_of
+from foretail.pipelines.experiments.slots.experiment import cases_of, slot_experiment
 from foretail.pipelines.settings.compose import compose_settings
 
 pytestmark = pytest.mark.slow
@@ -154,3 +154,24 @@ def test_the_size_chooses_the_scenario_in_ns3() -> None:
 def test_settings_that_make_no_sense_are_refused(overrides: list[str], words: str) -> None:
     with pytest.raises(ForetailError, match=words):
         config("experiment=credence_fig14", "size=small", *overrides)
+
+
+def test_policies_of_a_header_run_beside_ours(tmp_path: Path) -> None:
+    header = tmp_path / "half_and_half.hpp"
+    shutil.copy(Path(__file__).parents[2] / "examples" / "policy_header" / header.name, header)
+    mine = f"slots.small.policies=[credence,cs,{header}:HalfAndHalf]"
+    for experiment in ("competitive_ratio", "credence_fig14"):
+        document = ran(experiment, tmp_path, experiment, mine)
+        columns = {column for table in document["tables"] for column in table["columns"]}
+        cells = {cell for table in document["tables"] for row in table["rows"] for cell in row}
+        assert "HalfAndHalf" in cells or "LQD/HalfAndHalf" in columns
+        for point in document["points"]:
+            assert 0 < point["transmitted_HalfAndHalf"] <= point["arrivals"]
+    keys = {point["key"] for point in document["points"]}
+    text = header.read_text()
+    header.write_text(f"{text}\n// another version\n")
+    again = ran("credence_fig14", tmp_path, "again", mine)
+    assert keys.isdisjoint(point["key"] for point in again["points"]), "another header is another policy"
+    header.write_text(text.replace("occupancy()", "occupancy("))
+    with pytest.raises(ForetailError, match="the policy HalfAndHalf does not compile"):
+        slot_experiment(config("experiment=credence_fig14", "size=small", mine), tmp_path / "broken")

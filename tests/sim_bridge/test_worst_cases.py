@@ -10,7 +10,7 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure
-from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, write_json
+from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json
 from foretail.sim_bridge.open_loop.worst_cases.search import search
 from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
 from tests.sim_bridge.test_offline_optimum import slow_late_qd
@@ -107,3 +107,16 @@ def test_cases_survive_their_file(tmp_path: Path) -> None:
 def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, message: str) -> None:
     with pytest.raises(ForetailError, match=message):
         search(objective, ports, buffer)
+
+
+def test_a_policy_of_a_header_has_worst_cases_too() -> None:
+    header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
+    found = search(f"{header}:HalfAndHalf", 2, 4, seed=1, restarts=2, steps=300)
+    assert found.ratio > 1
+    slot, port = parse(found.slots)
+    assert slow_late_qd(2, 4, slot, port)[0] == found.counts["opt"]
+    assert "OPT / HalfAndHalf" in table([found])
+    with pytest.raises(
+        ForetailError, match=r"no objective 'half': choose one of cs, .*, or a policy as in my_rule\.hpp"
+    ):
+        search("half", 2, 4)

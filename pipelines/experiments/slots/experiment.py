@@ -23,13 +23,14 @@ from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.experiments.slots.figures import CAPTIONS, draw
-from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, conclusion, plain_rows, tables_of
+from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, SENT, conclusion, plain_rows, tables_of
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.store import Store, code_digest
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
+from foretail.sim_bridge.guest_policies import native_policy, policy_identity
 from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped
 
 POINT = "slots"
@@ -39,23 +40,14 @@ FLIP_SEED = 2**32
 
 @dataclass(frozen=True)
 class SlotCase:
-    """One sequence of arrivals and one share of inverted predictions.
+    """One sequence of arrivals and one share of inverted predictions."""
 
-    Attributes
-    ----------
-    workload : name in ``WORKLOADS``; its parameters are the defaults
-    ports, buffer : the switch, its buffer in packets
-    slots : slots with arrivals
-    seed : of the arrivals and, shifted, of the flips
-    flip_probability : share of perfect predictions that is inverted
-    """
-
-    workload: str
-    ports: int
-    buffer: int
-    slots: int
-    seed: int
-    flip_probability: float
+    workload: str  #: name in ``WORKLOADS``; its parameters are the defaults
+    ports: int  #: of the switch
+    buffer: int  #: of the switch, in packets
+    slots: int  #: slots with arrivals
+    seed: int  #: of the arrivals and, shifted, of the flips
+    flip_probability: float  #: share of perfect predictions that is inverted
 
     @property
     def name(self) -> str:
@@ -117,7 +109,7 @@ def depends_on(case: SlotCase, sweep: SlotExperiment, config: EvaluateConfig, co
     return {
         **asdict(case),
         "workload": {"name": case.workload, **asdict(WORKLOADS[case.workload]())},
-        "policies": sorted(sweep.policies),
+        "policies": sorted(policy_identity(policy) for policy in sweep.policies),
         "predictions": {"name": "flipped", "seed": FLIP_SEED + case.seed},
         "optimum": sweep.experiment in EXACT,
         "rules": {**asdict(config.rules), "seed": config.rules_seed},
@@ -129,8 +121,10 @@ def depends_on(case: SlotCase, sweep: SlotExperiment, config: EvaluateConfig, co
 def _rows(config: EvaluateConfig, sweep: SlotExperiment) -> pd.DataFrame:
     """Measure what the store lacks and return one row per case."""
     cases, code = list(cases_of(sweep)), code_digest("sim_bridge")
-    for case in cases:  # what does not suit a workload is said before anything has run
+    for case in cases:  # what does not suit a workload, or compile, is said before anything has run
         WORKLOADS[case.workload]().batches(case.ports, case.buffer, case.slots, case.seed)
+    for policy in sweep.policies:
+        native_policy(policy)
     measured = measure_cases(
         sweep.experiment,
         POINT,
@@ -185,7 +179,7 @@ def _row(case: SlotCase, counts: Mapping[str, Any]) -> dict[str, Any]:
         **counts["confusion"],
         "eta": eta,
         "closed_form_eta": math.inf if closed_form is None else closed_form,
-        **{f"transmitted_{policy}": count for policy, count in sent.items()},
+        **{f"{SENT}{policy}": count for policy, count in sent.items()},
         **{f"lqd_over_{policy}": _ratio(lqd, count) for policy, count in sent.items() if policy != "lqd"},
     }
     row["eta_over_closed_form_eta"] = eta / row["closed_form_eta"]

@@ -16,7 +16,7 @@ from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiments.slots.tables import LQD_RATIO, SWITCH, over_seeds, policies_of
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policies import POLICIES, may_ask, policy_words
 
 CAPTIONS = {
     "credence_fig14": "How many times as much LQD sends as each policy, by the share of inverted predictions; 1 is as "
@@ -47,16 +47,17 @@ def _flips(points: pd.DataFrame) -> Figure:
     switches = list(points.groupby(SWITCH))
     figure = Figure(figsize=(5.4 * len(switches), 3.8), layout="constrained")
     for axes, ((workload, ports, buffer), part) in zip(_row(figure, len(switches)), switches, strict=True):
-        others = [policy for policy in policies_of(part, "lqd_over_") if not policy.startswith("credence")]
+        shown = policies_of(part, "lqd_over_")
+        others = [policy for policy in shown if not may_ask(policy)]
         for number, policy in enumerate(others, start=1):
             found = next(iter(over_seeds(part, "flip_probability", f"lqd_over_{policy}").values()))
             style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
             axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=policy_words(policy))
             if found.low is not None and found.high is not None:
                 axes.axhspan(found.low, found.high, color=f"C{number}", alpha=0.12, linewidth=0)
-        for policy, marker in (("credence", "o"), ("credence_artifact", "x")):
-            if f"lqd_over_{policy}" in part:
-                _means(axes, part, policy, marker)
+        for number, policy in enumerate(policy for policy in shown if may_ask(policy)):
+            color = "C0" if policy in POLICIES else f"C{len(others) + 1 + number}"
+            _means(axes, part, policy, "oxsD^v"[number % 6], color)
         axes.set_title(f"{workload}, N = {ports}, B = {buffer:,}", fontsize="medium")
         axes.set_xlabel("probability that a prediction is inverted")
         axes.set_ylabel("throughput of LQD / that of the policy")
@@ -65,7 +66,7 @@ def _flips(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str) -> None:
+def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str, color: str) -> None:
     found = over_seeds(part, "flip_probability", f"lqd_over_{policy}")
     means = [_mean(item) for item in found.values()]
     margins = [0.0 if item.high is None else item.high - _mean(item) for item in found.values()]
@@ -76,7 +77,7 @@ def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str) -> None:
         marker=marker,
         markersize=4,
         capsize=3,
-        color="C0",
+        color=color,
         label=policy_words(policy),
     )
 
@@ -140,9 +141,9 @@ def _competitive(points: pd.DataFrame) -> Figure:
                 worst.index,
                 worst,
                 color=f"C{number}",
-                marker=MARKERS[number],
-                markersize=9 - 0.6 * number,
-                linewidth=2.4 - 0.18 * number,
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=max(9 - 0.6 * number, 3),
+                linewidth=max(2.4 - 0.18 * number, 0.6),
                 label=policy_words(policy),
             )
         for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):

@@ -12,12 +12,14 @@ import pandas as pd
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.sim_bridge.policies import ASKING, policy_words
+from foretail.sim_bridge.policies import may_ask, policy_words
 
 LQD_RATIO = 1.707
 """Competitive ratio of LQD, proven by Antoniadis et al. (ICALP 2021)."""
 EXACT = ("credence_smoothness", "competitive_ratio")
 """Experiments that compute the offline optimum."""
+SENT = "transmitted_"
+"""Begins the columns with what each policy sent."""
 SWITCH = ["workload", "ports", "buffer"]
 
 
@@ -51,8 +53,10 @@ def tables_of(experiment: str, points: pd.DataFrame) -> list[Table]:
 
 
 def policies_of(points: pd.DataFrame, prefix: str) -> list[str]:
-    """The policies that have a column with this prefix, in the order of the config schema."""
-    return [policy for policy in BUFFER_POLICIES if f"{prefix}{policy}" in points]
+    """The policies that have a column with this prefix, in the order of the config schema, those from outside last."""
+    run = [name.removeprefix(SENT) for name in map(str, points.columns) if name.startswith(SENT)]
+    guests = [policy for policy in run if policy not in BUFFER_POLICIES]
+    return [policy for policy in (*BUFFER_POLICIES, *guests) if f"{prefix}{policy}" in points]
 
 
 def over_seeds(points: pd.DataFrame, by: str | list[str], column: str) -> dict[Any, PairedDifference]:
@@ -76,7 +80,7 @@ def conclusion(experiment: str, points: pd.DataFrame) -> list[str]:
             f"{means[share]:.4g} when {100 * share:g} % are inverted" for share in (means.index[0], means.index[-1])
         ]
         found = [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(said)}."]
-        others = [policy for policy in policies_of(points, "lqd_over_") if policy not in (*ASKING, "lqd")]
+        others = [policy for policy in policies_of(points, "lqd_over_") if not may_ask(policy) and policy != "lqd"]
         if others:
             rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
             best = min(rest, key=lambda policy: rest[policy])

@@ -6,14 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.guest_policies import native_policy
+from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, objective_of
 from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json
 from foretail.sim_bridge.open_loop.worst_cases.search import worst_cases
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m foretail.sim_bridge.open_loop.worst_cases", description=__doc__)
-    parser.add_argument("--objective", choices=OBJECTIVES, action="append", help="default: all; may be repeated")
+    names = f"{', '.join(OBJECTIVES)}, or my_rule.hpp:MyRule; default: all of the first; may be repeated"
+    parser.add_argument("--objective", action="append", help=names)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--restarts", type=int, default=16, help="sequences grown per objective and switch")
     parser.add_argument("--steps", type=int, default=4000, help="changes to each of them")
@@ -26,13 +29,19 @@ def _main() -> int:
         return 0
     if min(given.seed + 1, given.restarts, given.steps, given.processes) < 1:
         parser.error("--seed must be at least 0, --restarts, --steps and --processes at least 1")
-    cases = worst_cases(
-        given.objective or OBJECTIVES,
-        seed=given.seed,
-        restarts=given.restarts,
-        steps=given.steps,
-        processes=given.processes,
-    )
+    try:
+        for objective in given.objective or ():
+            for count in objective_of(objective).counts:
+                native_policy(count)  # a header compiles once, before processes start
+        cases = worst_cases(
+            given.objective or OBJECTIVES,
+            seed=given.seed,
+            restarts=given.restarts,
+            steps=given.steps,
+            processes=given.processes,
+        )
+    except ForetailError as error:
+        parser.error(str(error))
     print(table(cases))
     if given.json is not None:
         write_json(given.json, cases)

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.policies import ASKING, POLICIES
+from foretail.sim_bridge.guest_policies import native_policy
+from foretail.sim_bridge.policies import POLICIES, is_guest, may_ask, policy_name
 
 TITLES = {name: policy.title for name, policy in POLICIES.items()} | {"opt": "OPT", "tn": "TN", "fn": "FN"}
 """Short names of what is measured; "reduced" is called so."""
@@ -20,24 +22,16 @@ TITLES = {name: policy.title for name, policy in POLICIES.items()} | {"opt": "OP
 
 @dataclass(frozen=True)
 class Objective:
-    """A ratio to make large.
+    """A ratio to make large."""
 
-    Attributes
-    ----------
-    text : the ratio in words
-    counts : what has to be measured, as in :func:`measure`
-    ratio : the ratio from the counts and N; None where it is not defined
-    claimed : the most that the literature claims, from N; None where it claims nothing
-    predicted : search predictions too; otherwise all packets are predicted to pass
-    any_load : up to 2 B packets a slot, beyond the papers' model; otherwise up to N
-    """
-
-    text: str
-    counts: tuple[str, ...]
+    text: str  #: the ratio in words
+    counts: tuple[str, ...]  #: what has to be measured, as in :func:`measure`
+    #: the ratio from the counts and N; None where it is not defined
     ratio: Callable[[Mapping[str, int], int], Fraction | None]
+    #: the most that the literature claims, from N; None where it claims nothing
     claimed: Callable[[int], float | None] = lambda ports: None
-    predicted: bool = False
-    any_load: bool = False
+    predicted: bool = False  #: search predictions too; otherwise all packets are predicted to pass
+    any_load: bool = False  #: up to 2 B packets a slot, beyond the papers' model; otherwise up to N
 
 
 def over(numerator: str, denominator: str, **more: Any) -> Objective:
@@ -46,7 +40,7 @@ def over(numerator: str, denominator: str, **more: Any) -> Objective:
     def ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
         return Fraction(counts[numerator], counts[denominator]) if counts[denominator] else None
 
-    text = f"{TITLES.get(numerator, numerator)} / {TITLES[denominator]}"
+    text = f"{TITLES.get(numerator, numerator)} / {TITLES.get(denominator, denominator)}"
     return Objective(**{"text": text, **more}, counts=(numerator, denominator), ratio=ratio)
 
 
@@ -97,35 +91,40 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
 )
 
 
+def objective_of(name: str) -> Objective:
+    """Return an objective of ``OBJECTIVES``, or OPT over a policy in a header, ``HEADER.hpp:TYPE``.
+
+    The predictions are searched too, for its header may ask. ForetailError on another name.
+    """
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    if not is_guest(name):
+        raise ForetailError(
+            f"no objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or a policy as in my_rule.hpp:MyRule"
+        )
+    return over("opt", name, text=f"OPT / {policy_name(name)}", predicted=True)
+
+
 @dataclass(frozen=True)
 class WorstCase:
-    """A sequence and what it shows.
+    """A sequence and what it shows."""
 
-    Attributes
-    ----------
-    objective : a name of ``OBJECTIVES``
-    ports, buffer : N and B, in packets
-    slots : the arrivals, as the papers write them
-    predictions : a digit per packet, 1 = drop; empty where predictions play no role
-    counts : what :func:`measure` finds
-    """
-
-    objective: str
-    ports: int
-    buffer: int
-    slots: str
-    predictions: str
-    counts: dict[str, int]
+    objective: str  #: as in :func:`objective_of`
+    ports: int  #: N
+    buffer: int  #: B, in packets
+    slots: str  #: the arrivals, as the papers write them
+    predictions: str  #: a digit per packet, 1 = drop; empty where predictions play no role
+    counts: dict[str, int]  #: what :func:`measure` finds
 
     @property
     def ratio(self) -> Fraction:
         """The ratio of the objective."""
-        return OBJECTIVES[self.objective].ratio(self.counts, self.ports) or Fraction(0)
+        return objective_of(self.objective).ratio(self.counts, self.ports) or Fraction(0)
 
     @property
     def violates(self) -> bool:
         """Whether the ratio is above what the literature claims."""
-        claimed = OBJECTIVES[self.objective].claimed(self.ports)
+        claimed = objective_of(self.objective).claimed(self.ports)
         return claimed is not None and float(self.ratio) > claimed
 
 
@@ -139,7 +138,7 @@ def measure(
 ) -> dict[str, int]:
     """Count what the named send or are.
 
-    A policy of the native library: packets it transmits. opt: the most that any policy could. reduced: FollowLQD
+    A policy, one in a header too: packets it transmits. opt: the most that any policy could. reduced: FollowLQD
     without the packets that are predicted to drop. tn, fn: packets predicted to pass that LQD transmits, drops. All by
     default rules; predictions, one per packet, are for Credence.
     """
@@ -155,6 +154,8 @@ def measure(
             label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
             counts[name] = int(np.count_nonzero((drop == 0) & (label == (name == "fn"))))
         else:
-            asked = drop if name in ASKING else None
-            counts[name] = slotted(name, ports, buffer, slots, ports_of, asked, labels=False)["transmitted"]
+            asked = drop if may_ask(name) else None
+            counts[name] = slotted(native_policy(name), ports, buffer, slots, ports_of, asked, labels=False)[
+                "transmitted"
+            ]
     return counts

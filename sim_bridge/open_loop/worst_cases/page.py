@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, TITLES, WorstCase
+from foretail.sim_bridge.open_loop.worst_cases.objectives import TITLES, WorstCase, objective_of
 from foretail.sim_bridge.open_loop.worst_cases.search import MAX_SLOTS
+from foretail.sim_bridge.policies import policy_name
 
 
 def write_json(path: Path, cases: Iterable[WorstCase]) -> None:
@@ -29,9 +30,9 @@ def table(cases: Iterable[WorstCase]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for case in cases:
-        objective = OBJECTIVES[case.objective]
+        objective = objective_of(case.objective)
         claimed = objective.claimed(case.ports)
-        counts = ", ".join(f"{TITLES.get(name, name)} {count}" for name, count in case.counts.items())
+        counts = ", ".join(f"{TITLES.get(name, policy_name(name))} {count}" for name, count in case.counts.items())
         says = "no claim" if claimed is None else "**exceeds the claim**" if case.violates else "within the claim"
         cells = (
             objective.text,

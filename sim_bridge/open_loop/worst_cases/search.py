@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure
+from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure, objective_of
 
 MAX_SLOTS = 12
 SLACK = 0.1
@@ -39,16 +39,14 @@ def search(
 
     Parameters
     ----------
-    objective : a name of ``OBJECTIVES``
+    objective : as in :func:`objective_of`
     ports, buffer : N, 2 to 10 (ports are written as one digit), and B >= N
     seed : the same seed finds the same sequence
     restarts, steps : so many sequences are grown from nothing, each by so many changes
     """
-    if objective not in OBJECTIVES:
-        raise ForetailError(f"no objective {objective!r}: choose one of {', '.join(OBJECTIVES)}")
+    wanted = objective_of(objective)
     if not 2 <= ports <= min(10, buffer):
         raise ForetailError(f"ports must be from 2 to 10 and at most the buffer, {buffer}: {ports}")
-    wanted = OBJECTIVES[objective]
     draw = np.random.default_rng(seed)
     most = 2 * buffer if wanted.any_load else ports
     best = _measured(objective, ports, buffer, [])
@@ -128,7 +126,7 @@ def _changed(slots: Slots, ports: int, per_slot: int, predicted: bool, draw: np.
 
 
 def _measured(objective: str, ports: int, buffer: int, slots: Slots) -> WorstCase:
-    wanted = OBJECTIVES[objective]
+    wanted = objective_of(objective)
     slot = [number for number, packets in enumerate(slots) for _ in packets]
     port = [port for packets in slots for port, _ in packets]
     predictions = [drop for packets in slots for _, drop in packets]
