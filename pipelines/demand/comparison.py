@@ -101,6 +101,25 @@ class DemandResult:
             "tracked": self.tracked,
         }
 
+    def verdict(self) -> list[str]:
+        """The best predictor of the first workload, and what it carries beside the last value and the truth."""
+        found = self.comparisons[0]
+        worth, last = _worth(found.evaluations[found.best]), _worth(found.last_value)
+        less = found.differences(found.best)["last_value"]
+        said = [
+            f"On {found.workload} {found.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
+            f"demand of the test runs; schedules of the last value carry {last.predicted:.4g}, of the truth "
+            f"{worth.true:.4g}."
+        ]
+        if less.low is None or less.high is None:
+            return [*said, "One test run cannot tell whether the difference to the last value is chance."]
+        verdict = (
+            "no difference that these runs can tell from chance"
+            if less.low <= 0 <= less.high
+            else ("so predicting helps" if less.low > 0 else "so predicting does harm")
+        )
+        return [*said, f"Against the last value that is {interval_text(less)}, {verdict}."]
+
     def tables(self) -> list[Table]:
         """Errors and throughput on the test runs, with the trust of the validation runs, and relative to it all."""
         config, first = self.config, self.comparisons[0]

@@ -27,6 +27,23 @@ class DemandExport:
     def document(self) -> dict[str, Any]:
         return {"export": asdict(self)}
 
+    def verdict(self) -> list[str]:
+        """How far the code is from the predictor."""
+        found = self.certificate
+        if found.target == "c":
+            reach = (
+                "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks} uplinks"
+            )
+            return [
+                f"No entry that the C predicts is farther than {found.error_uplinks} uplinks from the predictor's.",
+                f"That is proven for {reach}, before the projection into the hose model.",
+            ]
+        return [
+            f"On random histories no entry of the ONNX graph differs by more than {found.relative_difference:.3g}, "
+            "relative to the largest value.",
+            f"That is a check, no proof; {found.tolerance:.3g} is allowed.",
+        ]
+
     def tables(self) -> list[Table]:
         """The error that is proven, or the difference that was met."""
         found = self.certificate

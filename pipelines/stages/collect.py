@@ -24,6 +24,17 @@ class CollectResult:
         """Every figure, JSON-like."""
         return {"runs": [asdict(run) for run in self.runs]}
 
+    def verdict(self) -> list[str]:
+        """How many packets there are, and what a model that learns nothing is right on."""
+        rows, drops = sum(run.rows for run in self.runs), sum(run.drops for run in self.runs)
+        many = f"{len(self.runs)} dataset{'s' if len(self.runs) > 1 else ''}"
+        if not rows or not drops:
+            return [f"LQD drops none of the {rows:,} packets of {many}, so there is nothing to learn."]
+        return [
+            f"LQD drops {drops:,} of {rows:,} packets, {100 * drops / rows:.3g} %, in {many}.",
+            f"A predictor that never drops is right on {100 - 100 * drops / rows:.6g} % of them: judge one by F1.",
+        ]
+
     def tables(self) -> list[Table]:
         """One row per dataset."""
         return [dataset_table(self.runs)]

@@ -68,6 +68,17 @@ class SelectResult:
             "names": self.names,
         }
 
+    def verdict(self) -> list[str]:
+        """What was chosen, and which candidate the predictor of all needs most."""
+        last, of = self.path[-1], len(self.importances)
+        most = max(self.importances, key=lambda name: self.importances[name].mean)
+        many = f"{len(self.names)} feature{'s' if len(self.names) > 1 else ''}"
+        return [
+            f"Of {of} candidates {many} within the budget reach an average precision of {last.average_precision:.4g}: "
+            f"{', '.join(self.names)}.",
+            f"The predictor of all candidates needs {most} most: shuffled, it costs {self.importances[most].mean:.3g}.",
+        ]
+
     def tables(self) -> list[Table]:
         """Importances, greatest first, and the path."""
         ordered = sorted(self.importances.items(), key=lambda one: -one[1].mean)

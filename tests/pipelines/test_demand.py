@@ -91,6 +91,9 @@ def test_a_perfect_prediction_is_as_good_as_the_truth_and_better_than_the_last_v
         assert isinstance(row["truth"], float)
         assert row["last value"] < row["truth"]
         assert routing.replace("_", "-") in table.title
+        first, second = result.verdict()
+        assert f"seasonal, best on the validation runs, carries {row['theta']:.4g} times" in first
+        assert second == "One test run cannot tell whether the difference to the last value is chance."
 
 
 def test_differences_are_paired_by_run(tmp_path: Path) -> None:

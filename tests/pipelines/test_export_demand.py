@@ -50,11 +50,13 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
     assert plain(result.document())["export"]["certificate"] == {
         key: value for key, value in certificate.items() if key not in ("schema", "version")
     }
+    assert len(result.verdict()) == 2
     (table,) = result.tables()
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["predictor"] == name
     if target == "c":
         assert row["error in uplinks"] == certificate["error_uplinks"]
+        assert certificate["error_uplinks"] in result.verdict()[0]
         assert 0.001 < float(certificate["error_uplinks"]) <= 0.01
         assert certificate["largest_uplinks"] == "64.0"
     else:

@@ -57,6 +57,11 @@ def test_a_model_of_xgboost_goes_to_every_target(target: str, boosted: xgboost.B
     assert set(document["outputs"]) <= {path.name for path in (tmp_path / "out").iterdir()}
     assert {"c": "drops.so", "p4": "drops.p4", "onnx": "drops.onnx"}[target] in document["outputs"]
     assert len(document["passes"]) > 0
+    first, second = result.verdict()
+    assert (
+        f"decides as the model does on every input: proven by cells, of which there are {document['cells']:,}" in first
+    )
+    assert f"with {result.predictor.leaves:,} leaves" in second
     assert result.tables()[0].title == f"{ {'c': 'C', 'p4': 'P4', 'onnx': 'ONNX'}[target] } predictor"
     assert (result.document()["report"] is not None) == (target == "p4")
 
@@ -90,6 +95,7 @@ def test_a_larger_model_is_proven_by_boxes(tmp_path: Path) -> None:
     assert certificate.boxes is not None
     assert certificate.boxes >= result.predictor.leaves
     assert "boxes" in str(result.tables()[0].rows)
+    assert f"proven by boxes, of which there are {certificate.boxes:,}" in result.verdict()[0]
 
 
 REFUSED = {

@@ -72,6 +72,9 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
     order = [str(row[0]) for row in importances.rows]
     assert order == sorted(CANDIDATES, key=lambda name: -result.importances[name].mean)
     assert path.notes[-1] == f"features.names=[{','.join(result.names)}]"
+    first, second = result.verdict()
+    assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
+    assert f"needs {order[0]} most" in second
     json.dumps(plain(result.document()), allow_nan=False)
 
 

@@ -19,7 +19,7 @@ from foretail.pipelines.experiments.studies.studying import StudyResult
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.study import study
-from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from tests.composed import composed as config_of
 
 pytestmark = pytest.mark.slow
@@ -113,7 +113,21 @@ def test_closed_loop_shift_and_leakage_are_shown(found: StudyResult, folder: Pat
     assert [(row["split"], row["trees"]) for row in found.leakage] == [(s, t) for s in SPLITS for t in (1, 2)]
     assert {path.name for path in found.files} >= {"shift.png", "shift.csv", "leakage.png", "leakage.csv"}
     assert all(path.is_file() for path in found.files)
+    assert set(found.document()["captions"]) == {"shift", "leakage"}
     json.dumps(found.document(), default=str)
+
+
+def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: StudyResult) -> None:
+    first, second = found.verdict()
+    recovered = {
+        name: ReplayScores.together(
+            [run.asked_replay for run in found.held_out if run.candidate == name and run.seen]
+        ).recovered_loss
+        for name in found.trained
+    }
+    best = max(recovered, key=lambda name: recovered[name] or 0)
+    assert first.startswith(f"On held-out runs {best} recovers most of what always accepting loses")
+    assert second.startswith("The gate ")
 
 
 def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: StudyResult, folder: Path) -> None:

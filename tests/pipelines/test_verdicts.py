@@ -12,7 +12,9 @@ import pytest
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
+from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.experiments.slots.tables import conclusion
+from foretail.pipelines.stages.collect import CollectResult
 from foretail.sim_bridge.open_loop.scores import worth_in_words
 
 
@@ -58,6 +60,19 @@ def test_a_comparison_says_what_predictions_are_worth(
     assert "(3 seeds" in second
     mean = found.differences("slowdown.incast.p95", "credence_accept")["credence"].mean
     assert f"{mean:+.3g} [" in second
+
+
+def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> None:
+    def made(rows: int, drops: int) -> CollectedRun:
+        return CollectedRun(1, Path("nowhere"), "0" * 64, rows, drops, 0, False, 1.0, {}, None, None)
+
+    assert CollectResult((made(1000, 2), made(1000, 8))).verdict() == [
+        "LQD drops 10 of 2,000 packets, 0.5 %, in 2 datasets.",
+        "A predictor that never drops is right on 99.5 % of them: judge one by F1.",
+    ]
+    assert CollectResult((made(1000, 0),)).verdict() == [
+        "LQD drops none of the 1,000 packets of 1 dataset, so there is nothing to learn."
+    ]
 
 
 def test_a_comparison_says_what_it_cannot_tell() -> None:

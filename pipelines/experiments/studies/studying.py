@@ -37,6 +37,7 @@ from foretail.pipelines.settings.compose import compose_policies, compose_settin
 from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.replay import ReplayScores
 
 CREDENCE = "credence"
 PAPER_DEPTH = 4
@@ -47,6 +48,13 @@ CLOSED_LOOP_METRICS = (
     ("long p95", "slowdown.long.p95"),
     ("timed out %", "timed_out_percent"),
 )
+
+CAPTIONS = {
+    "shift": "What a predictor that trained under one condition (rows) is worth under another (columns).",
+    "leakage": "Scores by number of trees, a line per split: by row as in the paper, where neighbours of a test row "
+    "train, by time, and by run, as a switch meets packets.",
+}
+"""What is seen on each figure."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,35 @@ class StudyResult:
             "labels": None if self.labels is None else self.labels.document(),
             "promotion": None if self.promotion is None else self.promotion.document(),
             "files": [path.name for path in self.files],
+            "captions": {name: text for name, text in CAPTIONS.items() if name != "shift" or self.shift is not None},
             "step_seconds": dict(self.step_seconds),
         }
+
+    def verdict(self) -> list[str]:
+        """Who recovers most on held-out runs, under conditions that were seen and new ones, and the gate's word."""
+        replays = {
+            seen: {
+                name: ReplayScores.together([run.asked_replay for run in found])
+                for name in self.trained
+                if (found := [run for run in self.held_out if run.candidate == name and run.seen == seen])
+            }
+            for seen in (True, False)
+        }
+        recovered = {name: found.recovered_loss for name, found in replays[True].items()}
+        known = {name: value for name, value in recovered.items() if value is not None}
+        if not known:
+            return ["Always accepting loses nothing against LQD on the held-out runs, so there is nothing to recover."]
+        best = max(known, key=lambda name: known[name])
+        first = f"On held-out runs {best} recovers most of what always accepting loses, {100 * known[best]:.3g} %"
+        new = replays[False].get(best)
+        if new is not None and new.recovered_loss is not None:
+            first += f"; under conditions that no candidate saw {100 * new.recovered_loss:.3g} %"
+        if self.promotion is None:
+            return [f"{first}.", "No candidate was put up for champion."]
+        chosen, gate = self.promotion.chosen, self.promotion.gate
+        if gate is None:
+            return [f"{first}.", f"{chosen} was champion already."]
+        return [f"{first}.", *gate.verdict()[:1]]
 
     def tables(self) -> list[Table]:
         """Held-out scores, closed loop, shift, leakage, labels, champion, steps."""
