@@ -34,18 +34,12 @@ class Reward:
 
     When the arrivals end, what is still queued counts as sent. So with the defaults the rewards of an episode add up
     to the packets that the switch transmits.
-
-    Parameters
-    ----------
-    sent : for every unit that was sent
-    dropped : for every unit that the action lost, usually negative
-    decision : for every step
-    unit : {'packets', 'bytes'}, ``bytes`` only where packets have them. Control packets count as neither
     """
 
-    sent: float = 1.0
-    dropped: float = 0.0
-    decision: float = 0.0
+    sent: float = 1.0  #: for every unit that was sent
+    dropped: float = 0.0  #: for every unit that the action lost, usually negative
+    decision: float = 0.0  #: for every step
+    #: ``bytes`` only where packets have them. Control packets count as neither
     unit: Literal["packets", "bytes"] = "packets"
 
 

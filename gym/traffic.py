@@ -72,21 +72,14 @@ class SlottedEpisode(Episode):
 
 @dataclass(frozen=True)
 class Generated(Traffic):
-    """A workload of the slotted simulator, drawn with the seed of the episode.
+    """A workload of the slotted simulator, drawn with the seed of the episode."""
 
-    Parameters
-    ----------
-    workload : one of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`)
-    ports, buffer : the switch: its ports, and its shared buffer in packets
-    slots : length of an episode
-    average_shift : averaged features run over ``2**average_shift`` slots
-    """
-
+    #: one of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`)
     workload: Workload = field(default_factory=OnOff)
-    ports: int = 8
-    buffer: int = 80
-    slots: int = 10_000
-    average_shift: int = 5
+    ports: int = 8  #: of the switch
+    buffer: int = 80  #: of the switch, shared, in packets
+    slots: int = 10_000  #: length of an episode
+    average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
     has_bytes = False
 
     def episode(self, seed: int) -> SlottedEpisode:
@@ -99,18 +92,12 @@ class Generated(Traffic):
 
 @dataclass(frozen=True)
 class FromFile(Traffic):
-    """A CSV or Parquet file of arrivals in slots, the same in every episode; its priorities do not count.
+    """A CSV or Parquet file of arrivals in slots, the same in every episode; its priorities do not count."""
 
-    Parameters
-    ----------
-    path : with the columns ``slot`` and ``port``, perhaps ``first_rtt``
-    ports, buffer, average_shift : as :class:`Generated`
-    """
-
-    path: Path
-    ports: int
-    buffer: int
-    average_shift: int = 5
+    path: Path  #: with the columns ``slot`` and ``port``, perhaps ``first_rtt``
+    ports: int  #: as :class:`Generated`
+    buffer: int  #: as :class:`Generated`
+    average_shift: int = 5  #: as :class:`Generated`
     has_bytes = False
 
     @cached_property

@@ -21,24 +21,16 @@ class HistoryAttention(DemandPredictor):
     Likeness does not depend on the names of the nodes, so a job is recognised wherever it is placed, and a mean of
     matrices in the hose model is in it.
 
-    Parameters
-    ----------
-    window : matrices before each of two times that are compared
-    width : hidden units
-    steps : training steps, each on one run
-    learning_rate : of Adam
-    seed : same seed and runs, same network
-
     Attributes
     ----------
     module_ : from float32[pairs, window + 1] to the logarithm of the weights
     """
 
-    window: int = parameter(4, low=1, high=1024)
-    width: int = parameter(16, low=1, high=4096)
-    steps: int = parameter(300, low=1, high=10**7)
-    learning_rate: float = parameter(0.02, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**32 - 1)
+    window: int = parameter(4, low=1, high=1024)  #: matrices before each of two times that are compared
+    width: int = parameter(16, low=1, high=4096)  #: hidden units
+    steps: int = parameter(300, low=1, high=10**7)  #: training steps, each on one run
+    learning_rate: float = parameter(0.02, low=1e-6, high=1)  #: of Adam
+    seed: int = parameter(1, low=0, high=2**32 - 1)  #: same seed and runs, same network
 
     def _fit(self, runs: list[FloatArray]) -> None:
         torch = _import_torch()

@@ -43,20 +43,15 @@ class MovingAverage(DemandPredictor):
 class Seasonal(DemandPredictor):
     """The next matrix is that of one period ago, or the last one in a shorter history.
 
-    Parameters
-    ----------
-    period : int or None
-        In steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
-        noise its multiples are as good.
-    longest : the longest period that is tried for None
-
     Attributes
     ----------
     period_ : int
     """
 
+    #: in steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
+    #: noise its multiples are as good
     period: int | None = parameter(None, kind=int, low=1, high=10**6)
-    longest: int = parameter(64, low=1, high=10**6)
+    longest: int = parameter(64, low=1, high=10**6)  #: the longest period that is tried for None
 
     def _fit(self, runs: list[FloatArray]) -> None:
         longest = min(self.longest, max(map(len, runs)) // 2)

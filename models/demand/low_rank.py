@@ -20,20 +20,15 @@ class LowRank(DemandPredictor):
     Source: Schmid, *Dynamic mode decomposition of numerical and experimental data*, J. Fluid Mech. 656 (2010), with
     the last steps instead of the last one.
 
-    Parameters
-    ----------
-    rank : patterns; fewer where the training runs do not have as many
-    window : last steps that count
-    penalty : on the squared weights of the recurrence, relative to the mean square of the patterns' weights
-
     Attributes
     ----------
     patterns_ : float64[rank, n * n], orthonormal
     weight_ : float64[window * rank + 1, rank], of the last weights, oldest step first, and the intercept
     """
 
-    rank: int = parameter(8, low=1, high=4096)
-    window: int = parameter(4, low=1, high=1024)
+    rank: int = parameter(8, low=1, high=4096)  #: patterns; fewer where the training runs do not have as many
+    window: int = parameter(4, low=1, high=1024)  #: last steps that count
+    #: on the squared weights of the recurrence, relative to the mean square of the patterns' weights
     penalty: float = parameter(1e-4, low=1e-12, high=1e6)
 
     def _fit(self, runs: list[FloatArray]) -> None:

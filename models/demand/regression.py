@@ -25,20 +25,16 @@ _MOST_FRACTION_BITS = 48
 class LinearEntries(DemandPredictor):
     """Each entry is a linear function of its own last values: ridge regression.
 
-    Parameters
-    ----------
-    window : last values that count
-    penalty : on the squared weights, relative to the mean square of the training demand
-    shared : one function for all pairs, which holds wherever a job is placed, or one for each pair
-
     Attributes
     ----------
     weight_ : float64[n * n, window + 1]
         Of the last values of each pair, oldest first, and then the intercept; equal rows when shared.
     """
 
-    window: int = parameter(8, low=1, high=1024)
+    window: int = parameter(8, low=1, high=1024)  #: last values that count
+    #: on the squared weights, relative to the mean square of the training demand
     penalty: float = parameter(1e-4, low=1e-12, high=1e6)
+    #: one function for all pairs, which holds wherever a job is placed, or one for each pair
     shared: bool = parameter(False)
 
     def _fit(self, runs: list[FloatArray]) -> None:
@@ -84,24 +80,17 @@ class BoostedEntries(DemandPredictor):
     the history is rounded to such a unit before anything else, so a trained predictor is an ensemble of integer inputs
     that predicts without XGBoost and reaches C exactly.
 
-    Parameters
-    ----------
-    window : last values that count
-    trees, depth : int
-    learning_rate : float
-    seed : same seed and runs, same trees
-
     Attributes
     ----------
     fraction_bits_ : in [0, 48]: the largest input of the training is below 2**23 units
     ensemble_ : the demand of a pair, in uplinks
     """
 
-    window: int = parameter(8, low=1, high=1024)
+    window: int = parameter(8, low=1, high=1024)  #: last values that count
     trees: int = parameter(100, low=1, high=MAX_TREES)
     depth: int = parameter(4, low=1, high=32)
     learning_rate: float = parameter(0.3, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**31 - 1)
+    seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed and runs, same trees
 
     def _fit(self, runs: list[FloatArray]) -> None:
         try:

@@ -27,24 +27,6 @@ class BoostedTrees(TreePredictor):
     The first tree starts from even odds. From those of drops as rare as in a trace, which XGBoost would take, its
     Newton steps overshoot by hundreds, and a few trees tell nothing.
 
-    Parameters
-    ----------
-    mode : {'boosted', 'forest'}
-        Trees one after the other, each on what the others leave; or all at once, each on its own draw of rows.
-    trees : number of trees, in either mode
-    depth : largest depth of a tree: the number of comparisons a packet costs per tree
-    learning_rate : what of a tree counts; 1 for a forest
-    min_child_weight : fewest p (1 - p), summed over the weighted rows of a leaf
-    l2 : penalty on the squares of leaf values
-    subsample : share of the rows that a tree sees; a forest needs less than 1, or its trees are alike
-    feature_share : share of the features that are tried at each split
-    bins : int
-        Values of a feature among which cuts are sought, its weighted quantiles. XGBoost's own 256 are too few: drops
-        lie in the uppermost thousandths of an occupancy, which one bin would hold.
-    seed : same seed, rows, jobs and device, same trees
-    jobs : threads that train; sums of gradients depend on it, in their last bits
-    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
-
     Attributes
     ----------
     booster_ : the trained trees
@@ -63,17 +45,23 @@ class BoostedTrees(TreePredictor):
         if importlib.util.find_spec("xgboost") is None:
             import_xgboost()
 
+    #: trees one after the other, each on what the others leave; or all at once, each on its own draw of rows
     mode: Literal["boosted", "forest"] = parameter("boosted", choices=("boosted", "forest"))
-    trees: int = parameter(4, low=1, high=4096)
+    trees: int = parameter(4, low=1, high=4096)  #: number of trees, in either mode
+    #: largest depth of a tree: the number of comparisons a packet costs per tree
     depth: int = parameter(4, low=1, high=32)
-    learning_rate: float = parameter(0.3, low=1e-6, high=1)
-    min_child_weight: float = parameter(1.0, low=0)
-    l2: float = parameter(1.0, low=0)
+    learning_rate: float = parameter(0.3, low=1e-6, high=1)  #: what of a tree counts; 1 for a forest
+    min_child_weight: float = parameter(1.0, low=0)  #: fewest p (1 - p), summed over the weighted rows of a leaf
+    l2: float = parameter(1.0, low=0)  #: penalty on the squares of leaf values
+    #: share of the rows that a tree sees; a forest needs less than 1, or its trees are alike
     subsample: float = parameter(1.0, low=1e-6, high=1)
-    feature_share: float = parameter(1.0, low=1e-6, high=1)
+    feature_share: float = parameter(1.0, low=1e-6, high=1)  #: share of the features that are tried at each split
+    #: values of a feature among which cuts are sought, its weighted quantiles. XGBoost's own 256 are too few: drops lie
+    #: in the uppermost thousandths of an occupancy, which one bin would hold.
     bins: int = parameter(4096, low=2, high=2**16)
-    seed: int = parameter(1, low=0, high=2**31 - 1)
-    jobs: int = parameter(1, low=1)
+    seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed, rows, jobs and device, same trees
+    jobs: int = parameter(1, low=1)  #: threads that train; sums of gradients depend on it, in their last bits
+    #: where it trains; predictions are made on the CPU
     device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:

@@ -22,11 +22,6 @@ from foretail.models.ensemble.ensemble import FeatureInput
 class LogisticRegression(NetworkPredictor):
     """scikit-learn's logistic regression on the standardised features and their logarithms.
 
-    Parameters
-    ----------
-    l2 : penalty on the squares of the coefficients, in weighted rows
-    iterations : most iterations of its solver
-
     Attributes
     ----------
     scaler_ : of the columns of ``network_columns``
@@ -35,8 +30,8 @@ class LogisticRegression(NetworkPredictor):
 
     threads_change_the_model = False
     packages = ("onnxruntime",)
-    l2: float = parameter(1.0, low=1e-9)
-    iterations: int = parameter(1000, low=1)
+    l2: float = parameter(1.0, low=1e-9)  #: penalty on the squares of the coefficients, in weighted rows
+    iterations: int = parameter(1000, low=1)  #: most iterations of its solver
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         from sklearn.exceptions import ConvergenceWarning
