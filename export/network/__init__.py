@@ -28,66 +28,38 @@ AGAINST = "the logit of the float32 numbers of model.onnx in exact arithmetic, n
 
 @dataclass(frozen=True)
 class OnRows:
-    """What an exported network decides on given rows.
-
-    Attributes
-    ----------
-    rows : int
-    decide_otherwise : rows on which C and onnxruntime, with its float32, decide differently
-    out_of_range : rows with an input above the largest in range
-    probability_difference : the largest on a row, from onnxruntime's
-    f1, network_f1 : on the rows' labels, in C and in onnxruntime
-    """
+    """What an exported network decides on given rows."""
 
     rows: int
-    decide_otherwise: int
-    out_of_range: int
-    probability_difference: float
-    f1: float | None
-    network_f1: float | None
+    decide_otherwise: int  #: rows on which C and onnxruntime, with its float32, decide differently
+    out_of_range: int  #: rows with an input above the largest in range
+    probability_difference: float  #: the largest on a row, from onnxruntime's
+    f1: float | None  #: of the C, on the rows' labels
+    network_f1: float | None  #: of onnxruntime, likewise
 
 
 @dataclass(frozen=True)
 class NetworkCertificate:
-    """What is known about an exported network, and about which files.
+    """What is known about an exported network, and about which files."""
 
-    Attributes
-    ----------
-    target : {'c'}
-    method : {'quantised'}
-        Scores are the network's logits in integers, `error_logit` is proven for every input in range, and every
-        decision is the network's wherever its exact logit is further than that from the threshold's.
-    against : what the error is counted from
-    error_logit : a decimal; no score is farther from the exact logit
-    error_probability : the same of the probability: a quarter of it, which is the steepest slope
-    layer_errors : the bound after each layer, of its sums
-    largest : by feature: the largest input in range; what is above counts as this
-    score_bits : scores are in units of ``2**-score_bits``
-    default_tau : ``score > default_tau`` means drop
-    threshold : the network's probability threshold, in hexadecimal
-    multiplications, table_bytes : of a prediction, and of all constants
-    on_rows : what was found on given rows, which is no proof
-    network_sha256 : of ``model.onnx``, the network that was given
-    outputs : file name -> SHA-256
-    tool : what built the library
-    """
-
-    target: str
+    target: str  #: {'c'}
+    #: {'quantised'}, scores are the network's logits in integers, `error_logit` is proven for every input in range, and
+    #: every decision is the network's wherever its exact logit is further than that from the threshold's
     method: str
-    against: str
-    error_logit: str
-    error_probability: str
-    layer_errors: list[str]
-    largest: dict[str, int]
-    score_bits: int
-    default_tau: int
-    threshold: str
-    multiplications: int
-    table_bytes: int
-    on_rows: OnRows | None
-    network_sha256: str
-    outputs: dict[str, str]
-    tool: str
+    against: str  #: what the error is counted from
+    error_logit: str  #: a decimal; no score is farther from the exact logit
+    error_probability: str  #: the same of the probability: a quarter of it, which is the steepest slope
+    layer_errors: list[str]  #: the bound after each layer, of its sums
+    largest: dict[str, int]  #: by feature: the largest input in range; what is above counts as this
+    score_bits: int  #: scores are in units of ``2**-score_bits``
+    default_tau: int  #: ``score > default_tau`` means drop
+    threshold: str  #: the network's probability threshold, in hexadecimal
+    multiplications: int  #: of a prediction
+    table_bytes: int  #: of all constants
+    on_rows: OnRows | None  #: what was found on given rows, which is no proof
+    network_sha256: str  #: of ``model.onnx``, the network that was given
+    outputs: dict[str, str]  #: file name -> SHA-256
+    tool: str  #: what built the library
 
     def to_json(self) -> str:
         return in_json(SCHEMA, 1, asdict(self))

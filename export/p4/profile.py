@@ -15,38 +15,26 @@ from foretail.features.errors import ForetailError
 
 @dataclass(frozen=True)
 class Profile:
-    """What a target offers; None means without limit.
+    """What a target offers; None means without limit."""
 
-    Attributes
-    ----------
-    name, note : for reports; the note says where the numbers come from
-    stages, tables_per_stage : match stages in a row, and tables that one stage can hold
-    tcam_blocks, sram_blocks : memory blocks of one stage
-    tcam_block_rows, tcam_block_bits, sram_block_rows, sram_block_bits : size of a block; a table takes whole blocks
-    range : whether the TCAM matches ranges; a range row then takes twice its key bits (both bounds), else its prefixes
-    largest_key_bits : widest key of a table
-    largest_integer_bits : widest integer that can be added and compared, at most 64
-    word_bits : code words and masks are cut into fields of so many bits, at most 64
-    row_cost, tcam_bit_cost, sram_bit_cost : weights of the cost model that chooses between encodings, not negative
-    """
-
-    name: str
-    note: str
-    stages: int | None
-    tables_per_stage: int | None
-    tcam_blocks: int | None
-    tcam_block_rows: int
-    tcam_block_bits: int
-    sram_blocks: int | None
-    sram_block_rows: int
-    sram_block_bits: int
+    name: str  #: for reports
+    note: str  #: for reports: where the numbers come from
+    stages: int | None  #: match stages in a row
+    tables_per_stage: int | None  #: tables that one stage can hold
+    tcam_blocks: int | None  #: memory blocks of one stage
+    tcam_block_rows: int  #: rows of a block; a table takes whole blocks
+    tcam_block_bits: int  #: bits of a row of a block
+    sram_blocks: int | None  #: as of the TCAM
+    sram_block_rows: int  #: as of the TCAM
+    sram_block_bits: int  #: as of the TCAM
+    #: whether the TCAM matches ranges; a range row then takes twice its key bits (both bounds), else its prefixes
     range: bool
-    largest_key_bits: int
-    largest_integer_bits: int
-    word_bits: int
-    row_cost: float
-    tcam_bit_cost: float
-    sram_bit_cost: float
+    largest_key_bits: int  #: widest key of a table
+    largest_integer_bits: int  #: widest integer that can be added and compared, at most 64
+    word_bits: int  #: code words and masks are cut into fields of so many bits, at most 64
+    row_cost: float  #: weight of a row in the cost model that chooses between encodings, not negative
+    tcam_bit_cost: float  #: the same of a bit of TCAM
+    sram_bit_cost: float  #: the same of a bit of SRAM
 
     def __post_init__(self) -> None:
         for field, value in asdict(self).items():

@@ -24,18 +24,12 @@ _LOADER = "foretail.models.mlflow.ensemble_flavor"
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A version in the model registry, and the alias that points at it now.
-
-    Attributes
-    ----------
-    name, version, alias : str
-    before : the version that the alias pointed at before, if any; `version` itself when it stayed
-    """
+    """A version in the model registry, and the alias that points at it now."""
 
     name: str
     version: str
     alias: str
-    before: str | None = None
+    before: str | None = None  #: the version that the alias pointed at before, if any; `version` itself when it stayed
 
     def sentence(self) -> str:
         """Where the alias points, and whether it moved."""

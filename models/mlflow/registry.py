@@ -50,32 +50,20 @@ class NoLineage(ForetailError):
 
 @dataclass(frozen=True)
 class UsedDataset:
-    """A dataset that a run was given.
+    """A dataset that a run was given."""
 
-    Attributes
-    ----------
-    name, context : as the run shows it, and what it served for: ``train``, ``validation``, ``test``
-    content_sha256, traffic_sha256 : identities of its rows and of the traffic behind them
-    """
-
-    name: str
-    context: str
-    content_sha256: str
-    traffic_sha256: str
+    name: str  #: as the run shows it
+    context: str  #: what it served for: ``train``, ``validation``, ``test``
+    content_sha256: str  #: identity of its rows
+    traffic_sha256: str  #: identity of the traffic behind them
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What an ensemble came from.
+    """What an ensemble came from."""
 
-    Attributes
-    ----------
-    runs : tracked runs that made it, the newest first
-    datasets : what these were given, and what the network was given that it imitates
-    """
-
-    runs: tuple[str, ...]
-    datasets: tuple[UsedDataset, ...]
+    runs: tuple[str, ...]  #: tracked runs that made it, the newest first
+    datasets: tuple[UsedDataset, ...]  #: what these were given, and what the network was given that it imitates
 
 
 def load_ensemble(

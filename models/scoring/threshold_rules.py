@@ -21,17 +21,12 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class ThresholdCounts:
-    """Right and wrong predictions of the validation rows at every threshold, from always dropping to never.
+    """Right and wrong predictions of the validation rows at every threshold, from always dropping to never."""
 
-    Attributes
-    ----------
-    tp, fp, tn, fn : int64[thresholds], as :class:`foretail.models.scoring.metrics.Confusion`
-    """
-
-    tp: Counts
-    fp: Counts
-    tn: Counts
-    fn: Counts
+    tp: Counts  #: int64[thresholds], rows predicted to drop that LQD drops
+    fp: Counts  #: int64[thresholds], rows predicted to drop that LQD transmits
+    tn: Counts  #: int64[thresholds], rows predicted to pass that LQD transmits
+    fn: Counts  #: int64[thresholds], rows predicted to pass that LQD drops
 
     @classmethod
     def of(cls, tp: Counts, fp: Counts) -> ThresholdCounts:

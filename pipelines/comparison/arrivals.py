@@ -46,18 +46,11 @@ from foretail.sim_bridge.open_loop.slotted import (
 
 @dataclass(frozen=True, eq=False)
 class ArrivalsResult:
-    """Policies and predictions on one file.
+    """Policies and predictions on one file."""
 
-    Attributes
-    ----------
-    path : the file
-    source : where the predictions come from
-    comparison : what the policies did
-    """
-
-    path: Path
-    source: Source
-    comparison: Comparison
+    path: Path  #: the file
+    source: Source  #: where the predictions come from
+    comparison: Comparison  #: what the policies did
 
     def document(self) -> dict[str, Any]:
         found, questions = self.comparison, self.questions()

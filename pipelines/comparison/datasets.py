@@ -39,22 +39,13 @@ from foretail.sim_bridge.open_loop.scores import Questions
 
 @dataclass(frozen=True)
 class DatasetsResult:
-    """Policies and predictions on datasets, all of them together.
+    """Policies and predictions on datasets, all of them together."""
 
-    Attributes
-    ----------
-    datasets : path, content hash, seed, rows and drops of each
-    offered : data that arrived
-    transmitted : data that every policy sent
-    worth : what the predictions are worth
-    questions : of the policies that may ask
-    """
-
-    datasets: tuple[Mapping[str, Any], ...]
-    offered: Sent
-    transmitted: Mapping[str, Sent]
-    worth: PredictionScores
-    questions: Mapping[str, Questions]
+    datasets: tuple[Mapping[str, Any], ...]  #: path, content hash, seed, rows and drops of each
+    offered: Sent  #: data that arrived
+    transmitted: Mapping[str, Sent]  #: data that every policy sent
+    worth: PredictionScores  #: what the predictions are worth
+    questions: Mapping[str, Questions]  #: of the policies that may ask
 
     def document(self) -> dict[str, Any]:
         return {

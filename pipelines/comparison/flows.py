@@ -76,36 +76,21 @@ HEADLINES = (
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """One policy on one seed.
+    """One policy on one seed."""
 
-    Attributes
-    ----------
-    policy : its name in the table
-    seed : of the traffic
-    path : folder of the store with flows, occupancy and counters
-    flows_sha256 : hash of what was offered: start, size, ends and class of every flow
-    flows : summary per class
-    occupancy : percentiles of the leaves' occupancy as fractions of their buffers
-    counters : drops by reason and other counters, over all switches
-    asked, predicted_drops : packets about which it asked its predictor, and those refused by that; None if it has none
-    reused : it was in the store
-    seconds, cpu_seconds : wall and CPU time of the simulation, now or earlier
-    packets_per_cpu_second : data packets that arrived at leaves, per CPU second
-    """
-
-    policy: str
-    seed: int
-    path: Path
-    flows_sha256: str
-    flows: Mapping[str, FlowSummary]
-    occupancy: Mapping[str, float | None]
-    counters: Mapping[str, int]
-    asked: int | None
-    predicted_drops: int | None
-    reused: bool
-    seconds: float
-    cpu_seconds: float
-    packets_per_cpu_second: float | None
+    policy: str  #: its name in the table
+    seed: int  #: of the traffic
+    path: Path  #: folder of the store with flows, occupancy and counters
+    flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
+    flows: Mapping[str, FlowSummary]  #: summary per class
+    occupancy: Mapping[str, float | None]  #: percentiles of the leaves' occupancy as fractions of their buffers
+    counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
+    asked: int | None  #: packets about which it asked its predictor; None if it has none
+    predicted_drops: int | None  #: those refused by that; None as well
+    reused: bool  #: it was in the store
+    seconds: float  #: wall time of the simulation, now or earlier
+    cpu_seconds: float  #: its CPU time
+    packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second
 
     def metrics(self) -> dict[str, float | None]:
         """The run's figures by dotted name; lower is better for all of them."""
@@ -126,20 +111,12 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One policy on one seed, to be simulated.
+    """One policy on one seed, to be simulated."""
 
-    Attributes
-    ----------
-    policy : its name in the table
-    seed : of the traffic
-    document : the driver's settings
-    key : of the store
-    """
-
-    policy: str
-    seed: int
-    document: Mapping[str, Any]
-    key: Key
+    policy: str  #: its name in the table
+    seed: int  #: of the traffic
+    document: Mapping[str, Any]  #: the driver's settings
+    key: Key  #: of the store
 
     @classmethod
     def of(
@@ -166,23 +143,14 @@ class Simulation:
 
 @dataclass(frozen=True)
 class FlowsResult:
-    """All runs, in the order of the policies and seeds given.
+    """All runs, in the order of the policies and seeds given."""
 
-    Attributes
-    ----------
-    runs : every policy on every seed
-    baselines : policies to which differences are taken
-    predictor : the exported model that Credence asked, if any did
-    tracked : its run in MLflow, if it has one
-    files, captions : figures below the run folder with their numbers, and what is seen on each
-    """
-
-    runs: tuple[PolicyRun, ...]
-    baselines: tuple[str, ...]
-    predictor: ExportedPredictor | NetworkExport | None
-    tracked: Mapping[str, str] | None = None
-    files: tuple[str, ...] = ()
-    captions: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[PolicyRun, ...]  #: every policy on every seed
+    baselines: tuple[str, ...]  #: policies to which differences are taken
+    predictor: ExportedPredictor | NetworkExport | None  #: the exported model that Credence asked, if any did
+    tracked: Mapping[str, str] | None = None  #: its run in MLflow, if it has one
+    files: tuple[str, ...] = ()  #: figures below the run folder, and their numbers
+    captions: Mapping[str, str] = field(default_factory=dict)  #: what is seen on each
 
     @property
     def policies(self) -> list[str]:

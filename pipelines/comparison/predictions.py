@@ -32,48 +32,30 @@ Scores = Mapping[str, Mapping[str, Score]]
 
 @dataclass(frozen=True)
 class Source:
-    """Where predictions come from; what does not apply is None.
+    """Where predictions come from; what does not apply is None."""
 
-    Attributes
-    ----------
-    source : perfect, flipped, column, model or accept
-    flip_probability, seed : of flipped predictions
-    column : name of the file's column
-    ensemble_sha256, network_sha256 : identity of the model
-    """
-
-    source: str
-    flip_probability: float | None = None
-    seed: int | None = None
-    column: str | None = None
-    ensemble_sha256: str | None = None
-    network_sha256: str | None = None
+    source: str  #: perfect, flipped, column, model or accept
+    flip_probability: float | None = None  #: of flipped predictions
+    seed: int | None = None  #: of flipped predictions
+    column: str | None = None  #: name of the file's column
+    ensemble_sha256: str | None = None  #: identity of a model of trees
+    network_sha256: str | None = None  #: identity of a neural network
 
 
 @dataclass(frozen=True)
 class PredictionScores:
-    """What predictions are worth.
+    """What predictions are worth."""
 
-    Attributes
-    ----------
-    source : where they come from
-    unit : packets or bytes
-    lqd, followlqd, accept : sent by LQD, by FollowLQD without the predicted drops, by FollowLQD on all packets
-    credence : sent by Credence with the predictions
-    eta, recovered_loss, sent_percent_of_lqd : of these; None where undefined
-    scores : by region and name
-    """
-
-    source: Source
-    unit: str
-    lqd: int
-    followlqd: int
-    accept: int
-    credence: int
-    eta: float | None
-    recovered_loss: float | None
-    sent_percent_of_lqd: float | None
-    scores: Scores
+    source: Source  #: where they come from
+    unit: str  #: packets or bytes
+    lqd: int  #: sent by LQD
+    followlqd: int  #: sent by FollowLQD without the predicted drops
+    accept: int  #: sent by FollowLQD on all packets
+    credence: int  #: sent by Credence with the predictions
+    eta: float | None  #: LQD's over FollowLQD's; None where undefined
+    recovered_loss: float | None  #: from these; None where undefined
+    sent_percent_of_lqd: float | None  #: likewise
+    scores: Scores  #: by region and name
 
     @property
     def inverse_eta(self) -> float | None:

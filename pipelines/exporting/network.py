@@ -37,22 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkExport:
-    """What was written.
+    """What was written."""
 
-    Attributes
-    ----------
-    folder : holds the C files, the library, model.onnx and certificate.json
-    name : prefix of the files
-    certificate : what is known about them
-    reused : it was in the store
-    seconds : wall time, now or earlier
-    """
-
-    folder: Path
-    name: str
-    certificate: NetworkCertificate
-    reused: bool
-    seconds: float
+    folder: Path  #: holds the C files, the library, model.onnx and certificate.json
+    name: str  #: prefix of the files
+    certificate: NetworkCertificate  #: what is known about them
+    reused: bool  #: it was in the store
+    seconds: float  #: wall time, now or earlier
 
     @property
     def library(self) -> Path:

@@ -48,25 +48,15 @@ NAME = "drop_predictor"
 
 @dataclass(frozen=True)
 class ExportedPredictor:
-    """A proven predictor on disk.
+    """A proven predictor on disk."""
 
-    Attributes
-    ----------
-    folder : holds the target's files, certificate.json and ensemble.json
-    name : prefix of the target's files
-    certificate : what was proven
-    trees, leaves : size of what was emitted
-    reused : it was in the store
-    seconds : wall time of passes, export and proof, now or earlier
-    """
-
-    folder: Path
-    name: str
-    certificate: Certificate
-    trees: int
-    leaves: int
-    reused: bool
-    seconds: float
+    folder: Path  #: holds the target's files, certificate.json and ensemble.json
+    name: str  #: prefix of the target's files
+    certificate: Certificate  #: what was proven
+    trees: int  #: size of what was emitted
+    leaves: int  #: size of what was emitted
+    reused: bool  #: it was in the store
+    seconds: float  #: wall time of passes, export and proof, now or earlier
 
     @property
     def library(self) -> Path:

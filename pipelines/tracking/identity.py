@@ -24,24 +24,14 @@ SHOWN_DIGITS = 12
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A drop predictor as a command was given it.
+    """A drop predictor as a command was given it."""
 
-    Attributes
-    ----------
-    address : file, folder or address in MLflow
-    sha256 : identity of its content
-    kind : ensemble or network
-    runs : tracked runs that made this very ensemble, the newest first
-    versions : of registered models that hold it, the newest first
-    trained_on : datasets of its training rows; None when no tracked run made it
-    """
-
-    address: str
-    sha256: str
-    kind: str = "ensemble"
-    runs: tuple[str, ...] = ()
-    versions: tuple[Version, ...] = ()
-    trained_on: tuple[str, ...] | None = None
+    address: str  #: file, folder or address in MLflow
+    sha256: str  #: identity of its content
+    kind: str = "ensemble"  #: ensemble or network
+    runs: tuple[str, ...] = ()  #: tracked runs that made this very ensemble, the newest first
+    versions: tuple[Version, ...] = ()  #: of registered models that hold it, the newest first
+    trained_on: tuple[str, ...] | None = None  #: datasets of its training rows; None when no tracked run made it
 
     def document(self) -> dict[str, Any]:
         """The identity, JSON-like."""

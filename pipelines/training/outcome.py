@@ -49,24 +49,15 @@ SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_f
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A trained model.
+    """A trained model."""
 
-    Attributes
-    ----------
-    model : at its operating point: an ensemble, to which `export` gives integer votes, or a network
-    outcome : every figure of the training, JSON-like
-    collected : datasets that came from the scenario
-    reused : the model was in the store
-    seconds : wall time of training and scoring, now or earlier
-    registered : its version in the registry, if the command gave it one
-    """
-
+    #: at its operating point: an ensemble, to which `export` gives integer votes, or a network
     model: Ensemble | Network
-    outcome: Mapping[str, Any]
-    collected: tuple[CollectedRun, ...]
-    reused: bool
-    seconds: float
-    registered: RegisteredModel | None = None
+    outcome: Mapping[str, Any]  #: every figure of the training, JSON-like
+    collected: tuple[CollectedRun, ...]  #: datasets that came from the scenario
+    reused: bool  #: the model was in the store
+    seconds: float  #: wall time of training and scoring, now or earlier
+    registered: RegisteredModel | None = None  #: its version in the registry, if the command gave it one
 
     @property
     def ensemble(self) -> Ensemble:

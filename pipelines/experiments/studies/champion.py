@@ -29,18 +29,12 @@ CHAMPION = "champion"
 
 @dataclass(frozen=True)
 class Promotion:
-    """The candidates that fit the budget, and what the gate said of the best.
+    """The candidates that fit the budget, and what the gate said of the best."""
 
-    Attributes
-    ----------
-    validation : by candidate, the validation runs replayed with its predictions where Credence asks
-    chosen : the best of them
-    gate : None when it was champion already
-    """
-
+    #: by candidate, the validation runs replayed with its predictions where Credence asks
     validation: Mapping[str, ReplayScores]
-    chosen: str
-    gate: PromoteResult | None
+    chosen: str  #: the best of them
+    gate: PromoteResult | None  #: None when it was champion already
 
     def document(self) -> dict[str, Any]:
         gate = None if self.gate is None else self.gate.document()
