@@ -59,13 +59,7 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
     """Write the files of an export and their certificate in one step.
 
-    ForetailError when `out_dir` holds something else, or the file system refuses.
-
-    Parameters
-    ----------
-    out_dir : created, or replaced when it holds an earlier export
-    files : file name -> content
-    certificate : becomes ``certificate.json``
+    An earlier export is replaced. ForetailError when `out_dir` holds something else, or the file system refuses.
     """
     check_folder(out_dir)
     with staged_folder(out_dir, replace=True) as staging:

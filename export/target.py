@@ -121,14 +121,8 @@ def prove_files(
 ) -> tuple[Certificate, Files]:
     """Read rendered files back and prove them equal to what was lowered, on all inputs.
 
-    ProofError with the input at which the two differ, or what the files have that they should not have.
-
-    Parameters
-    ----------
-    lowered : with votes
-    files : what the target rendered
-    max_cells : above so many cells the proof is by boxes
-    effort : watches the enumerations
+    The ensemble has votes. Above `max_cells` cells the proof is by boxes; `effort` watches the enumerations. ProofError
+    with the input at which the two differ, or what the files have that they should not have.
 
     Returns
     -------

@@ -98,12 +98,8 @@ class Feature:
     def params(self, cell_bytes: int, average_shift: int) -> str:
         """Return the constants of this feature's arithmetic, as the predictor ABI carries them.
 
-        Returns ``key=value`` pairs joined by commas; empty when the feature has no constant.
-
-        Parameters
-        ----------
-        cell_bytes : bytes per buffer cell, a power of two
-        average_shift : averages run over ``2**average_shift`` ns
+        Cells have a power of two of bytes; averages run over ``2**average_shift`` ns. Returns ``key=value`` pairs
+        joined by commas; empty when the feature has no constant.
         """
         if self.unit == "us":
             return f"tick_ns={TICK_NS}"
@@ -298,12 +294,7 @@ def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:
 def selection_cost(names: Iterable[str], ports: int) -> SelectionCost:
     """Return what features together cost a switch of `ports` queues, shared registers counted once.
 
-    ForetailError as :func:`training_columns`, and on a feature for studies only.
-
-    Parameters
-    ----------
-    names : as for :func:`training_columns`
-    ports : queues of the switch, at least 1
+    There is at least one port. ForetailError as :func:`training_columns`, and on a feature for studies only.
     """
     chosen = _chosen(names)
     looks = sum(f.cost.operations_per_queue for f in chosen)

@@ -128,10 +128,7 @@ def render_library(name: str, features: Sequence[FeatureInput]) -> str:
 def render_selftest(name: str, rows: IntArray, scores: IntArray) -> str:
     """Return ``<name>_selftest.c``: a program that returns 0 iff ``<name>.h`` gives these scores.
 
-    Parameters
-    ----------
-    rows : int64[count, features]
-    scores : int64[count]
+    `rows` are int64[count, features], `scores` int64[count].
     """
     values = {
         "n": name,

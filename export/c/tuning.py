@@ -41,10 +41,8 @@ class Tuning:
 def tune(headers: Mapping[tuple[Single, Batch], Header], rows: npt.NDArray[np.int64]) -> Tuning:
     """Time every form, one after the other in every round, on the first 50,000 rows; ForetailError without rows.
 
-    Parameters
-    ----------
-    headers : the forms to choose from
-    rows : int64[rows, features], in the order in which packets arrive: branches are predicted from what came before
+    `rows`, int64[rows, features], are in the order in which packets arrive: branches are predicted from what came
+    before.
     """
     if not len(rows):
         raise ForetailError("there are no rows to tune on: give the rows of a recorded trace")

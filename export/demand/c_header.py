@@ -46,10 +46,7 @@ void foretail_weights(int64_t *out) {{
 def render_header(fixed: FixedLinear | FixedTrees, kind: str, name: str) -> dict[str, str]:
     """Return the files, name -> text: ``<name>.h``, ``<name>_selftest.c``, and for trees ``<name>_trees.h``.
 
-    Parameters
-    ----------
-    kind : what the predictor is called in its settings
-    name : prefix of files and C names
+    `kind` is what settings call the predictor, `name` is the prefix of files and C names.
     """
     trees = isinstance(fixed, FixedTrees)
     values: dict[str, int | str] = {

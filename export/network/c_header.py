@@ -43,10 +43,7 @@ int foretail_constants(int64_t *out, int64_t room) {{
 def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str]:
     """Return the files, name -> text: ``<name>.h``, ``<name>.c`` and ``<name>_selftest.c``.
 
-    Parameters
-    ----------
-    sha256 : of the network's own file
-    name : prefix of files and C names
+    `sha256` is that of the network's own file, `name` the prefix of files and C names.
     """
     layers = [
         {
@@ -100,13 +97,8 @@ def prove_network(
 ) -> Built:
     """Read rendered files back: compile them, compare every constant, and run them on extreme, cut and random inputs.
 
+    `files` is what :func:`render_network` returned; `rows`, int64[rows, features], are further inputs to score.
     ProofError when a constant or a score differs. ForetailError without a C compiler.
-
-    Parameters
-    ----------
-    sha256, name : as in :func:`render_network`
-    files : what it returned
-    rows : int64[rows, features], further inputs to score
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)

@@ -204,14 +204,8 @@ def tool_versions() -> str:
 def run_on_bmv2(ensemble: Ensemble, texts: Mapping[str, str], name: str, rows: npt.NDArray[np.int64]) -> None:
     """Compile ``<name>_main.p4``, without a warning, and compare its answers to packets with the ensemble's scores.
 
-    ProofError with the packet whose score or decision is another. ForetailError when a tool is missing or fails.
-
-    Parameters
-    ----------
-    ensemble : with votes
-    texts : what ``render_p4`` returned
-    name : prefix of the files
-    rows : int64[packets, features]
+    The ensemble has votes, `texts` is what ``render_p4`` returned, `rows` are int64[packets, features]. ProofError with
+    the packet whose score or decision is another. ForetailError when a tool is missing or fails.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -134,13 +134,9 @@ class _Link:
 def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predictor") -> dict[str, str]:
     """Return the demo program around the predictor in ``<name>.p4``.
 
+    The ensemble is the predictor's, with votes: of virtual features only, with one cell size and one average.
     ForetailError on a feature that the program cannot compute, features of different arithmetic, values that do not
     fit, or an ensemble without votes. Returns file name -> text: ``<name>_demo.p4``, P4_16 for v1model.
-
-    Parameters
-    ----------
-    ensemble : the predictor's, with votes: of virtual features only, with one cell size and one average
-    name : as of the predictor's export
     """
     check_name(name)
     ensemble.require_votes()

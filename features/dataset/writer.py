@@ -45,11 +45,6 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
     Memory does not depend on the number of arrivals. On any exception, ``KeyboardInterrupt`` included, nothing
     remains. Identical arrivals give byte-identical files. ForetailError if `path` exists, `run` is invalid, or the file
     system refuses.
-
-    Parameters
-    ----------
-    path : the dataset folder; must not exist
-    run : what the manifest says about the run
     """
     with _written(path, run, DatasetWriter) as writer:
         yield writer

@@ -11,9 +11,7 @@ from foretail.features.errors import ForetailError
 def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> float:
     """The largest distance of the two empirical distribution functions, in [0, 1].
 
-    Parameters
-    ----------
-    expected, actual : int32[rows], int32[others], values of one feature; at least one each, else ForetailError
+    They are of one feature: int32[rows] and int32[others], at least one each, else ForetailError.
     """
     _require_rows(expected, actual)
     values = np.union1d(expected, actual)

@@ -97,13 +97,8 @@ def listed_sides(
 def drawn_sides(runs: Collection[str], validation: float, test: float, seed: int) -> dict[str, list[str]]:
     """Draw the names of whole runs for validation and test; the rest train.
 
+    There are at least three runs, in any order. Both fractions are in (0, 1), and rounded to at least one run.
     ForetailError on fractions out of range, or a side that would be empty.
-
-    Parameters
-    ----------
-    runs : at least three; their order does not matter
-    validation, test : fractions of the runs in (0, 1), each rounded to at least one run
-    seed : of the draw
     """
     _check_fractions(validation, test)
     names = np.random.default_rng(seed).permutation(sorted(runs)).tolist()
@@ -138,15 +133,10 @@ def split_by_seed(
 def split_by_run(datasets: Sequence[Dataset], validation: float, test: float, seed: int) -> Split:
     """Draw whole runs for validation and test; the rest train.
 
-    Runs of one seed stay on one side: whatever the policy, the transport and the load, they share flows or queries,
-    because every kind of traffic draws from a stream of its own. ForetailError on fractions out of range, a run given
-    twice, or a side that would be empty.
-
-    Parameters
-    ----------
-    datasets : at least three different seeds; their order does not matter
-    validation, test : fractions of the seeds in (0, 1), each rounded to at least one seed
-    seed : of the draw
+    There are at least three seeds, in any order. Both fractions are in (0, 1), and rounded to at least one seed. Runs
+    of one seed stay on one side: whatever the policy, the transport and the load, they share flows or queries, because
+    every kind of traffic draws from a stream of its own. ForetailError on fractions out of range, a run given twice, or
+    a side that would be empty.
     """
     _refuse_repeats(datasets)
     by_seed: dict[str, list[Dataset]] = {}

@@ -70,11 +70,7 @@ class DemandPredictor(Parameterised, ABC):
     def unprojected(self, history: FloatArray) -> FloatArray:
         """Return the next matrix before its projection into the hose model: float64[n, n] >= 0, diagonal 0.
 
-        ForetailError as :meth:`predict`.
-
-        Parameters
-        ----------
-        history : float64[steps, n, n], as for :meth:`predict`
+        `history` is as for :meth:`predict`. ForetailError as :meth:`predict`.
         """
         self.require_fit()
         past = DemandSequence(history, 1, "history")
@@ -115,12 +111,8 @@ def finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
 def windows(run: FloatArray, length: int) -> FloatArray:
     """Return what was known before every step but the first, and after the last.
 
-    Returns float64[steps, length, ...]: entry t holds the last `length` steps up to and with t, oldest first.
-
-    Parameters
-    ----------
-    run : float64[steps, ...]
-    length : of a window, at least 1; before the first step its value is repeated
+    `run` is float64[steps, ...], `length` at least 1. Before the first step its value is repeated. Returns
+    float64[steps, length, ...]: entry t holds the last `length` steps up to and with t, oldest first.
     """
     known = np.concatenate([np.repeat(run[:1], length - 1, axis=0), run])
     return np.stack([known[lag : lag + len(run)] for lag in range(length)], axis=1)

@@ -161,13 +161,8 @@ def _features(window: int) -> tuple[FeatureInput, ...]:
 def ridge(inputs: FloatArray, outputs: FloatArray, penalty: float) -> FloatArray:
     """Return the weights of a penalised least squares fit, the intercept free.
 
-    Returns float64[columns + 1, targets]: the last row is the intercept.
-
-    Parameters
-    ----------
-    inputs : float64[rows, columns]
-    outputs : float64[rows, targets]
-    penalty : above 0, per row
+    `inputs` are float64[rows, columns], `outputs` float64[rows, targets]; `penalty` is above 0, per row. Returns
+    float64[columns + 1, targets]: the last row is the intercept.
     """
     centre, level = inputs.mean(axis=0), outputs.mean(axis=0)
     spread = inputs - centre

@@ -19,13 +19,8 @@ from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return made-up arrivals shaped like Credence's training rows, for tests and benchmarks only.
 
-    Bursts fill a shared buffer of 4096 cells; a queue is empty most of the time; drops sit where the buffer is almost
-    full and the queue is long, about 1 % of the rows.
-
-    Parameters
-    ----------
-    rows : number of arrivals
-    seed : same seed, same arrivals
+    The same seed gives the same arrivals. Bursts fill a shared buffer of 4096 cells; a queue is empty most of the time;
+    drops sit where the buffer is almost full and the queue is long, about 1 % of the rows.
 
     Returns
     -------

@@ -53,12 +53,8 @@ def drop_factor(drop_weight: DropWeight, ports: int, batches: Iterable[Rows]) ->
 def row_weights(rows: Rows, factor: float = 1.0) -> npt.NDArray[np.float64]:
     """Return the weights of rows for ``DropPredictor.fit``: float64[rows], positive.
 
-    ForetailError on malformed weights.
-
-    Parameters
-    ----------
-    rows : their own weights, 1 without them, say how many rows each stands for
-    factor : what a drop counts besides, see :func:`drop_factor`
+    A row's own weight, 1 without, says how many rows it stands for; `factor` is what a drop counts besides, see
+    :func:`drop_factor`. ForetailError on malformed weights.
     """
     weights = np.ones(len(rows)) if rows.weight is None else checked_weights(rows.weight, len(rows))
     return np.where(rows.lqd_drop, factor * weights, weights)

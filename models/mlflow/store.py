@@ -78,10 +78,7 @@ def create_store(address: str) -> None:
 def make_sqlite_file(file: Path, fill: Callable[[str], None]) -> None:
     """Make a database that has its name only when it is complete; the caller holds the lock of the address.
 
-    Parameters
-    ----------
-    file : the database, which is not there yet
-    fill : makes the tables in the SQLite address that it is given, and lets go of it
+    `fill` makes the tables in the SQLite address that it is given, and lets go of it.
     """
     partial = file.with_name(f".{file.name}.partial")
     _remove(partial)  # of a process that was killed: a living one holds the lock

@@ -28,12 +28,7 @@ class Calibration:
     def fit(cls, probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> Calibration:
         """Return the map that fits validation rows best in squares, among all that never fall.
 
-        ForetailError without rows.
-
-        Parameters
-        ----------
-        probability : float64[rows], in [0, 1]
-        lqd_drop : bool[rows], the label
+        `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the label. ForetailError without rows.
         """
         from sklearn.isotonic import IsotonicRegression
 

@@ -126,10 +126,7 @@ class Ranking:
 def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
     """Return the counts at every distinct score; ForetailError on another type, shape, or a score that is not finite.
 
-    Parameters
-    ----------
-    lqd_drop : bool array [rows], whether LQD drops the packet
-    score : int64 or float64 array [rows], higher means more likely to drop; finite
+    `lqd_drop` is bool[rows], `score` int64 or float64[rows]: higher means more likely to drop.
     """
     truth, values = _bools("lqd_drop", lqd_drop), np.asarray(score)
     _same_length(truth, values)
@@ -209,10 +206,7 @@ def scores(
 def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | None:
     """Return the mean square of probability less label (Brier, 1950); None without rows.
 
-    Parameters
-    ----------
-    lqd_drop : bool array [rows]
-    probability : float array [rows], in [0, 1]
+    `lqd_drop` is bool[rows], `probability` float[rows], in [0, 1].
     """
     truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
     _same_length(truth, values)

@@ -58,10 +58,7 @@ def interval_text(found: PairedDifference, sign: str = "+") -> str:
 def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
     """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`.
 
-    Parameters
-    ----------
-    flows : structured array with start_ns, fct_ns, ideal_fct_ns (all int64, ns)
-    end_ns : simulated time at which the run ended
+    `flows` has the fields start_ns, fct_ns and ideal_fct_ns, int64, in ns; the run ended at `end_ns`.
     """
     fct_ns = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
     return np.asarray(fct_ns / flows["ideal_fct_ns"], dtype=np.float64)
@@ -106,11 +103,7 @@ def occupancy_percentiles(
 ) -> dict[str, float | None]:
     """Percentiles of occupancy as a fraction of each switch's buffer, over all samples of the named switches.
 
-    Parameters
-    ----------
-    samples : structured array with switch and occupancy_bytes
-    buffer_bytes : buffer of each switch that counts (the leaves)
-    percentiles : in percent
+    `samples` has the fields switch and occupancy_bytes; `buffer_bytes` names the switches that count (the leaves).
     """
     names = [f"p{percentile:g}" for percentile in percentiles]
     chosen = samples[np.isin(samples["switch"], list(buffer_bytes))]

@@ -22,11 +22,7 @@ def driver_config(
 ) -> dict[str, Any]:
     """The driver's document for one run.
 
-    Parameters
-    ----------
-    scenario, policy, seed : what to simulate; `policy.library` wins over `library`
-    trace : write an arrival record per packet
-    library : compiled predictor for a policy that asks the stage's exported model
+    `library` is the predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
     """
     document = dataclasses.asdict(scenario)
     del document["name"]

@@ -30,11 +30,7 @@ WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs")
 def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where: str) -> StageConfig:
     """Return the checked settings of the stage of `schema`; ForetailError when the stage would refuse them.
 
-    Parameters
-    ----------
-    schema : class of the stage's settings
-    overrides : ``name=value``, as after ``foretail STAGE``
-    where : the setting that holds them, for errors
+    `overrides` are as after ``foretail STAGE``; `where` is the setting that holds them, for errors.
     """
     stage = next(name for name, kind in STAGES.items() if kind is schema)
     register(stage)

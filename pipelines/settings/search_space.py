@@ -41,12 +41,8 @@ class Space:
     def of(cls, search: Search, where: str) -> Space:
         """Return the space, every choice and both ends of every range tried with every predictor.
 
-        ForetailError on a setting that no predictor has, or a value that ``foretail train`` would refuse.
-
-        Parameters
-        ----------
-        search : settings
-        where : their name, for errors
+        `where` names the settings in errors. ForetailError on a setting that no predictor has, or a value that
+        ``foretail train`` would refuse.
         """
         drawn = {dimension.override or name: (name, dimension) for name, dimension in search.space.items()}
         predictors = drawn[PREDICTOR][1].choices if PREDICTOR in drawn else [None]

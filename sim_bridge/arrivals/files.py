@@ -35,12 +35,8 @@ _OPTIONAL = ("first_rtt", "priority")
 class ArrivalFile:
     """An opened file of arrivals.
 
-    ForetailError when the file is missing, empty, damaged, of another kind, or lacks a column.
-
-    Parameters
-    ----------
-    path : ends in ``.csv`` or ``.parquet``
-    prediction_column : name of the column of predictions
+    The path ends in ``.csv`` or ``.parquet``. ForetailError when the file is missing, empty, damaged, of another kind,
+    or lacks a column.
 
     Attributes
     ----------

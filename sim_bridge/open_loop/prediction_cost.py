@@ -15,16 +15,11 @@ from foretail.sim_bridge.open_loop.replay import feed, replay_of
 def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
     """Return what every row's prediction cost, in bytes: float64[rows], 0 where it was right.
 
-    FollowLQD is replayed without the predicted drops and without LQD's, which sends what LQD sends. What it sends less
-    at a switch in a window of time is the loss of that window, and its wrong predictions share it alike; a window that
-    gained has no cost. A wrong prediction can cost bytes in a later window, so windows should be longer than a buffer
-    takes to drain. ForetailError if the number of predictions is not the number of rows, or the window is not positive.
-
-    Parameters
-    ----------
-    dataset : a trace with its control packets
-    predicted_drop : bool[rows]
-    window_ns : positive
+    `dataset` is a trace with its control packets, `predicted_drop` bool[rows]. FollowLQD is replayed without the
+    predicted drops and without LQD's, which sends what LQD sends. What it sends less at a switch in a window of time is
+    the loss of that window, and its wrong predictions share it alike; a window that gained has no cost. A wrong
+    prediction can cost bytes in a later window, so windows should be longer than a buffer takes to drain. ForetailError
+    if the number of predictions is not the number of rows, or the window is not positive.
     """
     dataset.require_trace()
     manifest = dataset.manifest

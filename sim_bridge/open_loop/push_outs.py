@@ -63,14 +63,9 @@ class PushOuts:
     def assign(self, score: ArrayLike, freedom: Freedom = "stretch") -> NDArray[np.bool_]:
         """The labels with the highest scores that LQD could have given: bool [rows], as many as it dropped.
 
-        Whatever the threshold, no other labels agree with more of the rows above it. Of equal scores, victims of the
-        run come first, then later arrivals. ForetailError on scores of another shape or not finite, or a freedom that
-        is not known here.
-
-        Parameters
-        ----------
-        score : float or bool array [rows], higher means more likely to drop
-        freedom : {'stretch', 'queue'}, what is held equal
+        A higher score means more likely to drop; `freedom` says what is held equal. Whatever the threshold, no other
+        labels agree with more of the rows above it. Of equal scores, victims of the run come first, then later
+        arrivals. ForetailError on scores of another shape or not finite, or a freedom that is not known here.
         """
         values = np.asarray(score, np.float64)
         if values.shape != self.lqd_drop.shape or not np.isfinite(values).all():
@@ -110,12 +105,8 @@ class PushOuts:
 def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     """Replay the arrivals of a trace under LQD.
 
-    ForetailError if `dataset` is no trace, or its own rule does not give its own labels.
-
-    Parameters
-    ----------
-    dataset : a trace of any policy: these are the push-outs of the virtual LQD beside it
-    victim : another victim rule than that of the trace
+    Whatever the policy of the trace, these are the push-outs of the virtual LQD beside it; `victim` is another rule
+    than the trace's. ForetailError if `dataset` is no trace, or its own rule does not give its own labels.
     """
     dataset.require_trace()
     run = dataset.manifest

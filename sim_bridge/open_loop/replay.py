@@ -159,14 +159,8 @@ def bytes_without(
 ) -> list[int]:
     """Return the data bytes that FollowLQD sends without the labelled rows of at least a level, for each of `least`.
 
-    ForetailError if the number of levels is not the number of rows.
-
-    Parameters
-    ----------
-    dataset : a trace with its control packets
-    level : int array [rows]
-    least : one replay each, in one pass over the arrivals
-    threads : replays side by side
+    `dataset` is a trace with its control packets, `level` is int[rows]. All replays, one for each of `least`, take one
+    pass over the arrivals. ForetailError if the number of levels is not the number of rows.
     """
     dataset.require_trace()
     if len(level) != dataset.manifest.rows:

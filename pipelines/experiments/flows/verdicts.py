@@ -164,10 +164,7 @@ def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -
 def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
     """How far every policy is from LQD, and up to which share of inverted predictions Credence stays close.
 
-    Parameters
-    ----------
-    found : figures of the one condition
-    flipped : by model, the policy's name for each share, ascending
+    `flipped` has, by model, the policy's name for each share, ascending.
     """
     rows = [
         (policy, *(interval_text(_change(found, policy, metric)) for _, metric in MEASURES))

@@ -90,11 +90,7 @@ def judge_held_out(
 ) -> list[HeldOut]:
     """Judge every predictor, and one that always accepts, on a run; figures go to the store.
 
-    Parameters
-    ----------
-    dataset : a trace of a seed that is on no other side
-    condition, seen : for the results
-    trained, configs : predictors by name, and what they were trained with
+    The run is of a seed that is on no other side; `configs` is what the predictors were trained with, by name.
     """
     code = code_digest("features", "models", "sim_bridge")
 

@@ -33,16 +33,8 @@ def leakage(
 ) -> list[dict[str, Any]]:
     """Return the scores of forests that decide at one half, on the rest of the run that they train on, and on others.
 
-    Returns for every split and number of trees ``split``, ``trees``, ``drops`` (of the test rows) and the scores.
-
-    Parameters
-    ----------
-    run : a trace, which trains
-    others : traces of other seeds
-    columns : of the features
-    trees : numbers of trees
-    depth : of a tree
-    seed : of the forests and of the draw of rows
+    `others` are traces of other seeds; `seed` is of the forests and of the draw of rows. Returns for every split and
+    number of trees ``split``, ``trees``, ``drops`` (of the test rows) and the scores.
     """
     rows = read_rows((Selection(run),), columns)
     drawn = np.random.default_rng(seed).random(len(rows)) < TRAIN_SHARE

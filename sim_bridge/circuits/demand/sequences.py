@@ -35,10 +35,8 @@ class Phase:
 def embedding_exchange(nodes: int, degree: int, seed: int = 1, spread: float = 1.0) -> DemandMatrix:
     """Return all to all from nodes in proportion to the embedding tables they hold.
 
-    Parameters
-    ----------
-    seed : of the sizes of the tables, log-normal
-    spread : standard deviation of the logarithm, at least 0; 0 is plain all to all
+    The sizes of the tables are log-normal; `spread`, at least 0, is the standard deviation of their logarithm, and 0 is
+    plain all to all.
     """
     tables = np.random.default_rng(seed).lognormal(0.0, spread, nodes)
     return DemandMatrix(all_to_all(nodes, degree).demand * tables[:, np.newaxis]).scaled_to(degree)
@@ -122,12 +120,8 @@ def repeated(
 def mixed(first: DemandSequence, second: DemandSequence, period_steps: float, run: str) -> DemandSequence:
     """Return a mixture that swings from the first to the second sequence and back, along a cosine.
 
-    ForetailError on sequences that do not fit together, or a period below 2.
-
-    Parameters
-    ----------
-    first, second : of the same steps, nodes and interval
-    period_steps : of the cosine, at least 2
+    Both have the same steps, nodes and interval; `period_steps` is that of the cosine. ForetailError on sequences that
+    do not fit together, or a period below 2.
     """
     if first.demand.shape != second.demand.shape or first.interval_ns != second.interval_ns:
         raise ForetailError(f"runs {first.run} and {second.run} differ in steps, nodes or interval: mix equal ones")

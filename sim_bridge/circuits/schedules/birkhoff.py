@@ -53,9 +53,7 @@ def stuffed(matrix: IntArray) -> IntArray:
 def birkhoff_steps(matrix: IntArray) -> Iterator[tuple[NodeArray, int]]:
     """Yield matchings and their durations, which sum to `matrix`: int32[n] and its units.
 
-    Parameters
-    ----------
-    matrix : int64[n, n], all rows and columns have one sum, as `stuffed` returns it
+    `matrix` is int64[n, n]; all its rows and columns have one sum, as `stuffed` returns it.
     """
     left = matrix.copy()
     sender = np.arange(len(left))

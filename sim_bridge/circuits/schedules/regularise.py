@@ -9,11 +9,8 @@ import numpy.typing as npt
 def regularised(edges: npt.NDArray[np.int64], degree: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the multigraph with edges added until every node has `degree` in and out: int64[n, n].
 
-    The missing ends are paired at random (configuration model); self loops come out as idle circuits.
-
-    Parameters
-    ----------
-    edges : int64[n, n], no row or column sums to more than `degree`
+    `edges` is int64[n, n]; no row or column sums to more than `degree`. The missing ends are paired at random
+    (configuration model); self loops come out as idle circuits.
     """
     full = edges.copy()
     nodes = np.arange(len(edges))

@@ -33,11 +33,7 @@ class Scheduler(ABC):
     def schedule(self, demand: DemandMatrix, degree: int, seed: int = 1) -> Schedule:
         """Return the schedule for a demand, or for a prediction of it.
 
-        Parameters
-        ----------
-        demand : DemandMatrix
-        degree : uplinks of a node
-        seed : of what is drawn; schedulers without chance ignore it
+        The seed is of what is drawn; schedulers without chance ignore it.
 
         Raises
         ------

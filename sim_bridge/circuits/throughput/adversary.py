@@ -35,13 +35,9 @@ def worst_prediction(
 ) -> WorstPrediction:
     """Search the permutation matrices for the prediction with the least throughput.
 
-    It starts from ``elsewhere`` and tries, by turns, to exchange the receivers of two senders in the worst one so far,
-    and to join the nodes in random pairs, whose circuits lead nowhere else. ForetailError on fewer than 4 nodes.
-
-    Parameters
-    ----------
-    demand : the true one, of at least 4 nodes
-    throughput : of the schedule for a prediction, on `demand`
+    `demand` is the true one; `throughput` is that of the schedule for a prediction, on `demand`. The search starts from
+    ``elsewhere`` and tries, by turns, to exchange the receivers of two senders in the worst one so far, and to join the
+    nodes in random pairs, whose circuits lead nowhere else. ForetailError on fewer than 4 nodes.
     """
     if demand.nodes < 4:
         raise ForetailError(f"{demand.nodes} nodes leave no choice of a wrong prediction: give at least 4")

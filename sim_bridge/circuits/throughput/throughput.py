@@ -24,9 +24,7 @@ _TOLERANCE = 1e-6
 def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
     """Return the throughput when every packet goes its direct circuit: least capacity over demand; inf without demand.
 
-    Parameters
-    ----------
-    capacity : float64[n, n], as ``Schedule.capacity``
+    `capacity` is float64[n, n], as ``Schedule.capacity``.
     """
     wanted = demand.demand > 0
     return float(np.min(capacity[wanted] / demand.demand[wanted], initial=np.inf))
@@ -76,13 +74,9 @@ class MultiHop:
 def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
     """Return the maximum concurrent flow: traffic may take any paths, split in any way.
 
-    A linear program with one commodity per source, solved by HiGHS and checked against its dual. Theta is not capped
-    at 1. ForetailError on a zero matrix, or when solution and dual do not prove each other.
-
-    Parameters
-    ----------
-    demand : not zero
-    capacity : float64[n, n], as ``Schedule.capacity``
+    `capacity` is float64[n, n], as ``Schedule.capacity``. A linear program with one commodity per source, solved by
+    HiGHS and checked against its dual. Theta is not capped at 1. ForetailError on a zero matrix, or when solution and
+    dual do not prove each other.
     """
     nodes = demand.nodes
     sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)

@@ -52,13 +52,9 @@ def noisy(demand: DemandMatrix, deviation: float, kind: Noise, seed: int) -> Dem
 def best_distribution(largest_trust: int, robustness_floor: float) -> FloatArray:
     """Return the distribution of k, l = 1, of highest expected consistency for a floor under the expected robustness.
 
-    A linear program over Theorems 26 and 27; at most two values of k have a positive probability. ForetailError when no
-    distribution reaches the floor. Returns float64[largest_trust]: probability of k = 1, 2, ...
-
-    Parameters
-    ----------
-    largest_trust : k is drawn from 1 to this
-    robustness_floor : at most 1/2, what k = 1 guarantees
+    k is drawn from 1 to `largest_trust`; the floor is at most 1/2, what k = 1 guarantees. A linear program over
+    Theorems 26 and 27; at most two values of k have a positive probability. ForetailError when no distribution reaches
+    the floor. Returns float64[largest_trust]: probability of k = 1, 2, ...
     """
     if largest_trust < 1 or not 0 <= robustness_floor <= 0.5:
         raise ForetailError(

@@ -19,13 +19,9 @@ FloatArray = npt.NDArray[np.float64]
 def valiant(demand: DemandMatrix, capacity: FloatArray) -> float:
     """Return the largest factor by which the demand can be sent: least capacity over load.
 
-    The random node is uniform over all n, source and destination included, so only the row and column sums count.
+    The demand is in uplinks; `capacity` is float64[n, n], as ``Schedule.capacity``, so without the duty cycle. The
+    random node is uniform over all n, source and destination included, so only the row and column sums count.
     ForetailError on a zero matrix, or a graph in which some node does not reach some other.
-
-    Parameters
-    ----------
-    demand : not zero, in uplinks
-    capacity : float64[n, n], as ``Schedule.capacity``, so without the duty cycle
     """
     if not demand.demand.any():
         raise ForetailError("the demand matrix is zero: its throughput is not bounded")
