@@ -127,6 +127,8 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@# axe-core, for the test of a report's page; the Playwright that it names would bring browsers.
 	@$(PIP) --no-deps axe-playwright-python
+	@# A guest of examples/; the packages that it names besides draw figures.
+	@$(PIP) --no-deps catboost
 	@touch $@
 
 # Without its dependencies: cppyy, for ns-3's own Python bindings, takes minutes to build and is not used here.

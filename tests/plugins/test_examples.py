@@ -1,10 +1,12 @@
 """The examples as their readers meet them: Foretail's wheel and the guests installed outside the repository.
 
-It costs a build of the wheel, whose objects are kept in ``build/examples``, and one of each guest.
+It costs a build of the wheel, whose objects are kept in ``build/examples``, and one of each guest. What guests need
+comes from the environment of the tests, CatBoost too: nothing is downloaded here.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -19,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PACKAGES = ("lightgbm_predictor", "sql_target")
+PACKAGES = ("catboost_predictor", "lightgbm_predictor", "sql_target")
 CONTRACTS = """
 from foretail.testing import check_policy, check_predictor, check_target
 from lightgbm_predictor import LightGbm
@@ -30,9 +32,33 @@ check_predictor(LightGbm(trees=30, leaves=31))
 check_target(Sql)
 check_policy("half_and_half.hpp:HalfAndHalf")
 """
+EXACT = """
+import numpy as np
+from catboost_predictor import CatBoost
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.testing import check_predictor
+
+check_predictor(CatBoost)
+check_predictor(CatBoost(trees=30, depth=6))
+for seed in range(12):
+    draw = np.random.default_rng(seed)
+    columns, bits = int(draw.integers(1, 6)), int(draw.integers(2, 24))
+    x = draw.integers(0, 1 << bits, (2000, columns)).astype(np.int32)
+    y = draw.random(2000) < np.where(x[:, 0] > np.median(x[:, 0]), 0.8, 0.1)
+    trained = CatBoost(trees=int(draw.integers(1, 40)), depth=int(draw.integers(1, 8)), seed=seed).fit(x, y)
+    ensemble = trained.to_ensemble([FeatureInput(f"f{number}", "", 24) for number in range(columns)])
+    unseen = np.concatenate([draw.integers(0, 1 << 24, (4000, columns)), x, x + 1]).astype(np.int32)
+    logit = trained.model_.predict(unseen.astype(np.float32), prediction_type="RawFormulaVal", thread_count=1)
+    assert np.array_equal(ensemble.float_sum(unseen), logit), seed
+    assert np.array_equal(ensemble.exceeds(unseen), logit > 0), seed
+print("exact")
+"""
 SLOTS = ("slotted.ports=8", "slotted.buffer_per_port=10", "slotted.slots=1500")
 SPLIT = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "operating_point.region=whole")
 
+needs_catboost = pytest.mark.skipif(
+    importlib.util.find_spec("catboost") is None, reason="no catboost: `make setup` installs it"
+)
 pytestmark = pytest.mark.slow
 
 
@@ -96,6 +122,25 @@ def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest
     where = "import foretail.sim_bridge._native as n, foretail.testing as t; print(n.__file__); print(t.__file__)"
     for path in guest.run("python", "-c", where).split():
         assert Path(path).is_relative_to(guest.folder)
+
+
+@needs_catboost
+def test_catboost_keeps_its_contract_and_its_trees_are_the_model_to_the_last_bit(guest: Guest) -> None:
+    (guest.folder / "exact.py").write_text(EXACT)
+    assert guest.run("python", "exact.py").strip() == "exact"
+
+
+@needs_catboost
+def test_catboost_goes_the_whole_way_to_c(guest: Guest) -> None:
+    guest.run("foretail", "collect", "source=slotted", *SLOTS, "seeds=[1,2,3]", "hydra.run.dir=oblivious")
+    train = ("train", "datasets=[oblivious]", *SPLIT, "features=switch", "allow_constant_features=true")
+    guest.run("foretail", *train, "predictor=catboost", "predictor.depth=2", "hydra.run.dir=catboost")
+    assert result(guest, "catboost")["parameters"] == {
+        "trees": 8, "depth": 2, "learning_rate": 0.3, "l2": 1.0, "seed": 1,
+    }  # fmt: skip
+    guest.run("foretail", "export", "model=catboost", "target=c", "hydra.run.dir=catboost_c")
+    certificate = json.loads((guest.folder / "catboost_c/c/certificate.json").read_text())
+    assert certificate["method"] in ("cells", "boxes")
 
 
 def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest: Guest) -> None:
