@@ -49,24 +49,14 @@ AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
 
 @dataclass(frozen=True)
 class DistillResult:
-    """A student and its teacher.
+    """A student and its teacher."""
 
-    Attributes
-    ----------
-    ensemble : the student; `export` gives it integer votes
-    outcome : every figure of both, JSON-like
-    collected : datasets that came from the scenario
-    reused : the student was in the store
-    seconds : wall time of distilling and scoring, now or earlier
-    registered : its version in the registry, if the command gave it one
-    """
-
-    ensemble: Ensemble
-    outcome: Mapping[str, Any]
-    collected: tuple[CollectedRun, ...]
-    reused: bool
-    seconds: float
-    registered: RegisteredModel | None = None
+    ensemble: Ensemble  #: the student; `export` gives it integer votes
+    outcome: Mapping[str, Any]  #: every figure of both, JSON-like
+    collected: tuple[CollectedRun, ...]  #: datasets that came from the scenario
+    reused: bool  #: the student was in the store
+    seconds: float  #: wall time of distilling and scoring, now or earlier
+    registered: RegisteredModel | None = None  #: its version in the registry, if the command gave it one
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -83,11 +73,11 @@ class DistillResult:
         """How alike student and teacher decide on the test side, and what the student gives up there."""
         regions, student = self.outcome["agreement"]["test"], self.outcome["student"]
         region = "asked" if "asked" in regions else "whole"
-        where = "where Credence asks" if region == "asked" else "on all packets"
+        which = "the packets about which Credence asks" if region == "asked" else "all packets"
         same = regions[region]["accuracy"]
         first = (
             f"On the test side {student['trees']} trees with {student['leaves']} leaves decide as their teacher on "
-            f"{'-' if same is None else f'{100 * same:.4g} %'} of the packets, counted {where}."
+            f"{'-' if same is None else f'{100 * same:.4g} %'} of {which}."
         )
         found = {who: self.outcome[who]["scores"]["test"][region]["f1"] for who in ("student", "teacher")}
         return [first, f"Their F1 there is {_shown(found['student'])}, the teacher's {_shown(found['teacher'])}."]
