@@ -124,11 +124,7 @@ def prove_files(
     The ensemble has votes. Above `max_cells` cells the proof is by boxes; `effort` watches the enumerations. ProofError
     with the input at which the two differ, or what the files have that they should not have.
 
-    Returns
-    -------
-    certificate : Certificate
-    proven : mapping of str to bytes
-        `files`, and those that were built from them.
+    Returns the certificate and what is proven: `files`, and those that were built from them.
     """
     lowered = Lowered.of(lowered)
     with running(target, "load"):

@@ -41,12 +41,8 @@ OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 class OnnxPredictor:
     """A rendered graph in onnxruntime, on one thread.
 
-    `content`: what :func:`render_onnx` returns. ForetailError when onnxruntime refuses the file.
-
-    Attributes
-    ----------
-    ir_sha256 : str
-    default_tau : what the graph states of itself
+    `content` is what :func:`render_onnx` returns; it states `ir_sha256` and `default_tau` of itself. ForetailError when
+    onnxruntime refuses the file.
     """
 
     def __init__(self, content: bytes) -> None:

@@ -25,13 +25,7 @@ AGAIN = "remove the dataset and collect the trace again"
 
 
 class Dataset:
-    """A complete, checked dataset; make one with :meth:`open`.
-
-    Attributes
-    ----------
-    path : Path
-    manifest : Manifest
-    """
+    """A complete, checked dataset; make one with :meth:`open`."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path

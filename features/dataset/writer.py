@@ -124,9 +124,7 @@ class FateOrderWriter(_Writer):
 class DatasetWriter(_Writer):
     """Appends arrivals to the dataset that :func:`write_dataset` is making.
 
-    Attributes
-    ----------
-    arrivals, drops : written so far: all arrivals, labelled rows whose label is drop
+    So far it has written `arrivals`, and among their rows `drops` that are labelled drop.
     """
 
     kind = "trace"

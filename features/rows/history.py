@@ -82,10 +82,7 @@ def windows(
     Memory holds `behind` arrivals of every switch; with `ahead` also those that wait for others to come, and those
     behind them in order. `batches`: one run; windows never cross into another.
 
-    Yields
-    ------
-    x : int32[rows, arrivals * (columns + 3)]
-    labels : bool[rows, labels]
+    Yields ``x``, int32[rows, arrivals * (columns + 3)], and labels, bool[rows, labels].
     """
     seen: WindowRows | None = None
     out = 0  # rows at the front of `seen` whose windows are out already

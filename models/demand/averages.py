@@ -41,12 +41,7 @@ class MovingAverage(DemandPredictor):
 
 @dataclass(eq=False)
 class Seasonal(DemandPredictor):
-    """The next matrix is that of one period ago, or the last one in a shorter history.
-
-    Attributes
-    ----------
-    period_ : int
-    """
+    """The next matrix is that of one period ago, or the last one in a shorter history."""
 
     #: in steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
     #: noise its multiples are as good

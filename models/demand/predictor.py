@@ -123,10 +123,7 @@ def examples(runs: Sequence[FloatArray], length: int) -> tuple[FloatArray, Float
 
     Windows that reach back before the first step of a run are left out, but for one in runs that are too short.
 
-    Returns
-    -------
-    past : float64[rows, length, ...]
-    following : float64[rows, ...]
+    Returns float64[rows, length, ...] and float64[rows, ...].
     """
     first = [max(0, min(length - 1, len(run) - 2)) for run in runs]
     past = [windows(run, length)[start:-1] for start, run in zip(first, runs, strict=True)]

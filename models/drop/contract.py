@@ -22,12 +22,8 @@ def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt
     The same seed gives the same arrivals. Bursts fill a shared buffer of 4096 cells; a queue is empty most of the time;
     drops sit where the buffer is almost full and the queue is long, about 1 % of the rows.
 
-    Returns
-    -------
-    x : int32[rows, 4]
-        queue, queue_average, occupancy, occupancy_average in cells, ``[0, 4096]``.
-    y : bool[rows]
-        Whether LQD drops the packet.
+    Returns ``x``, int32[rows, 4], which is queue, queue_average, occupancy, occupancy_average in cells, ``[0, 4096]``,
+    and ``y``, bool[rows], whether LQD drops the packet.
     """
     random = np.random.default_rng(seed)
     fill = np.clip(np.cumsum(random.normal(0, 0.02, rows)) % 2.0, 0, 2)

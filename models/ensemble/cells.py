@@ -89,14 +89,9 @@ _LATER = 4
 
 
 def distinct_sums(ensemble: Ensemble, cells: Cells, effort: Effort | None = None) -> tuple[IntArray, IntArray]:
-    """Return the distinct exact sums over all cells, increasing.
+    """Return the distinct exact sums over all cells, increasing, and the first cell with each.
 
-    Returns
-    -------
-    keys : int64[distinct, limbs]
-        As :meth:`Ensemble.exact_key` gives them.
-    index : int64[distinct]
-        The first cell with this sum.
+    The sums are keys as of :meth:`Ensemble.exact_key`, int64[distinct, limbs]; the cells are int64[distinct].
     """
     all_keys, all_index, start = [], [], 0
     for points in cells.watched("sums", effort or Effort(), _LATER):
@@ -113,12 +108,7 @@ def distinct_sums(ensemble: Ensemble, cells: Cells, effort: Effort | None = None
 def distinct_rows(keys: IntArray) -> tuple[IntArray, IntArray]:
     """Find the distinct rows of `keys`, int64[rows, limbs], in increasing lexicographic order.
 
-    Returns
-    -------
-    first : int64[distinct]
-        Index of the first occurrence of each.
-    place : int64[rows]
-        Which of them every row is.
+    Returns the index of the first occurrence of each, int64[distinct], and which of them every row is: int64[rows].
     """
     order = np.lexsort(keys.T[::-1])
     ordered = keys[order]

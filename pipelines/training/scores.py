@@ -61,19 +61,12 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class JudgedSide:
-    """A model on every row of a side.
+    """A model on every row of a side."""
 
-    Attributes
-    ----------
-    lqd_drop, predicted : bool[rows]
-    asked : bool[rows], or None where nobody knows where Credence asks
-    probability : float64[rows]
-    """
-
-    lqd_drop: NDArray[np.bool_]
-    asked: NDArray[np.bool_] | None
-    predicted: NDArray[np.bool_]
-    probability: NDArray[np.float64]
+    lqd_drop: NDArray[np.bool_]  #: bool[rows]
+    asked: NDArray[np.bool_] | None  #: bool[rows], or None where nobody knows where Credence asks
+    predicted: NDArray[np.bool_]  #: bool[rows]
+    probability: NDArray[np.float64]  #: float64[rows]
 
     def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
         """By region; with the push-outs of the rows also those of the best assignment."""

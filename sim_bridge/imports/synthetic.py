@@ -108,18 +108,14 @@ def _put(header: Any, at: int, value: Any) -> None:
 def emulate(racks: int, weeks: int, load: float, voq_packets: int, seed: int) -> tuple[Records, Records]:
     """Emulate bursts through VOQs with a rotor's circuits.
 
+    Returns packets, an array of PACKET_DTYPE in order of departure, and events, an array of EVENT_DTYPE.
+
     Parameters
     ----------
     racks : 3 to 250
     weeks : a week gives every pair one day of 180 us, each followed by a night of 20 us
     load : offered traffic over the mean capacity of a pair, above 0
     voq_packets : capacity of a VOQ; what exceeds it is dropped and never logged
-
-    Returns
-    -------
-    packets : array of PACKET_DTYPE
-        In order of departure.
-    events : array of EVENT_DTYPE
     """
     draw = np.random.default_rng(seed)
     slot_ns = DAY_NS + NIGHT_NS

@@ -62,9 +62,6 @@ WORKLOAD_KINDS = Kinds(WORKLOAD_GROUP, Workload, "workload", WORKLOADS)  # type:
 def workload_of(name: str, parameters: Mapping[str, Any] | None) -> Workload:
     """Make the workload of a name; parameters that are not given keep their defaults.
 
-    Raises
-    ------
-    ForetailError
-        On an unknown name or parameter, and on a value of another type or out of range.
+    ForetailError on an unknown name or parameter, and on a value of another type or out of range.
     """
     return WORKLOAD_KINDS.make(name, parameters)

@@ -20,18 +20,11 @@ from foretail.sim_bridge.arrivals.workloads.workload import CHUNK_PACKETS, Workl
 
 
 class Subflows(NamedTuple):
-    """Parts of flows, each on one path.
+    """Parts of flows, each on one path."""
 
-    Attributes
-    ----------
-    flow : int64[m], of which flow, from 0, the subflow is a part
-    uplink : int32[m], its uplink
-    parts : int64[m], the subflow is one of so many equal parts of its flow; 1: the whole flow
-    """
-
-    flow: NDArray[np.int64]
-    uplink: NDArray[np.int32]
-    parts: NDArray[np.int64]
+    flow: NDArray[np.int64]  #: int64[m], of which flow, from 0, the subflow is a part
+    uplink: NDArray[np.int32]  #: int32[m], its uplink
+    parts: NDArray[np.int64]  #: int64[m], the subflow is one of so many equal parts of its flow; 1: the whole flow
 
 
 def even_assignment(flows: int, uplinks: int) -> Subflows:

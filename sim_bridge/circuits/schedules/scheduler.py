@@ -33,12 +33,8 @@ class Scheduler(ABC):
     def schedule(self, demand: DemandMatrix, degree: int, seed: int = 1) -> Schedule:
         """Return the schedule for a demand, or for a prediction of it.
 
-        The seed is of what is drawn; schedulers without chance ignore it.
-
-        Raises
-        ------
-        ForetailError
-            On a demand or a degree that does not suit, and on matchings that are none.
+        The seed is of what is drawn; schedulers without chance ignore it. ForetailError on a demand or a degree that
+        does not suit, and on matchings that are none.
         """
         with running(self, "matchings", demand=demand.demand):
             found = self.matchings(demand, degree, seed)
