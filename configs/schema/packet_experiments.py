@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import Experiment, part, setting
-from foretail.configs.schema.policies import ASKING, require_distinct_policies
+from foretail.configs.schema.policies import ASKING, require_distinct_policies, require_tunable
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
 from foretail.features.errors import ForetailError
@@ -137,3 +137,65 @@ class FlowExperiment(Experiment):
         if self.split.name != "by_run":
             raise ForetailError(f"{where}.split is {self.split.name}: models train on whole runs, use by_run")
         self.split.require_unseen(f"{where}.seeds and its split", self.seeds, "simulate seeds that did not train")
+
+
+@dataclass
+class Family:
+    """Conditions that resemble each other."""
+
+    held_out: bool = setting(MISSING, "whether settings of policies are never chosen on it")
+    scenario: list[str] = setting([], "overrides that its conditions share")
+    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when there is no condition."""
+        if not self.conditions:
+            raise ForetailError(f"{where}.conditions is empty: name at least one")
+
+
+@dataclass
+class SharingMap(Experiment):
+    """Policies with many settings under families of conditions, judged by their cost J.
+
+    Settings are chosen on the training families and frozen; the others only judge them.
+    """
+
+    experiment: str = setting(
+        MISSING,
+        "sharing_map: all families; tune: those on which settings are chosen",
+        one_of=("sharing_map", "tune"),
+    )
+    scenario: list[str] = setting(MISSING, "overrides that all conditions share")
+    families: dict[str, Family] = setting(MISSING, "by name; which are held out is drawn before anything is tried")
+    policies: dict[str, dict[str, list[float]]] = setting(
+        MISSING, "by name: values of each parameter, all of whose combinations are tried beside the policy's defaults"
+    )
+    seeds: list[int] = setting(MISSING, "traffic seeds of every setting", at_least=1, at_most=2**30)
+    most_seeds: int = setting(
+        30, "further seeds follow while a comparison with LQD or CS is open, up to so many", at_least=1, at_most=1000
+    )
+    width_percent: float = setting(
+        5.0, "a comparison is closed when half its 95 % interval is this or less, or has one sign", above=0, at_most=100
+    )
+    give_up_ratio: float = setting(
+        2.0, "no further seed for a setting whose J is this many times that of its policy's best", above=1, at_most=100
+    )
+    close_percent: float = setting(5.0, "costs that differ by no more are as good as each other", above=0, at_most=100)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on families, policies or seeds that cannot be compared."""
+        super().check(where)
+        held_out = [family.held_out for family in self.families.values()]
+        if False not in held_out:
+            raise ForetailError(f"{where}.families has none with held_out=false, on which settings are chosen: add one")
+        if self.experiment == "sharing_map" and True not in held_out:
+            raise ForetailError(f"{where}.families has none with held_out=true, which judge the settings: add one")
+        for needed in ("lqd", "cs"):
+            if needed not in self.policies:
+                raise ForetailError(f"{where}.policies lacks {needed}, to which all are compared: add {needed}: {{}}")
+        for name, values in self.policies.items():
+            require_tunable(f"{where}.policies", name, values)
+        if self.most_seeds < len(self.seeds):
+            raise ForetailError(
+                f"{where}.most_seeds = {self.most_seeds} is less than the {len(self.seeds)} seeds: raise it"
+            )

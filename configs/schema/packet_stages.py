@@ -17,7 +17,7 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
-from foretail.configs.schema.packet_experiments import FlowExperiment, PredictionTradeoff, SlotExperiment
+from foretail.configs.schema.packet_experiments import FlowExperiment, PredictionTradeoff, SharingMap, SlotExperiment
 from foretail.configs.schema.policies import (
     Policy,
     PolicyParameters,
@@ -34,7 +34,7 @@ from foretail.configs.schema.training import FeatureSelection, OperatingPoint, S
 from foretail.features.catalog import training_columns
 from foretail.features.errors import ForetailError
 
-MODES = ("slots", "tradeoff", "flows", "arrivals", "datasets")
+MODES = ("slots", "tradeoff", "flows", "sharing", "arrivals", "datasets")
 """Settings of ``foretail evaluate`` that make it run something else than flows in ns-3, once."""
 
 
@@ -151,6 +151,9 @@ class EvaluateConfig(Stage):
     flows: dict[str, FlowExperiment] = setting(
         {}, "experiment on flows in ns-3, by size: full, medium and small; empty = none"
     )
+    sharing: dict[str, SharingMap] = setting(
+        {}, "experiment on settings of policies over families of conditions in ns-3, by size; empty = none"
+    )
     tradeoff: dict[str, PredictionTradeoff] = setting(
         {}, "experiment on what right and wrong predictions are worth in slots, by size; empty = none"
     )
@@ -158,18 +161,18 @@ class EvaluateConfig(Stage):
 
     @property
     def mode(self) -> str:
-        """What runs: slots, tradeoff or flows (experiments), arrivals or datasets (open loop), else ns3."""
+        """What runs: slots, tradeoff, flows or sharing (experiments), arrivals or datasets (open loop), else ns3."""
         return next((name for name in MODES if getattr(self, name)), "ns3")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work."""
         require_policies("policy", self.policy)
         require_seeds("seeds", self.seeds)
-        self.launcher.require_points([self.slots, self.tradeoff, self.flows])
+        self.launcher.require_points([self.slots, self.tradeoff, self.flows, self.sharing])
         given = [name for name in MODES if getattr(self, name)]
         if len(given) > 1:
             raise ForetailError(f"{' and '.join(given)} are both given: evaluate one after the other")
-        if self.mode in ("slots", "tradeoff", "flows"):
+        if self.mode in ("slots", "tradeoff", "flows", "sharing"):
             self._check_experiment()
         elif self.mode == "ns3":
             self._check_flows()
@@ -195,6 +198,7 @@ class EvaluateConfig(Stage):
             "tradeoff": of_ns3 | of_arrivals | open_loop | {"parameters"},
             "slots": of_ns3 | open_loop | {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "model"},
             "flows": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
+            "sharing": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
         }[self.mode]
         if self.mode != "tradeoff":
             names |= {"models"}

@@ -16,6 +16,7 @@ from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import evaluate_flows
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.experiments.flows.experiment import flow_experiment
+from foretail.pipelines.experiments.sharing.experiment import sharing_experiment
 from foretail.pipelines.experiments.slots.experiment import slot_experiment
 from foretail.pipelines.experiments.slots.tradeoff import tradeoff_experiment
 
@@ -26,6 +27,8 @@ def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
         return slot_experiment(config, run_dir)
     if config.tradeoff:
         return tradeoff_experiment(config, run_dir)
+    if config.sharing:
+        return sharing_experiment(config, run_dir)
     if config.flows:
         return flow_experiment(config, run_dir)
     if config.arrivals is not None:

@@ -1,0 +1,1 @@
+"""Where a sharing rule matters: policies with all their settings under families of conditions, judged by cost."""

@@ -1,0 +1,125 @@
+"""``foretail evaluate experiment=sharing_map``, and ``experiment=tune``: settings of policies, judged by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
+from foretail.pipelines.experiments.sharing.figures import CAPTIONS, draw_map, draw_settings
+from foretail.pipelines.experiments.sharing.plan import CREDENCE, DEFAULT, Rule, SharingPlan
+from foretail.pipelines.experiments.sharing.race import Race, race
+from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, SharingRow, conclusion, rows_of, verdicts_of
+from foretail.pipelines.runs.points import write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_unasked
+from foretail.pipelines.tracking.runs import address, tracked
+from foretail.sim_bridge.policies import policy_words
+
+
+def sharing_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
+    """Run the experiment that ``config.size`` chooses of ``config.sharing``, draw it and track it."""
+    plan = SharingPlan.of(config)
+    if not config.tracking.enabled:
+        return _result(config, plan, run_dir)
+    settings = {"experiment": plan.sweep.experiment, "size": config.size, "sharing": asdict(plan.sweep)}
+    with tracked(config.tracking, Store(config.store_dir), settings, f"{plan.sweep.experiment} {config.size}") as run:
+        result = _result(config, plan, run_dir)
+        for path in result.files:
+            run.log_file(path)
+    return replace(result, tracked=address(run))
+
+
+def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> ExperimentResult:
+    finished = race(config, plan)
+    rows, verdicts, name = rows_of(finished), verdicts_of(finished), plan.sweep.experiment
+    frame = pd.DataFrame([asdict(row) for row in rows])
+    asked = frame[frame["policy"] == CREDENCE][["asked", "predicted_drops"]].sum()
+    if plan.library is not None:
+        say_if_unasked({CREDENCE: (int(asked["asked"]), int(asked["predicted_drops"]))})
+    frozen = {policy: rule.setting for policy, rule in finished.frozen.items()}
+    return ExperimentResult(
+        name,
+        {
+            "rows": plain([asdict(row) for row in rows]),
+            "families": {one.family: one.sentence for one in verdicts},
+            "verdicts": plain([asdict(one) for one in verdicts]),
+            "settings": frozen,
+        },
+        [_regrets(rows), _families(verdicts), _settings(finished)] if name == "sharing_map" else [_settings(finished)],
+        write_files(
+            run_dir,
+            {
+                f"{name}.csv": frame,
+                **figure_files(f"{name}.map", draw_map(frame), ("svg", "png")),
+                **figure_files(f"{name}.settings", draw_settings(frame), ("svg", "png")),
+            },
+        ),
+        (
+            f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "
+            f"least J of the condition, less 1, paired by seed. Seeds from {plan.sweep.seeds[0]} on, up to "
+            f"{plan.sweep.most_seeds}; the best of a condition is chosen on the same seeds, which favours it.",
+            f"{finished.costs.points:,} simulations, {finished.costs.reused:,} of them in the store",
+        ),
+        conclusion=conclusion(finished, verdicts) if name == "sharing_map" else _chosen(finished),
+        captions={f"{name}.{kind}": caption for kind, caption in CAPTIONS.items()},
+    )
+
+
+def _chosen(finished: Race) -> list[str]:
+    tuned = [rule for rule in finished.frozen.values() if len(finished.plan.settings_of(rule.policy)) > 1]
+    named = ", ".join(f"{policy_words(rule.policy)} {rule.setting}" for rule in tuned)
+    return [f"The best single settings over the training families: {named}."] if tuned else []
+
+
+def _regrets(rows: Sequence[SharingRow]) -> Table:
+    """Mean and largest regret of every rule that stands for its policy, over training and held-out conditions."""
+    frame = pd.DataFrame([asdict(row) for row in rows])
+    cells: list[tuple[Cell, ...]] = []
+    for policy, part in frame.groupby("policy", sort=False):
+        shown = {"default": part["setting"] == DEFAULT}
+        if part["setting"].nunique() > 1:
+            shown |= {"frozen": part["frozen"], "hindsight": part["hindsight"]}
+        for which, chosen in shown.items():
+            row: list[Cell] = [policy_words(str(policy)), which if which != "frozen" else _setting(part)]
+            for held_out in (False, True):
+                regrets = 100 * part.loc[chosen & (part["held_out"] == held_out), "regret"]
+                row += [float(regrets.mean()), float(regrets.max())] if len(regrets) else [None, None]
+            cells.append(tuple(row))
+    columns = ("policy", "setting", "mean, training", "worst, training", "mean, held out", "worst, held out")
+    return Table("Regret in % of the cost J, over conditions", columns, tuple(cells))
+
+
+def _setting(part: pd.DataFrame) -> str:
+    return str(part.loc[part["frozen"], "setting"].iloc[0])
+
+
+def _families(verdicts: Sequence[FamilyVerdict]) -> Table:
+    return Table(
+        "What each family says",
+        ("family", "held out", "verdict"),
+        tuple((one.family, "yes" if one.held_out else "no", one.sentence) for one in verdicts),
+    )
+
+
+def _settings(finished: Race) -> Table:
+    """The setting of each policy that was frozen, beside the one that it comes with, on the training families."""
+    plan, costs = finished.plan, finished.costs
+    training = [where for where in plan.scenarios if not plan.sweep.families[where.family].held_out]
+
+    def regret_percent(rule: Rule) -> float:
+        found = [costs.difference(where, rule, finished.best(where)).mean for where in training]
+        return float(100 * np.mean(np.expm1(np.array(found, dtype=np.float64)))) if None not in found else float("nan")
+
+    rows = [
+        (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))
+        for policy, rule in finished.frozen.items()
+    ]
+    columns = ("policy", "chosen setting", "mean regret, %", "as it comes, %")
+    return Table("The best single setting over the training families", columns, tuple(rows))

@@ -1,0 +1,157 @@
+"""What is compared: conditions with their scenarios, and policies with their settings; and one measurement."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_experiments import SharingMap
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.pipelines.comparison import cost, statistics
+from foretail.pipelines.comparison.flows import flows_sha256
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matter, simulate_flows
+from foretail.pipelines.exporting.network import predictor_to_store
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.store import Store, file_digest
+from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.tracking.loading import load_predictor
+from foretail.sim_bridge.ns3.driver import DriverRun
+
+CREDENCE = "credence"
+DEFAULT = "default"
+"""The setting with which the literature, or the user's model, comes."""
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """A policy with a setting."""
+
+    policy: str
+    setting: str  #: as ``alpha=8``; ``default`` for a policy as it comes
+
+    def __str__(self) -> str:
+        return self.policy if self.setting == DEFAULT else f"{self.policy} {self.setting}"
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """A condition of a family."""
+
+    family: str
+    condition: str
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.condition}"
+
+
+@dataclass(frozen=True)
+class SharingCase:
+    """A simulation."""
+
+    family: str
+    condition: str
+    policy: str
+    setting: str
+    seed: int
+
+    @property
+    def where(self) -> Condition:
+        return Condition(self.family, self.condition)
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.policy, self.setting)
+
+
+@dataclass(frozen=True)
+class SharingPlan:
+    """Everything that is composed and checked before the first simulation."""
+
+    sweep: SharingMap
+    scenarios: Mapping[Condition, Scenario]
+    rules: Mapping[Rule, Policy]  #: the default of every policy is its first
+    library: Path | None  #: of the model that Credence asks; None: no Credence
+    ns3: Ns3
+    code: Sequence[str]  #: digests of what computes costs
+
+    @classmethod
+    def of(cls, config: EvaluateConfig) -> SharingPlan:
+        sweep, where = config.sharing[config.size], f"sharing.{config.size}"
+        scenarios = {
+            Condition(name, condition): compose_settings(
+                TrainConfig,
+                [*sweep.scenario, *family.scenario, *overrides],
+                f"{where}.families.{name}.conditions.{condition}",
+            ).scenario
+            for name, family in sweep.families.items()
+            if sweep.experiment == "sharing_map" or not family.held_out
+            for condition, overrides in family.conditions.items()
+        }
+        rules: dict[Rule, Policy] = {}
+        for name, policy in compose_policies(list(sweep.policies), f"{where}.policies").items():
+            tried = sweep.policies[name]
+            rules[Rule(name, DEFAULT)] = policy
+            for values in itertools.product(*tried.values()):
+                changed = dict(zip(tried, values, strict=True))
+                known = {parameter: type(getattr(policy, parameter))(value) for parameter, value in changed.items()}
+                if replace(policy, **known) not in rules.values():
+                    text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
+                    rules[Rule(name, text)] = replace(policy, **known)
+        library = None
+        if config.model is not None:
+            store = Store(config.store_dir)
+            library = predictor_to_store(load_predictor(config.model, config.tracking, store), store).library
+            rules[Rule(CREDENCE, DEFAULT)] = compose_policies([CREDENCE], f"{where}.policies")[CREDENCE]
+        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics)]
+        return cls(sweep, scenarios, rules, library, Ns3(config.ns3_prefix), code)
+
+    def document(self, case: SharingCase) -> dict[str, Any]:
+        """The driver's document of a simulation."""
+        policy = self.rules[case.rule]
+        return driver_config(self.scenarios[case.where], policy, case.seed, trace=False, library=self.library)
+
+    def depends_on(self, case: SharingCase) -> dict[str, Any]:
+        """Everything that the measurement depends on."""
+        return {
+            "driver": settings_that_matter(self.document(case)),
+            "ns3": self.ns3.version,
+            "driver_code": self.ns3.driver_sha256,
+            "code": self.code,
+        }
+
+    def settings_of(self, policy: str) -> list[Rule]:
+        """The policy's rules, the default first."""
+        return [rule for rule in self.rules if rule.policy == policy]
+
+    @property
+    def policies(self) -> list[str]:
+        return list(dict.fromkeys(rule.policy for rule in self.rules))
+
+
+def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
+    """Simulate a case and return its cost, a hash of what was offered, and what was asked; nothing else is kept."""
+    document = plan.document(case)
+
+    def report(done: float, words: str) -> None:
+        so_far(words)
+
+    with tempfile.TemporaryDirectory() as name:
+        simulate_flows(document, Path(name), plan.ns3, report)
+        run = DriverRun.open(Path(name))
+        flows, counted = run.flows(), counters(run)
+        return {
+            **asdict(cost.run_cost(flows, run.summary["end_ns"], document)),
+            "flows_sha256": flows_sha256(flows),
+            "asked": counted["asked"],
+            "predicted_drops": counted["data_drops.predicted"],
+            "drops": sum(value for reason, value in counted.items() if reason.startswith("data_drops.")),
+            "cpu_seconds": run.summary["simulation_cpu_seconds"],
+        }
