@@ -1,0 +1,238 @@
+"""``foretail evaluate experiment=sharing_map``: the race and its verdicts on invented costs, and one run in ns-3.
+
+Costs the build of the driver, unless it is built, and 15 s of simulations.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.configs.schema.packet_experiments import Family, SharingMap
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.features.errors import ForetailError
+from foretail.pipelines import cli
+from foretail.pipelines.experiments.sharing import race as races
+from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan
+from foretail.pipelines.experiments.sharing.race import CS, LQD, Costs, Race, frozen_settings, race, still_running
+from foretail.pipelines.experiments.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.validation import typed
+from tests.composed import composed
+
+DT = [Rule("dt", setting) for setting in (DEFAULT, "alpha=2", "alpha=8")]
+RULES = [LQD, CS, *DT]
+TRAINED, HELD = Condition("trained", "one"), Condition("held", "one")
+Cost = Callable[[Condition, Rule, int], float]
+
+
+def invented_plan(wheres: Sequence[Condition] = (TRAINED, HELD), **changes: Any) -> SharingPlan:
+    """Two families of one condition, and five rules; nothing that simulates."""
+    sweep = SharingMap(
+        experiment="sharing_map",
+        scenario=[],
+        families={where.family: Family(held_out=where == HELD, conditions={where.condition: []}) for where in wheres},
+        policies={"lqd": {}, "cs": {}, "dt": {"alpha": [2.0, 8.0]}},
+        seeds=[1, 2, 3],
+        **changes,
+    )
+    nothing: Any = None
+    return SharingPlan(sweep, dict.fromkeys(wheres, nothing), dict.fromkeys(RULES, nothing), None, nothing, [])
+
+
+def run_race(monkeypatch: pytest.MonkeyPatch, plan: SharingPlan, cost: Cost) -> tuple[Race, list[SharingCase]]:
+    """A race whose measurements are invented; and all cases in the order of their measurement."""
+    asked: list[SharingCase] = []
+
+    def measure(title: str, kind: str, cases: Sequence[SharingCase], *_: object, **__: object) -> Any:
+        asked.extend(cases)
+        found = [one_run(cost(case.where, case.rule, case.seed), f"{case.where} {case.seed}") for case in cases]
+        return SimpleNamespace(cases=cases, found=found, entries=[SimpleNamespace(reused=False)] * len(cases))
+
+    monkeypatch.setattr(races, "measure_cases", measure)
+    nothing: Any = None
+    return race(nothing, plan), asked
+
+
+def one_run(cost: float, flows: str = "") -> dict[str, Any]:
+    kinds = dict.fromkeys(("p99_query", "p99_short", "p99_long", "query_timeouts"), 1.0)
+    rest = {"timeouts_percent": 0.0, "goodput_bps": 1e9, "asked": 0, "predicted_drops": 0}
+    return {"cost": cost, "flows_sha256": flows, **kinds, **rest}
+
+
+def fixed(costs: Mapping[str, float], spread: float = 0.0) -> Cost:
+    """Costs by rule, the same in all conditions, with a spread over seeds that rules do not share."""
+
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        draw = np.random.default_rng([seed, sum(map(ord, str(rule)))])
+        return costs[str(rule)] * math.exp(spread * draw.standard_normal())
+
+    return cost
+
+
+EQUAL = {"lqd": 3.0, "cs": 3.0, "dt": 3.0, "dt alpha=2": 3.0, "dt alpha=8": 3.0}
+
+
+def test_a_setting_far_above_its_policys_best_gets_no_further_seed_and_a_default_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = invented_plan()
+    _, asked = run_race(monkeypatch, plan, fixed(EQUAL | {"dt": 9.0, "dt alpha=2": 6.1, "dt alpha=8": 3.0}))
+    seeds = {rule: sorted(case.seed for case in asked if case.rule == rule and case.where == HELD) for rule in RULES}
+    assert seeds == {LQD: [1, 2, 3], CS: [1, 2, 3], DT[0]: [1, 2, 3], DT[1]: [1], DT[2]: [1, 2, 3]}
+
+
+def test_settings_are_frozen_on_training_families_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        return 1.0 if rule == (DT[1] if where == TRAINED else DT[2]) else 1.5
+
+    finished, _ = run_race(monkeypatch, invented_plan(), cost)
+    assert finished.frozen == {"lqd": LQD, "cs": CS, "dt": DT[1]}
+    assert finished.hindsight(HELD, "dt") == DT[2]
+    assert finished.contenders[HELD] == [LQD, CS, *DT]
+    assert finished.contenders[TRAINED] == [LQD, CS, DT[0], DT[1]]
+
+
+def test_seeds_are_added_until_all_is_decided_or_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {"lqd": 2.0, "cs": 4.0}, spread=0.001))
+    assert clear.seeds(HELD) == [1, 2, 3]
+    noisy, _ = run_race(monkeypatch, invented_plan(most_seeds=7), fixed(EQUAL, spread=0.3))
+    assert noisy.seeds(HELD) == [1, 2, 3, 4, 5, 6, 7]
+    some, _ = run_race(monkeypatch, invented_plan(most_seeds=1000), fixed(EQUAL, spread=0.1))
+    assert 3 < len(some.seeds(HELD)) < 200
+    for rule in some.contenders[HELD]:
+        for other in {LQD, CS} - {rule}:
+            found = some.costs.difference(HELD, rule, other)
+            assert found.low is not None
+            assert found.high is not None
+            assert (found.high - found.low) / 2 <= math.log(1.05) or found.low > 0 or found.high < 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "verdict"),
+    [
+        (EQUAL, NO_MATTER),
+        (EQUAL | {"cs": 3.1}, NO_MATTER),
+        (EQUAL | {"cs": 4.0}, THRESHOLD),
+        ({"lqd": 2.0, "cs": 4.0, "dt": 6.0, "dt alpha=2": 4.0, "dt alpha=8": 5.0}, LQD_PAYS),
+        ({"lqd": 4.0, "cs": 3.0, "dt": 6.0, "dt alpha=2": 2.0, "dt alpha=8": 5.0}, THRESHOLD),
+    ],
+)
+def test_a_family_gets_the_verdict_of_its_costs(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, float], verdict: str
+) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(), fixed(costs, spread=0.001))
+    found = verdicts_of(finished)
+    assert [(one.family, one.held_out, one.verdict) for one in found] == [
+        ("trained", False, verdict),
+        ("held", True, verdict),
+    ]
+    assert all(one.sentence.startswith(verdict) for one in found)
+
+
+def test_noise_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(most_seeds=3), fixed(EQUAL, spread=1.0))
+    assert {one.verdict for one in verdicts_of(finished)} == {OPEN}
+
+
+@given(st.lists(st.floats(1, 20), min_size=30, max_size=30))
+def test_regret_is_zero_at_the_best_rule_and_nowhere_less_among_contenders(drawn: list[float]) -> None:
+    table = dict(zip([(w, r, s) for w in (TRAINED, HELD) for r in RULES for s in (1, 2, 3)], drawn, strict=True))
+    plan = invented_plan(most_seeds=3, give_up_ratio=100.0)
+    costs = Costs()
+    for (where, rule, seed), cost in table.items():
+        costs.add(SharingCase(where.family, where.condition, rule.policy, rule.setting, seed), one_run(cost))
+    finished = Race(plan, costs, frozen_settings(plan, costs), dict.fromkeys((TRAINED, HELD), RULES))
+    for where in (TRAINED, HELD):
+        rows = [row for row in rows_of(finished) if row.family == where.family]
+        assert min(row.regret for row in rows) == 0
+        slow = {rule: np.prod([table[where, rule, seed] for seed in (1, 2, 3)]) ** (1 / 3) for rule in RULES}
+        for row in rows:
+            assert row.cost == pytest.approx(slow[Rule(row.policy, row.setting)])
+            assert row.regret == pytest.approx(slow[Rule(row.policy, row.setting)] / min(slow.values()) - 1, abs=1e-9)
+
+
+def test_all_rules_run_first() -> None:
+    assert still_running(invented_plan(), Costs(), HELD) == RULES
+
+
+def test_rules_that_were_offered_other_flows_are_no_comparison() -> None:
+    costs = Costs()
+    costs.add(SharingCase("held", "one", "lqd", DEFAULT, 1), one_run(1.0, "a"))
+    with pytest.raises(ForetailError, match="were offered different flows in held one on seed 1"):
+        costs.add(SharingCase("held", "one", "cs", DEFAULT, 1), one_run(1.0, "b"))
+
+
+WRONG = {
+    "sharing.small.policies.dt.alpha=[0]": "policies.dt.alpha = 0.0 is out of range: it must be above 0",
+    "+sharing.small.policies.dt.first_rtt_alpha=[1]": "dt has first_rtt_alpha, which it does not heed",
+    "+sharing.small.policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has none",
+    "sharing.small.policies.dt.alpha=[1,1]": "holds 1.0 twice",
+    "+sharing.small.policies.credence={}": "names credence, which asks a model: give model=...",
+    "+sharing.small.policies.best={}": "best is unknown: choose from",
+    "~sharing.small.policies.lqd": "policies lacks lqd, to which all are compared",
+    "sharing.small.families.websearch.held_out=true": "has none with held_out=false, on which settings are chosen",
+    "sharing.small.families.loss_based.held_out=false": "has none with held_out=true, which judge the settings",
+    "~sharing.small.families.loss_based.conditions.bytes_1280": "loss_based.conditions is empty: name at least one",
+    "sharing.small.most_seeds=1": "most_seeds = 1 is less than the 2 seeds: raise it",
+    "sharing.small.seeds=[]": "sharing.small.seeds is empty",
+    "seeds=[1]": "seeds means nothing to sharing=...",
+}
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(override: str) -> None:
+    given_settings = ["experiment=sharing_map", "size=small", override]
+    with pytest.raises(ForetailError, match=WRONG[override].replace("[", r"\[")):
+        typed(composed("evaluate", "model=null", *given_settings), EvaluateConfig, given_settings)
+
+
+def test_a_condition_that_no_scenario_has_is_named() -> None:
+    change = "sharing.small.families.websearch.conditions.load_40=['scenario.background.load=7']"
+    config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small", change], "the test")
+    with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
+        SharingPlan.of(config)
+
+
+@pytest.mark.parametrize("size", ["medium", "full"])
+def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
+    families = (
+        compose_settings(EvaluateConfig, ["experiment=sharing_map", f"size={size}"], "the test").sharing[size].families
+    )
+    drawn = sorted(np.random.default_rng(17).permutation(12)[:6].tolist())
+    assert [position for position, one in enumerate(families.values()) if one.held_out] == drawn
+    assert all(len(one.conditions) == 3 for one in families.values())
+
+
+@pytest.mark.ns3
+def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["evaluate", "experiment=sharing_map", "size=small", "sharing.small.most_seeds=2", "tracking=off"]
+    assert cli.main([*command, "hydra.run.dir=map"]) == 0
+    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
+    assert set(found["families"]) == {"websearch", "loss_based"}
+    assert set(found["settings"]) == {"lqd", "cs", "dt"}
+    assert {(row["family"], row["held_out"]) for row in found["rows"]} == {("websearch", False), ("loss_based", True)}
+    for row in found["rows"]:
+        assert row["regret"] >= 0 or row["seeds"] < 2
+        assert row["cost_low"] is None or row["cost_low"] <= row["cost"] <= row["cost_high"]
+    assert Path("map/sharing_map.map.png").stat().st_size > 0
+    # The same command simulates nothing, and choosing settings alone needs no family that is held out.
+    assert cli.main([*command, "hydra.run.dir=again"]) == 0
+    again = json.loads(Path("again/result.json").read_text(encoding="utf-8"))
+    assert again["rows"] == found["rows"]
+    assert "24 simulations, 24 of them in the store" in again["tables"][-1]["notes"]
+    tuned = ["evaluate", "experiment=tune", "size=small", "tracking=off", "hydra.run.dir=tuned"]
+    assert cli.main(tuned) == 0
+    chosen = json.loads(Path("tuned/result.json").read_text(encoding="utf-8"))
+    assert {row["family"] for row in chosen["rows"]} == {"websearch"}
+    assert chosen["settings"] == found["settings"]
