@@ -22,7 +22,8 @@ LARGEST_BUFFER_BYTES = 2**30
 class Topology:
     """A leaf-spine network, every leaf connected once to every spine (paper, section 4.1), or a single switch."""
 
-    leaves: int = setting(MISSING, "number of leaf switches; 1 = a star", at_least=1, at_most=1024)
+    kind: str = setting("leaf_spine", "leaves and spines, or one switch for all servers", one_of=("leaf_spine", "star"))
+    leaves: int = setting(MISSING, "number of leaf switches; 1 in a star", at_least=1, at_most=1024)
     spines: int = setting(MISSING, "number of spine switches; 0 in a star", at_least=0, at_most=1024)
     servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
     server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000, at_most=FASTEST_BPS)
@@ -43,17 +44,19 @@ class Topology:
     @property
     def is_star(self) -> bool:
         """Whether all servers hang on one switch."""
-        return self.spines == 0
+        return self.kind == "star"
 
     def check(self, where: str) -> None:
-        """Raise ForetailError unless there are leaves and spines, or one leaf without a spine."""
-        if self.leaves == 1 and self.spines > 0:
+        """Raise ForetailError unless there are leaves and spines, or one leaf without a spine in a star."""
+        if self.is_star and (self.leaves, self.spines) != (1, 0):
             raise ForetailError(
-                f"{where}.leaves = 1 is a star, which has no spines: set {where}.spines=0, not {self.spines}"
+                f"{where}.kind = star is one switch, and there are {self.leaves} leaves and {self.spines} spines: set "
+                f"{where}.leaves=1 and {where}.spines=0"
             )
-        if self.leaves > 1 and self.spines == 0:
+        if not self.is_star and (self.leaves == 1 or self.spines == 0):
             raise ForetailError(
-                f"{where}.spines = 0 leaves {self.leaves} leaves unconnected: raise it, or set {where}.leaves=1"
+                f"{where}.leaves = {self.leaves} and {where}.spines = {self.spines} are no leaf_spine, which has at "
+                f"least 2 and 1: raise them, or set {where}.kind=star"
             )
 
 

@@ -25,7 +25,7 @@ def driver_config(
     `library` is the predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
     """
     document = dataclasses.asdict(scenario)
-    del document["name"]
+    del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
     own = policy.library if policy.library is not None else library
     uses_library = policy.predictor == "library" and own is not None
     document.update(
