@@ -23,7 +23,22 @@ _foretail() {
 }
 complete -o default -F _foretail foretail
 """
-SCRIPTS = {"bash": _BASH, "zsh": "autoload -U +X bashcompinit && bashcompinit\n" + _BASH}
+# zsh does not cut words at '='; where there is nothing to complete, it names files, behind the '=' too.
+_ZSH = """\
+_foretail() {
+  local -a found whole open
+  found=(${(f)"$(foretail completion words "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)"})
+  open=(${(M)found:#*=}) whole=(${found:#*=})
+  (( $#open )) && compadd -Q -S '' -a open
+  (( $#whole )) && compadd -Q -a whole
+  (( $#found )) && return
+  compset -P '*='
+  _files
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+compdef _foretail foretail
+"""
+SCRIPTS = {"bash": _BASH, "zsh": _ZSH}
 
 
 def words(line: str, commands: Sequence[str]) -> Iterator[str]:

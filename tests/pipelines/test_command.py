@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pty
+import re
+import select
 import shutil
 import signal
 import subprocess
@@ -118,6 +121,53 @@ def test_bash_completes(line: str, becomes: str, tmp_path: Path) -> None:
     )
     done = subprocess.run([bash, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == [becomes], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+@pytest.mark.parametrize(
+    ("line", "becomes"),
+    [
+        ("foretail tra", "foretail train "),
+        ("foretail train predictor=ml", "foretail train predictor=mlp "),
+        ("foretail train predictor.dep", "foretail train predictor.depth="),
+        ("foretail verify out", "foretail verify outputs/"),
+        ("foretail export model=out", "foretail export model=outputs/"),
+    ],
+)
+def test_zsh_completes(line: str, becomes: str, tmp_path: Path) -> None:
+    """A real zsh in a terminal gets the line and a tab, and shows what became of it."""
+    (tmp_path / "foretail").write_text(f'#!/bin/sh\nexec {sys.executable} -m foretail.pipelines.cli "$@"\n')
+    (tmp_path / "foretail").chmod(0o755)
+    (tmp_path / "script").write_text(SCRIPTS["zsh"])
+    (tmp_path / "outputs").mkdir()
+    shown = "show() { print -r -- \"<$BUFFER\"'>' }; zle -N show; bindkey '^X' show; print DO''NE\n"
+    read, write = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ZDOTDIR": str(tmp_path), "TERM": "dumb"},
+        stdin=write,
+        stdout=write,
+        stderr=write,
+        start_new_session=True,
+    ) as shell:
+        os.close(write)
+        try:
+            os.write(read, f"source ./script; {shown}".encode())
+            printed(read, b"DONE\r")
+            os.write(read, f"{line}\t\x18".encode())
+            assert re.findall(rb"<([^>]*)>\r?\n", printed(read, b">\r\n"))[-1].decode() == becomes
+        finally:
+            shell.kill()
+            os.close(read)
+
+
+def printed(terminal: int, until: bytes) -> bytes:
+    """What a terminal prints up to some words, or in a minute."""
+    found = b""
+    while until not in found and select.select([terminal], [], [], 60)[0]:
+        found += os.read(terminal, 4096)
+    return found
 
 
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(
