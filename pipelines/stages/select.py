@@ -5,11 +5,14 @@ Test rows are not read, so that the selection can be trained and scored on them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from foretail.configs.schema.model_stages import SelectConfig
 from foretail.features.catalog import FeatureCost, feature
@@ -22,14 +25,22 @@ from foretail.models.drop.feature_selection import (
     permutation_importance,
     select_features,
 )
+from foretail.models.scoring.figure_style import BLUE, GREY, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.scores import Labelled
+
+FIGURE = "importances"
+CAPTION = (
+    "What average precision on the validation rows loses when the values of one candidate are shuffled: a bar per "
+    "candidate, with the deviation over the shuffles. Blue: selected."
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,7 @@ class SelectResult:
     budget: FeatureBudget
     region: Region
     ports: int
+    files: tuple[str, ...]  #: the figure and its numbers, in the run folder
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,6 +78,8 @@ class SelectResult:
             "path": [asdict(step) for step in self.path],
             "ports": self.ports,
             "names": self.names,
+            "files": self.files,
+            "captions": {FIGURE: CAPTION},
         }
 
     def verdict(self) -> list[str]:
@@ -111,7 +125,7 @@ class SelectResult:
 
 
 def select(config: SelectConfig, run_dir: Path) -> SelectResult:
-    """Train on samples of the training rows and score on the validation rows; nothing goes to the run folder itself."""
+    """Train on samples of the training rows and score on the validation rows; the figure goes to the run folder."""
     collected, split = find_split(config, Store(config.store_dir), Ns3(config.ns3_prefix))
     names, region = config.features.names, cast(Region, config.region)
     labelled = Labelled.of(Split(split.train, split.validation, split.validation), names, config.features.own_queues)
@@ -131,4 +145,30 @@ def select(config: SelectConfig, run_dir: Path) -> SelectResult:
         )
     all_of_them = make().fit(rows.x, rows.lqd_drop, rows.weight)
     found = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
-    return SelectResult(collected, dict(zip(names, found, strict=True)), path, budget, region, labelled.ports)
+    importances = dict(zip(names, found, strict=True))
+    figure, numbers = draw_importances(importances, path[-1].names)
+    written = write_files(run_dir, {f"{FIGURE}.csv": numbers, f"{FIGURE}.png": figure, f"{FIGURE}.svg": figure})
+    files = tuple(file.name for file in written)
+    return SelectResult(collected, importances, path, budget, region, labelled.ports, files)
+
+
+@styled
+def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str]) -> tuple[Figure, pd.DataFrame]:
+    """A bar per candidate, the greatest on top, the selected ones in colour; and its numbers."""
+    rows = sorted(importances.items(), key=lambda one: one[1].mean)
+    numbers = pd.DataFrame(
+        [{"feature": name, **asdict(found), "selected": name in chosen} for name, found in rows[::-1]]
+    )
+    figure = Figure(figsize=(6.4, 0.9 + 0.26 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.barh(
+        [name for name, _ in rows],
+        [found.mean for _, found in rows],
+        xerr=[found.deviation for _, found in rows],
+        color=[BLUE if name in chosen else GREY for name, _ in rows],
+        ecolor="0.3",
+        capsize=2,
+    )
+    axes.set_xlabel("fall of average precision when shuffled")
+    axes.grid(axis="x")
+    return figure, numbers

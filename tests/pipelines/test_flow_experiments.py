@@ -341,3 +341,11 @@ def test_where_prediction_pays_is_decided_by_intervals() -> None:
     mixed = resampled(cs=(10.0, 0.1), dt={"p95.short": (5.0, 0.1), "p95.long": (20.0, 0.1)})
     assert compared(mixed, "dt", "cs") == "mixed"
     assert compared(mixed, "cs", "cs") == "same"
+
+
+def test_a_policy_of_a_header_runs_beside_ours() -> None:
+    header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
+    given = [*TINY[:1], "experiment=credence_fig6", f"flows.small.policies=[lqd,{header}:HalfAndHalf]"]
+    plan = Plan.of(compose_settings(EvaluateConfig, given, "test"))
+    assert list(plan.policies) == ["lqd", "HalfAndHalf", "credence"]
+    assert plan.policies["HalfAndHalf"].name == f"{header}:HalfAndHalf"

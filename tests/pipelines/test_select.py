@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -72,6 +73,10 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
     order = [str(row[0]) for row in importances.rows]
     assert order == sorted(CANDIDATES, key=lambda name: -result.importances[name].mean)
     assert path.notes[-1] == f"features.names=[{','.join(result.names)}]"
+    numbers = pd.read_csv(folder / "out" / "importances.csv")
+    assert numbers["mean"].tolist() == pytest.approx([result.importances[name].mean for name in numbers["feature"]])
+    assert set(numbers["feature"][numbers["selected"]]) == set(result.names)
+    assert {file.name for file in (folder / "out").iterdir()} >= set(result.files) == set(result.document()["files"])
     first, second = result.verdict()
     assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
     assert f"needs {order[0]} most" in second
