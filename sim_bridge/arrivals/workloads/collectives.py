@@ -45,30 +45,22 @@ def even_assignment(flows: int, uplinks: int) -> Subflows:
 
 @dataclass(frozen=True)
 class Collective(Workload):
-    """Steps of a collective, one after the other.
+    """Steps of a collective, one after the other."""
 
-    Parameters
-    ----------
-    flow_packets : int
-        Packets of a flow, at least 1. The thesis: 16 KB and 1 MB, 11 and 667 packets of 1500 bytes. A flow split into
-        parts that do not divide it is padded: every part is rounded up.
-    sources : int or None
-        Servers of the rack, at least 1; None: N, as many as uplinks. More are more than N packets a slot, beyond the
-        paper's model of the buffer: an oversubscribed leaf.
-    balance : ethereal: every source assigns its flows evenly. ecmp: every flow, unsplit, takes a random uplink
-    order : str
-        random: every source serves its flows in an order of its own, drawn anew for every step. same: all sources serve
-        them in the same order, as libraries launch them, and meet at the same uplink.
-    start_spread_slots : every source starts a step late by a random number of slots, uniform from 0 to this, at least 0
-    gap_slots : slots without arrivals between the end of a step and the next, at least 0
-    """
-
+    #: packets of a flow, at least 1. The thesis: 16 KB and 1 MB, 11 and 667 packets of 1500 bytes. A flow split into
+    #: parts that do not divide it is padded: every part is rounded up.
     flow_packets: int = 11
+    #: servers of the rack, at least 1; None: N, as many as uplinks. More are more than N packets a slot, beyond the
+    #: paper's model of the buffer: an oversubscribed leaf.
     sources: int | None = None
+    #: ethereal: every source assigns its flows evenly. ecmp: every flow, unsplit, takes a random uplink
     balance: str = "ethereal"
+    #: random: every source serves its flows in an order of its own, drawn anew for every step. same: all sources serve
+    #: them in the same order, as libraries launch them, and meet at the same uplink.
     order: str = "random"
+    #: every source starts a step late by a random number of slots, uniform from 0 to this, at least 0
     start_spread_slots: int = 0
-    gap_slots: int = 0
+    gap_slots: int = 0  #: slots without arrivals between the end of a step and the next, at least 0
 
     def __post_init__(self) -> None:
         at_least(1, flow_packets=self.flow_packets)
@@ -137,12 +129,9 @@ class Collective(Workload):
 
 @dataclass(frozen=True)
 class AllToAll(Collective):
-    """Every server sends one flow to every server of every other rack, all racks being alike.
+    """Every server sends one flow to every server of every other rack, all racks being alike."""
 
-    `leaves`: racks, this one included, at least 2. The thesis: 8 and 16.
-    """
-
-    leaves: int = 16
+    leaves: int = 16  #: racks, this one included, at least 2. The thesis: 8 and 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,11 +144,9 @@ class AllToAll(Collective):
 
 @dataclass(frozen=True)
 class Ring(Collective):
-    """Every server sends to one neighbour in another rack, over a few channels.
+    """Every server sends to one neighbour in another rack, over a few channels."""
 
-    `channels`: flows to the neighbour, at least 1. The thesis: 4, of which each is split where there are 16 uplinks.
-    """
-
+    #: flows to the neighbour, at least 1. The thesis: 4, of which each is split where there are 16 uplinks
     channels: int = 4
 
     def __post_init__(self) -> None:

@@ -79,11 +79,10 @@ class FalseNegative(LowerBound):
     of k other ports. LQD pushes exactly k packets out of port 0, in the first of these slots, and loses nothing after
     that. The predictions, which come with the packets, say "accept" for every one: they are wrong for those k and right
     for all others. Complete Sharing, which is what trusting them comes to, sends 1 packet a slot where LQD and OPT send
-    k + 1; Credence and FollowLQD notice that their queue is above its threshold and lose a constant. `count`: k, 1 to N
-    - 1. The paper's text has 1.
+    k + 1; Credence and FollowLQD notice that their queue is above its threshold and lose a constant.
     """
 
-    count: int = 1
+    count: int = 1  #: k, 1 to N - 1. The paper's text has 1
 
     def __post_init__(self) -> None:
         """Check the range."""
@@ -168,11 +167,10 @@ class DtLowerBound(LowerBound):
     the M = N - k others get P = (B - k) / M packets each; in the other slots every hot port gets one. OPT keeps one
     packet per hot port and all of the others': N in every slot. DT's hot queues leave B / (1 + k alpha) free, so it
     sends at most about k P + B / (1 + k alpha): the ratio is near N / (k + M / (1 + k alpha)) and grows as sqrt(N).
-    The bound in the literature is Omega(sqrt(N / log N)). `at_once`: bursts come in one slot, more than N packets,
-    beyond the paper's model.
+    The bound in the literature is Omega(sqrt(N / log N)).
     """
 
-    at_once: bool = False
+    at_once: bool = False  #: bursts come in one slot, more than N packets, beyond the paper's model
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         """Yield the period again and again."""

@@ -24,19 +24,15 @@ class PoissonBursts(Workload):
     allows; bursts that overlap wait for one another: all packets pass one queue, first come first served, of which N
     leave in every slot. A burst that comes in slot s thus starts in slot s, or, while older ones are not yet through,
     in the slot of their last packet when that has room left, else in the next. Above load 1 the wait grows without end.
-
-    Parameters
-    ----------
-    load : float
-        Mean packets per slot and port, above 0. The paper gives none; with the default and 20 ports LQD / Credence goes
-        from 1 to 2.9 as in its figure, and Credence beats Dynamic Thresholds up to 0.7 false predictions. At high load
-        every burst finds the buffer full, and the policies come close to each other.
-    burst_fraction : size of a burst in buffers, above 0; the packets are rounded, at least 1. The paper: 1
-    at_once : all packets of a burst in the slot in which it comes: more than N a slot, beyond the paper's model
     """
 
+    #: mean packets per slot and port, above 0. The paper gives none; with the default and 20 ports LQD / Credence goes
+    #: from 1 to 2.9 as in its figure, and Credence beats Dynamic Thresholds up to 0.7 false predictions. At high load
+    #: every burst finds the buffer full, and the policies come close to each other.
     load: float = 0.04
+    #: size of a burst in buffers, above 0; the packets are rounded, at least 1. The paper: 1
     burst_fraction: float = 1.0
+    #: all packets of a burst in the slot in which it comes: more than N a slot, beyond the paper's model
     at_once: bool = False
 
     def __post_init__(self) -> None:
@@ -72,15 +68,11 @@ class OnOff(Workload):
 
     A source draws its port anew, uniformly, whenever it goes on. It starts as it is in the long run: on with
     probability `load`. Within a slot the packets come in the order of the sources.
-
-    Parameters
-    ----------
-    load : mean packets per slot and port, above 0 and below 1: the fraction of the time that a source is on
-    mean_on_slots : float
-        Mean length of an on-time in slots, at least 1 / (1 - load), where the slots of a source are independent.
     """
 
+    #: mean packets per slot and port, above 0 and below 1: the fraction of the time that a source is on
     load: float = 0.6
+    #: mean length of an on-time in slots, at least 1 / (1 - load), where the slots of a source are independent
     mean_on_slots: float = 20.0
 
     def __post_init__(self) -> None:
@@ -141,24 +133,16 @@ class Incast(Workload):
     In an incast `fan_in` of the N inputs send one packet a slot each to one port, drawn uniformly, until the burst is
     complete; the other inputs send background. Incasts that overlap wait for one another, first come first served.
     Within a slot the packets of the incast come together, at a random place among the background.
-
-    Parameters
-    ----------
-    load : mean incast packets per slot and port, above 0
-    background_load : float
-        Probability that an input that takes no part in an incast sends a packet, from 0 to 1; its port is uniform.
-    burst_fraction : float
-        Size of a burst in buffers, above 0; rounded up to the same number of packets, at least 1, from every sender.
-        The paper's packet simulations: 0.1 to 1.
-    fan_in : senders of an incast, 1 to N; None: N
-    poisson : incasts come Poisson in time; else at equal intervals
     """
 
-    load: float = 0.1
+    load: float = 0.1  #: mean incast packets per slot and port, above 0
+    #: probability that an input that takes no part in an incast sends a packet, from 0 to 1; its port is uniform
     background_load: float = 0.4
+    #: size of a burst in buffers, above 0; rounded up to the same number of packets, at least 1, from every sender. The
+    #: paper's packet simulations: 0.1 to 1.
     burst_fraction: float = 0.5
-    fan_in: int | None = None
-    poisson: bool = True
+    fan_in: int | None = None  #: senders of an incast, 1 to N; None: N
+    poisson: bool = True  #: incasts come Poisson in time; else at equal intervals
 
     def __post_init__(self) -> None:
         positive(load=self.load, burst_fraction=self.burst_fraction)
@@ -217,15 +201,10 @@ class Permutation(Workload):
 
     No port ever gets two packets in a slot, so no queue ever holds more than one: a policy that drops here is wrong.
     Within a slot the packets come in the order of the inputs.
-
-    Parameters
-    ----------
-    load : probability that an input sends in a slot, above 0, at most 1
-    change_slots : slots between two permutations, at least 1
     """
 
-    load: float = 0.9
-    change_slots: int = 1000
+    load: float = 0.9  #: probability that an input sends in a slot, above 0, at most 1
+    change_slots: int = 1000  #: slots between two permutations, at least 1
 
     def __post_init__(self) -> None:
         positive(1, load=self.load)
@@ -246,12 +225,9 @@ class Permutation(Workload):
 
 @dataclass(frozen=True)
 class Uniform(Workload):
-    """Every input sends in a slot with a fixed probability, to a uniformly random port, independently of all else.
+    """Every input sends in a slot with a fixed probability, to a uniformly random port, independently of all else."""
 
-    `load`: mean packets per slot and port: the probability, above 0, at most 1.
-    """
-
-    load: float = 0.9
+    load: float = 0.9  #: mean packets per slot and port: the probability, above 0, at most 1
 
     def __post_init__(self) -> None:
         """Check the range."""
