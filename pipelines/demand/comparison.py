@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Comparison:
     @property
     def best(self) -> str:
         """The predictor of the highest throughput on the validation runs, with its trust; the first of equals."""
-        return max(self.evaluations, key=lambda name: _worth(self.evaluations[name], "validation").predicted)
+        return max(self.evaluations, key=lambda name: worth_of(self.evaluations[name], "validation").predicted)
 
     def differences(self, name: str) -> dict[str, PairedDifference]:
         """Throughput of a predictor less that of others, each with its own trust, paired by test run.
@@ -70,6 +70,8 @@ class DemandResult:
     predictors: Mapping[str, DemandPredictor]  #: by name
     comparisons: tuple[Comparison, ...]  #: one per workload
     tracked: Mapping[str, Any] | None = None  #: the run in MLflow, or None
+    files: tuple[str, ...] = ()  #: the figure and its numbers, in the run folder
+    captions: Mapping[str, str] = field(default_factory=dict)  #: what is seen on it
 
     def document(self) -> dict[str, Any]:
         split, kinds = self.config.split, self.config.demand_predictor
@@ -99,12 +101,14 @@ class DemandResult:
                 for found in self.comparisons
             },
             "tracked": self.tracked,
+            "files": self.files,
+            "captions": self.captions,
         }
 
     def verdict(self) -> list[str]:
         """The best predictor of the first workload, and what it carries beside the last value and the truth."""
         found = self.comparisons[0]
-        worth, last = _worth(found.evaluations[found.best]), _worth(found.last_value)
+        worth, last = worth_of(found.evaluations[found.best]), worth_of(found.last_value)
         less = found.differences(found.best)["last_value"]
         said = [
             f"On {found.workload} {found.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
@@ -160,9 +164,9 @@ class DemandResult:
 
     def _rows(self) -> Iterator[tuple[Cell, ...]]:
         for found in self.comparisons:
-            last = _worth(found.last_value)
+            last = worth_of(found.last_value)
             for name, evaluation in found.evaluations.items():
-                error, worth = evaluation.test.error, _worth(evaluation)
+                error, worth = evaluation.test.error, worth_of(evaluation)
                 figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true)
                 less = (interval_text(difference) for difference in found.differences(name).values())
                 yield found.workload, name, evaluation.trust, *figures, *less
@@ -171,7 +175,7 @@ class DemandResult:
         for found in self.comparisons:
             for name, evaluation in found.evaluations.items():
                 ratios = (interval_text(ratio, sign="") for ratio in found.ratios(name).values())
-                yield found.workload, name, *ratios, _worth(evaluation).least_ratio
+                yield found.workload, name, *ratios, worth_of(evaluation).least_ratio
 
 
 def _runs(side: Sequence[DemandSequence], which: str) -> str:
@@ -231,14 +235,15 @@ def compare(
     return Comparison(workload, split, found, last, files)
 
 
-def _worth(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
+def worth_of(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
+    """What the schedules of a predictor carry on a side, with the trust and the routing that it has."""
     score: Score = getattr(evaluation, side)
     return score.schedules[evaluation.routing, evaluation.trust]
 
 
 def _by_run(evaluation: Evaluation, figure: str) -> dict[str, float]:
     """Throughput on every test run with demand, `predicted` or `true`."""
-    return {run: getattr(throughput, figure) for run, throughput in _worth(evaluation).by_run.items()}
+    return {run: getattr(throughput, figure) for run, throughput in worth_of(evaluation).by_run.items()}
 
 
 def _figures(evaluation: Evaluation) -> dict[str, Any]:
@@ -281,8 +286,8 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
                         "trust": evaluation.trust,
                     },
                     {f"test/error/{key}": value for key, value in asdict(evaluation.test.error).items()}
-                    | {f"test/theta/{key}": value for key, value in _means(_worth(evaluation)).items()}
-                    | {"test/theta/last_value": _worth(found.last_value).predicted}
+                    | {f"test/theta/{key}": value for key, value in _means(worth_of(evaluation)).items()}
+                    | {"test/theta/last_value": worth_of(found.last_value).predicted}
                     | {
                         f"test/theta_minus_{of}/{key}": value
                         for of, difference in found.differences(name).items()

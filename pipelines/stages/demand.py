@@ -7,6 +7,7 @@ from pathlib import Path
 
 from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.pipelines.demand.comparison import DemandResult, compare, track_comparison, untrained, write_predictors
+from foretail.pipelines.demand.figures import CAPTION, FIGURE, write_figure
 from foretail.pipelines.demand.runs import demand_runs
 from foretail.pipelines.runs.progress import StageProgress
 
@@ -25,4 +26,4 @@ def demand(config: DemandConfig, run_dir: Path) -> DemandResult:
         result = replace(result, tracked=track_comparison(config, result))
     for found in result.comparisons:
         write_predictors(found, run_dir)
-    return result
+    return replace(result, files=write_figure(comparisons, run_dir), captions={FIGURE: CAPTION})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
@@ -395,7 +396,7 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> None:
+def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> None:
     done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
     assert (done.returncode, done.stderr) == (0, "")
     for wanted in (
@@ -409,10 +410,20 @@ def test_the_process_prints_its_tables_and_writes_one_file(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
     names = ("last_value", "linear_entries", "seasonal")
-    assert written == ["digest.json", *(f"predictors/hybrid_parallel/{name}.json" for name in names), "result.json"]
+    predictors = [f"predictors/hybrid_parallel/{name}.json" for name in names]
+    figure = ["throughput.csv", "throughput.png", "throughput.svg"]
+    assert written == ["digest.json", *predictors, "result.json", *figure]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
     assert result["tracked"] is None
+    assert result["files"] == figure
+    numbers = pd.read_csv(tmp_path / "run" / "throughput.csv")
+    for name, group in numbers.groupby("predictor"):
+        (row,) = (row for row in result["tables"][0]["rows"] if row[1] == name)
+        told = dict(zip(result["tables"][0]["columns"], row, strict=True))
+        assert group[["theta", "truth", "last_value"]].mean().tolist() == pytest.approx(
+            [told["theta"], told["truth"], told["last value"]]
+        )
 
 
 @pytest.mark.ns3
