@@ -126,12 +126,17 @@ class StudyResult:
         if not known:
             return ["Always accepting loses nothing against LQD on the held-out runs, so there is nothing to recover."]
         best = max(known, key=lambda name: known[name])
-        first = f"On held-out runs {best} recovers most of what always accepting loses, {100 * known[best]:.3g} %"
+        share = f"{100 * known[best]:.3g} %"
+        first = (
+            f"On held-out runs {best} recovers the largest share of what always accepting loses, {share}"
+            if known[best] > 0
+            else f"On held-out runs no predictor recovers what always accepting loses; {best} comes closest, {share}"
+        )
         new = replays[False].get(best)
         if new is not None and new.recovered_loss is not None:
-            first += f"; under conditions that no candidate saw {100 * new.recovered_loss:.3g} %"
+            first += f"; under new conditions {100 * new.recovered_loss:.3g} %"
         if self.promotion is None:
-            return [f"{first}.", "No candidate was put up for champion."]
+            return [f"{first}.", "None was put up for champion."]
         chosen, gate = self.promotion.chosen, self.promotion.gate
         if gate is None:
             return [f"{first}.", f"{chosen} was champion already."]
