@@ -9,8 +9,18 @@ from importlib import resources
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from foretail.configs.schema.policies import is_guest, policy_name
+from foretail.configs.schema.policies import (
+    POLICIES,
+    is_guest,
+    name_with_settings,
+    numbers_of,
+    policy_name,
+    settings_in_name,
+)
 from foretail.features.errors import ForetailError
 from foretail.features.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
 
@@ -35,18 +45,30 @@ def register_plugins(schema: type[Any]) -> None:
             store.store(group="demand_predictor", name=name, node={name: {"name": name, **_defaults(point)}})
 
 
-def register_guests(overrides: Iterable[str]) -> None:
-    """Store the policies that overrides name by their headers, ``policy=[lqd,my_rule.hpp:MyRule]``, as options.
+def with_policies(overrides: Iterable[str]) -> list[str]:
+    """Store policies with settings of their own and policies in headers as options, and name them in the overrides.
 
-    ForetailError when two of one override have the same type, under which settings and tables know them.
+    ``policy=[lqd,{name: dt, alpha: 8},my_rule.hpp:MyRule]`` becomes ``policy=[lqd,dt_alpha_8,my_rule.hpp:MyRule]``.
+
+    Raises
+    ------
+    ForetailError
+        When a setting is no number, or one that the policy does not heed; or when two headers of one override have the
+        same type, under which settings and tables know them.
     """
-    store = ConfigStore.instance()
+    store, found = ConfigStore.instance(), []
     for override in overrides:
         setting, _, value = override.partition("=")
         if setting.lstrip("+") != "policy":
+            found.append(override)
             continue
+        value = re.sub(r"\{[^{}]*\}", _named, value)
+        found.append(f"{setting}={value}")
         named: dict[str, str] = {}
         for given in re.split(r"[\[\],]", value):
+            if (policy := settings_in_name(given.strip(" '\""))) is not None:
+                node = {"name": policy[0], **POLICIES[policy[0]].option, **policy[1]}
+                store.store(group="policy", name=given.strip(" '\""), node={given.strip(" '\""): node})
             guest = given.strip(" '\"")
             if not is_guest(guest):
                 continue
@@ -55,6 +77,27 @@ def register_guests(overrides: Iterable[str]) -> None:
                 raise ForetailError(f"{named[name]} and {guest} have the same type: rename one, tables know them by it")
             *folders, file = (part for part in f"policy/{guest}".split("/") if part)
             store.store(group="/".join(folders), name=file, node={name: {"name": guest}}, package="policy")
+    return found
+
+
+def _named(written: re.Match[str]) -> str:
+    """The name of a policy that is written with its settings, ``{name: dt, alpha: 8}``."""
+    try:
+        given = OmegaConf.to_container(OmegaConf.create(written[0]))
+    except (OmegaConfBaseException, YAMLError):
+        given = None
+    if not isinstance(given, dict) or given.get("name") not in POLICIES:
+        raise ForetailError(f"policy has {written[0]}, which names no policy: write it as {{name: dt, alpha: 8}}")
+    name = str(given.pop("name"))
+    has, settings = numbers_of(name), {str(setting): value for setting, value in given.items()}
+    for setting, value in settings.items():
+        if setting not in has:
+            raise ForetailError(
+                f"policy has {written[0]}, and {name} heeds no number {setting}: it has {', '.join(has) or 'none'}"
+            )
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ForetailError(f"policy has {written[0]}, whose {setting} is no number")
+    return name_with_settings(name, settings)
 
 
 def _options(group: str) -> list[str]:

@@ -18,7 +18,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.plugins import register_guests
+from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stages import STAGES, register
 from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.features.errors import ForetailError
@@ -69,7 +69,7 @@ class MayFail(Protocol):
 def application(name: str) -> Callable[[], None]:
     """The Hydra application of a stage; it composes the settings of ``sys.argv`` and raises ``StageFailed``."""
     register(name)
-    register_guests(sys.argv[1:])
+    sys.argv[1:] = with_policies(sys.argv[1:])
 
     def compose_and_run(node: DictConfig) -> None:
         run(name, node)

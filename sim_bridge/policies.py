@@ -148,8 +148,49 @@ def policy_name(policy: str) -> str:
     return header_and_type(policy)[1].rpartition("::")[2] if is_guest(policy) else policy
 
 
+NUMBERS = {
+    "alpha": ALPHA,
+    "incast_alpha": INCAST_ALPHA,
+    "first_rtt_alpha": FIRST_RTT_ALPHA,
+    "low_pass_ns": LOW_PASS_NS,
+    "fluid_slack_bytes": FLUID_SLACK_BYTES,
+    "tau": TAU,
+    "flip_probability": FLIP_PROBABILITY,
+}
+"""Parameters in ns-3 that are numbers, by the names of their settings."""
+
+_WITH_SETTINGS = re.compile(
+    rf"(?P<name>{'|'.join(sorted(POLICIES, key=len, reverse=True))})"
+    rf"(?P<settings>(?:_(?:{'|'.join(sorted(NUMBERS, key=len, reverse=True))})_-?[0-9][0-9.e+-]*)+)"
+)
+
+
+def numbers_of(policy: str) -> list[str]:
+    """The names of those that a policy heeds."""
+    known = POLICIES[policy]
+    heeded = (*known.parameters, INCAST_ALPHA) if known.knows_priorities else known.parameters
+    return [setting for setting, parameter in NUMBERS.items() if parameter in heeded]
+
+
+def name_with_settings(name: str, settings: Mapping[str, float]) -> str:
+    """The name of a policy with settings of its own, such as ``dt_alpha_8``."""
+    return "_".join([name, *(f"{setting}_{value:.17g}" for setting, value in settings.items())])
+
+
+def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
+    """The policy and the settings that such a name has; None for any other name."""
+    found = _WITH_SETTINGS.fullmatch(policy)
+    if found is None:
+        return None
+    pairs = re.findall(rf"_({'|'.join(sorted(NUMBERS, key=len, reverse=True))})_(-?[0-9][0-9.e+-]*)", found["settings"])
+    return found["name"], {setting: float(value) if not value.isdigit() else int(value) for setting, value in pairs}
+
+
 def policy_words(policy: str) -> str:
     """What figures and sentences call a policy, or Credence with a model: ``credence_accept``, ``credence, MODEL``."""
+    if (found := settings_in_name(policy)) is not None:
+        settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
+        return f"{policy_words(found[0])}, {settings}"
     if policy == "credence_accept":
         return "Credence, always accept"
     if policy in POLICIES:

@@ -17,6 +17,8 @@ POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
 is_guest, policy_name = policies.is_guest, policies.policy_name
+name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
+NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
 
 
 def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
@@ -85,17 +87,12 @@ def require_distinct_policies(where: str, names: Sequence[str]) -> None:
     require_distinct(where, [policies.policy_name(name) for name in names], "name every policy once")
 
 
-TUNABLE = {"alpha": policies.ALPHA, "first_rtt_alpha": policies.FIRST_RTT_ALPHA, "low_pass_ns": policies.LOW_PASS_NS}
-"""Parameters of policies in ns-3 that an experiment may vary."""
-
-
 def require_tunable(where: str, name: str, values: Mapping[str, Sequence[float]]) -> None:
     """Raise ForetailError unless a policy asks nobody, and has parameters of these names with values to try."""
     require_known_policy(where, name)
     if name in ASKING:
         raise ForetailError(f"{where} names {name}, which asks a model: give model=..., and it is compared too")
-    known = () if is_guest(name) else POLICIES[name].parameters
-    has = [parameter for parameter, what in TUNABLE.items() if what in known]
+    has = [] if is_guest(name) else numbers_of(name)
     for parameter, tried in values.items():
         if parameter not in has:
             raise ForetailError(f"{where}.{name} has {parameter}, which it does not heed: {name} has {has or 'none'}")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]  # what omegaconf reads with
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 

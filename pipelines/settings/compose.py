@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from foretail.configs.plugins import register_guests
+from foretail.configs.plugins import with_policies
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stage import Stage
@@ -34,8 +34,8 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
     """
     stage = next(name for name, kind in STAGES.items() if kind is schema)
     register(stage)
-    register_guests(overrides)
     try:
+        overrides = with_policies(overrides)
         if GlobalHydra.instance().is_initialized():
             return typed(hydra.compose(stage, list(overrides)), schema)
         with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
@@ -49,7 +49,7 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
 def composed_settings(stage: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
     """The unchecked settings of a stage, JSON-like; ``???`` for what has to be given."""
     register(stage)
-    register_guests(overrides)
+    overrides = tuple(with_policies(overrides))
     if GlobalHydra.instance().is_initialized():
         node = hydra.compose(stage, list(overrides))
     else:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from foretail.configs.schema.circuit_stages import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
-from foretail.configs.schema.policies import TUNABLE
+from foretail.configs.schema.policies import NUMBERS
 from foretail.configs.schema.stage import Stage
 from foretail.features.errors import ForetailError
 
@@ -93,7 +93,7 @@ def _check_names(config: Stage) -> None:
         for policy, parameters in config.sharing[config.size].policies.items():
             for name, values in parameters.items():
                 for value in values:
-                    _check_value(f"sharing.{config.size}.policies.{policy}.{name}", value, TUNABLE[name].bounds)
+                    _check_value(f"sharing.{config.size}.policies.{policy}.{name}", value, NUMBERS[name].bounds)
     if isinstance(config, CollectConfig) and config.source == "slotted":
         from foretail.sim_bridge.arrivals.workloads import workload_of
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 
-from foretail.configs.plugins import register_guests
+from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stages import STAGES, register
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
@@ -183,7 +183,7 @@ def composed_settings(words: list[str]) -> None:
     if "--multirun" in overrides:
         overrides = [re.sub(r"^([\w.]+=[^\[{,]+),.*$", r"\1", word) for word in overrides if word != "--multirun"]
     register(stage)
-    register_guests(overrides)
+    overrides = with_policies(overrides)
     with initialize_config_module("foretail.configs", version_base="1.3"):
         typed(compose(stage, overrides), STAGES[stage], overrides)
 
