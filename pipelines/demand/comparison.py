@@ -111,7 +111,7 @@ class DemandResult:
         worth, last = worth_of(found.evaluations[found.best]), worth_of(found.last_value)
         less = found.differences(found.best)["last_value"]
         said = [
-            f"On {found.workload} {found.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
+            f"On {found.workload}: {found.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
             f"demand of the test runs; schedules of the last value carry {last.predicted:.4g}, of the truth "
             f"{worth.true:.4g}."
         ]

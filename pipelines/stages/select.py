@@ -38,8 +38,8 @@ from foretail.pipelines.training.scores import Labelled
 
 FIGURE = "importances"
 CAPTION = (
-    "What average precision on the validation rows loses when the values of one candidate are shuffled: a bar per "
-    "candidate, with the deviation over the shuffles. Blue: selected."
+    "What average precision on the validation rows loses when the values of one feature are shuffled: a bar per "
+    "feature, with the deviation over the shuffles. Blue: selected."
 )
 
 
@@ -86,11 +86,10 @@ class SelectResult:
         """What was chosen, and which candidate the predictor of all needs most."""
         last, of = self.path[-1], len(self.importances)
         most = max(self.importances, key=lambda name: self.importances[name].mean)
-        many = f"{len(self.names)} feature{'s' if len(self.names) > 1 else ''}"
         return [
-            f"Of {of} candidates {many} within the budget reach an average precision of {last.average_precision:.4g}: "
+            f"Of {of} features {len(self.names)} within the budget reach an average precision of {last.average_precision:.4g}: "
             f"{', '.join(self.names)}.",
-            f"The predictor of all candidates needs {most} most: shuffled, it costs {self.importances[most].mean:.3g}.",
+            f"The predictor of all of them needs {most} most: shuffled, it costs {self.importances[most].mean:.3g}.",
         ]
 
     def tables(self) -> list[Table]:
