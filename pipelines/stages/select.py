@@ -87,8 +87,8 @@ class SelectResult:
         last, of = self.path[-1], len(self.importances)
         most = max(self.importances, key=lambda name: self.importances[name].mean)
         return [
-            f"Of {of} features {len(self.names)} within the budget reach an average precision of {last.average_precision:.4g}: "
-            f"{', '.join(self.names)}.",
+            f"Of {of} features {len(self.names)} within the budget reach an average precision of "
+            f"{last.average_precision:.4g}: {', '.join(self.names)}.",
             f"The predictor of all of them needs {most} most: shuffled, it costs {self.importances[most].mean:.3g}.",
         ]
 
