@@ -107,7 +107,6 @@ class FlowExperiment(Experiment):
             "credence_fig8",
             "credence_fig9",
             "credence_fig10",
-            "where_prediction_pays",
         ),
     )
     axis: str = setting(MISSING, "what the names of the conditions, or of the flips, say")
@@ -129,8 +128,6 @@ class FlowExperiment(Experiment):
             raise ForetailError(f"{where}.conditions is empty: name at least one")
         if "lqd" not in self.policies:
             raise ForetailError(f"{where}.policies lacks lqd, to which all are compared: add it")
-        if self.experiment == "where_prediction_pays" and "cs" not in self.policies:
-            raise ForetailError(f"{where}.policies lacks cs, to which {self.experiment} compares: add it")
         for name in ASKING:
             if name in self.policies:
                 raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")

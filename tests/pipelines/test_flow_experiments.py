@@ -29,8 +29,6 @@ from foretail.pipelines.experiments.flows.verdicts import (
     UNKNOWN,
     WORSE,
     Claim,
-    advice,
-    compared,
     judge,
     tolerance_table,
 )
@@ -107,11 +105,6 @@ def test_every_size_composes(experiment: str) -> None:
 def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> None:
     with pytest.raises(ForetailError, match=sentence):
         config("experiment=credence_fig6", "size=small", *overrides)
-
-
-def test_the_map_needs_complete_sharing() -> None:
-    with pytest.raises(ForetailError, match="lacks cs"):
-        config("experiment=where_prediction_pays", "size=small", "flows.small.policies=[lqd]")
 
 
 @pytest.mark.parametrize(
@@ -320,27 +313,6 @@ def test_the_error_that_is_tolerated() -> None:
     assert tolerance_table(never, {"x": {0.1: "a"}}).notes[0] == (
         "Credence, x: short p95 of LQD is 0, of which nothing is a percentage"
     )
-
-
-def test_where_prediction_pays_is_decided_by_intervals() -> None:
-    sharing = {"cs": (10.0, 0.1), "lqd": (5.0, 0.1), "dt": (20.0, 0.1), "credence_accept": (10.0, 0.1)}
-
-    def said(thresholds: float, credence: float, **others: tuple[float, float]) -> str:
-        policies = sharing | {"followlqd": (thresholds, 0.1), "credence__x": (credence, 0.1)} | others
-        return advice(resampled(**policies), ["x"])
-
-    assert said(10, 6) == "prediction pays (credence, x)"
-    assert said(8, 6) == "prediction pays (credence, x)"
-    assert said(6, 6) == "thresholds are enough (followlqd)"
-    between = (9.0, 2.0)
-    unsure = said(9, 8, followlqd=between, credence_accept=between)
-    assert unsure == "credence, x beats sharing, not the thresholds alone"
-    assert said(10, 10) == "nothing helps, though LQD would"
-    assert said(10, 10, lqd=(10.0, 0.1)) == "nothing to win over sharing"
-    assert said(10, 10, dt=(9.0, 0.1)) == "dt is enough"
-    mixed = resampled(cs=(10.0, 0.1), dt={"p95.short": (5.0, 0.1), "p95.long": (20.0, 0.1)})
-    assert compared(mixed, "dt", "cs") == "mixed"
-    assert compared(mixed, "cs", "cs") == "same"
 
 
 def test_a_policy_of_a_header_runs_beside_ours() -> None:

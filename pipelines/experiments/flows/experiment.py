@@ -28,8 +28,8 @@ from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import PointsFailed
-from foretail.pipelines.experiments.flows.figures import CAPTIONS, draw_distributions, draw_lines, draw_map
-from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, conclusion, map_table, tolerance_table
+from foretail.pipelines.experiments.flows.figures import CAPTIONS, draw_distributions, draw_lines
+from foretail.pipelines.experiments.flows.verdicts import MEASURES, claims_table, conclusion, tolerance_table
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.jobs import run_points
@@ -87,8 +87,6 @@ class FlowFindings:
             "figure": (draw_lines(self.figures, self.experiment.axis), self.figures),
             "distributions": (draw_distributions(self.quantiles), self.quantiles),
         }
-        if name == "where_prediction_pays":
-            drawn["map"] = (draw_map(self.figures), self.figures)
         files: dict[str, pd.DataFrame | Figure] = {"points.parquet": self.points}
         for kind, (figure, frame) in drawn.items():
             files |= {**figure_files(f"{name}.{kind}", figure, ("svg", "png")), f"{name}.{kind}.parquet": frame}
@@ -109,18 +107,13 @@ class FlowFindings:
         )
 
     def tables(self) -> list[Table]:
-        """Figures, claims of the paper, flips or map, files."""
+        """Figures, claims of the paper, flips, files."""
         models, experiment = list(self.models), self.experiment.experiment
-        tables = [self._figures()]
-        claims = claims_table(experiment, self.conditions, models)
-        if claims is not None:
-            tables.append(claims)
+        tables = [self._figures(), claims_table(experiment, self.conditions, models)]
         if len(self.experiment.flip_probabilities) > 1:
             shares = sorted(self.experiment.flip_probabilities)
             flipped = {model: {share: _flipped(f"{CREDENCE}, {model}", share) for share in shares} for model in models}
             tables += [tolerance_table(found, flipped) for found in self.conditions.values()]
-        if experiment == "where_prediction_pays":
-            tables.append(map_table(self.conditions, models))
         return tables
 
     def _figures(self) -> Table:

@@ -1,8 +1,7 @@
-"""Figures of the experiments in ns-3: lines with their intervals, distributions, and the map of scenarios."""
+"""Figures of the experiments in ns-3: lines with their intervals, and distributions."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,6 @@ PANELS = {
     "occupancy_percent.p99.99": "buffer, p99.99, %",
 }
 CAPTIONS = {
-    "map": "The p95 slowdown of every policy over that of Complete Sharing, by scenario: below 1 (blue) is better, "
-    "above 1 (red) worse.",
     "figure": "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals.",
     "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
     "further to the left is better.",
@@ -97,33 +94,6 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
         axes.set_xlabel("FCT slowdown, all seeds")
     figure.supylabel("share of flows")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize="small")
-    return figure
-
-
-@styled
-def draw_map(figures: pd.DataFrame) -> Figure:
-    """By how much every policy is above or below Complete Sharing, per scenario.
-
-    `figures`: columns condition, policy, metric, mean.
-    """
-    panels = {metric: title for metric, title in PANELS.items() if metric.startswith("p95.")}
-    figure = Figure(figsize=(5.2 * len(panels), 1.6 + 0.42 * figures["condition"].nunique()), layout="constrained")
-    for axes, (metric, title) in zip(_row(figure, len(panels)), panels.items(), strict=True):
-        of_metric = figures[figures["metric"] == metric]
-        means = of_metric.pivot(index="condition", columns="policy", values="mean")
-        means = means.loc[of_metric["condition"].drop_duplicates(), of_metric["policy"].drop_duplicates()]
-        ratio = means.div(means["cs"], axis=0).drop(columns="cs")
-        doublings = np.log2(ratio.to_numpy())
-        axes.imshow(doublings, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
-        for (row, column), value in np.ndenumerate(ratio.to_numpy()):
-            if math.isfinite(value):
-                style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "x-small"}
-                color = "white" if abs(doublings[row, column]) > 1.4 else "black"
-                axes.text(column, row, f"{value:.2f}", color=color, **style)
-        axes.set_xticks(range(ratio.shape[1]), [policy_words(str(policy)) for policy in ratio], rotation=60, ha="right")
-        axes.set_yticks(range(ratio.shape[0]), list(ratio.index))
-        axes.tick_params(labelsize="small")
-        axes.set_title(f"{title} / Complete Sharing", fontsize="medium")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""What the experiments in ns-3 say: the Credence paper's claims, the error tolerated, and where prediction pays.
+"""What the experiments in ns-3 say: the claims of the Credence paper, and the error tolerated.
 
 All verdicts are computed by the rules of this module from figures with bootstrap intervals.
 """
@@ -77,7 +77,6 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("incast, 0.01 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.01 inverted", "lqd", WORSE),
         Claim("incast, 0.1 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.1 inverted", "lqd", WORSE),
     ),
-    "where_prediction_pays": (),
 }
 """Section 4 of Credence (NSDI'24); its percentages are read as means over the conditions of a figure."""
 
@@ -126,10 +125,8 @@ def _verdict(says: float | str, found: PairedDifference) -> str:
     return REPRODUCED if near else IN_SHAPE
 
 
-def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table | None:
+def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table:
     """The paper's claims beside what was found for Credence with each model."""
-    if not CLAIMS[experiment]:
-        return None
     rows = []
     for claim in CLAIMS[experiment]:
         row: list[Cell] = [claim.words, claim.says if isinstance(claim.says, str) else f"{claim.says:+g}"]
@@ -142,18 +139,9 @@ def claims_table(experiment: str, conditions: Conditions, models: Sequence[str])
 
 
 def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -> list[str]:
-    """How many claims of the paper hold with each model; or how many scenarios need a prediction."""
-    if experiment == "where_prediction_pays":
-        needs = [advice(found, models) for found in conditions.values() if "cs" in found.policies]
-        pays = sum(need.startswith("prediction pays") for need in needs)
-        enough = sum(need.startswith("thresholds are enough") for need in needs)
-        return [
-            f"Prediction pays in {pays} of {len(needs)} scenarios: Credence is better there than Complete Sharing, "
-            "than FollowLQD and than always accepting.",
-            f"In {enough} others LQD's thresholds without a prediction are enough.",
-        ]
+    """How many claims of the paper hold with each model."""
     found = []
-    for model in models if CLAIMS[experiment] else ():
+    for model in models:
         verdicts = [judge(claim, conditions, model)[1] for claim in CLAIMS[experiment]]
         counts = {word: verdicts.count(word) for word in (REPRODUCED, IN_SHAPE, NOT, UNKNOWN)}
         words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -204,64 +192,3 @@ def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bo
 
 def _change(found: Resampled, policy: str, metric: str, baseline: str = "lqd") -> PairedDifference:
     return interval(found.change_percent(policy, baseline, metric), len(found.seeds))
-
-
-def compared(found: Resampled, policy: str, baseline: str) -> str:
-    """``better``, ``worse``, ``mixed`` or ``same``: on which of the measures the intervals exclude no difference.
-
-    The intervals are Bonferroni's, 95 % for all measures together; lower is better in each.
-    """
-    signs = set()
-    for _, metric in MEASURES:
-        difference = interval(
-            found.values(policy, metric) - found.values(baseline, metric), len(found.seeds), 1 - 0.05 / len(MEASURES)
-        )
-        if difference.high is not None and difference.high < 0:
-            signs.add("better")
-        if difference.low is not None and difference.low > 0:
-            signs.add("worse")
-    return "mixed" if len(signs) == 2 else signs.pop() if signs else "same"
-
-
-def advice(found: Resampled, models: Sequence[str]) -> str:
-    """What a scenario needs, by what is better than Complete Sharing."""
-    better = {policy for policy in found.policies if policy != "cs" and compared(found, policy, "cs") == "better"}
-    credence = [f"credence, {model}" for model in models if f"credence, {model}" in better]
-    unpredicted = [policy for policy in ("followlqd", "credence_accept") if policy in found.policies]
-    for policy in credence:
-        if all(compared(found, policy, other) == "better" for other in unpredicted):
-            return f"prediction pays ({policy})"
-    for policy in unpredicted:
-        if policy in better:
-            return f"thresholds are enough ({policy})"
-    if credence:
-        return f"{credence[0]} beats sharing, not the thresholds alone"
-    others = sorted(better - {"lqd"})
-    if others:
-        return f"{others[0]} is enough"
-    return "nothing helps, though LQD would" if "lqd" in better else "nothing to win over sharing"
-
-
-def map_table(conditions: Conditions, models: Sequence[str]) -> Table:
-    """Every scenario and policy against Complete Sharing, and what the scenario needs."""
-    policies = list(dict.fromkeys(policy for found in conditions.values() for policy in found.policies))
-    policies.remove("cs")
-    rows = tuple(
-        (
-            name,
-            *(compared(found, policy, "cs") if policy in found.policies else "-" for policy in policies),
-            advice(found, models),
-        )
-        for name, found in conditions.items()
-        if "cs" in found.policies
-    )
-    return Table(
-        "Where prediction pays: policies against Complete Sharing",
-        ("scenario", *policies, "verdict"),
-        rows,
-        (
-            f"Better: below Complete Sharing on one of {', '.join(title for title, _ in MEASURES)} and "
-            "above it on none; intervals are 95 % for the four together. Prediction pays when Credence is also better "
-            "than FollowLQD and than always accepting.",
-        ),
-    )
