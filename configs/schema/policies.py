@@ -39,6 +39,8 @@ class Policy:
     incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
     first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
     low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
+    spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
+    bucket_bytes: int = _heeded(policies.BUCKET_BYTES)
     virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
     fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
     predictor: str = _heeded(policies.PREDICTOR)
@@ -95,7 +97,7 @@ def require_tunable(where: str, name: str, values: Mapping[str, Sequence[float]]
     has = [] if is_guest(name) else numbers_of(name)
     for parameter, tried in values.items():
         if parameter not in has:
-            raise ForetailError(f"{where}.{name} has {parameter}, which it does not heed: {name} has {has or 'none'}")
+            raise ForetailError(f"{where}.{name} has {parameter}, which it does not heed: {name} has {', '.join(has)}")
         if not tried:
             raise ForetailError(f"{where}.{name}.{parameter} is empty: give at least one value")
         require_distinct(f"{where}.{name}.{parameter}", tried, "every value is a setting of its own")
@@ -135,6 +137,8 @@ class PolicyParameters:
     first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
     rtt_slots: int = _heeded(policies.RTT_SLOTS)
     low_pass_slots: int = _heeded(policies.LOW_PASS_SLOTS)
+    spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
+    bucket_packets: int = _heeded(policies.BUCKET_PACKETS)
     average_shift: int = setting(
         5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
     )

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import flow_groups, slowdowns
 
 HEADER_BYTES = 40
@@ -26,7 +25,7 @@ HEADER_BYTES = 40
 class RunCost:
     """What one run cost; None where it had no such traffic."""
 
-    cost: float  #: J, at least about 1
+    cost: float | None  #: J, at least about 1
     query: float | None  #: mean slowdown of queries
     short: float | None  #: of background flows below 100 KB
     long: float | None  #: of background flows of 1 MB and more
@@ -83,25 +82,18 @@ def run_cost(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any]) 
     flows : structured array of FLOW_DTYPE
     end_ns : simulated time at which the run ended
     settings : the driver's document
-
-    Raises
-    ------
-    ForetailError
-        When the run had neither queries nor short nor long flows.
     """
     queries, groups = query_table(flows, end_ns, settings), flow_groups(flows)
     ratio = slowdowns(flows, end_ns)
     kinds = {"query": queries["slowdown"].to_numpy(), "short": ratio[groups["short"]], "long": ratio[groups["long"]]}
     means = {kind: float(found.mean()) for kind, found in kinds.items() if len(found)}
-    if not means:
-        raise ForetailError("a run has no queries, no short and no long flows, so it has no cost: lengthen traffic_ns")
     tails = {f"p99_{kind}": float(np.percentile(found, 99)) if len(found) else None for kind, found in kinds.items()}
     finished = flows["size_bytes"][flows["fct_ns"] >= 0].sum()
     return RunCost(
-        cost=float(np.exp(np.mean(np.log(list(means.values()))))),
+        cost=float(np.exp(np.mean(np.log(list(means.values()))))) if means else None,
         **{kind: means.get(kind) for kind in kinds},
         **tails,
-        timeouts_percent=100 * float(np.mean(flows["timeouts"] > 0)),
+        timeouts_percent=100 * float(np.mean(flows["timeouts"] > 0)) if len(flows) else 0.0,
         query_timeouts=float(queries["timeouts"].mean()) if len(queries) else None,
         goodput_bps=float(8e9 * finished / settings["traffic_ns"]),
     )

@@ -25,6 +25,7 @@ from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
+from foretail.pipelines.comparison.cost import RunCost, run_cost
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
@@ -61,6 +62,7 @@ FLOWS = "flows"
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
 
 HEADLINES = (
+    ("cost J", "cost"),
     ("short p95", "slowdown.short.p95"),
     ("incast p50", "slowdown.incast.p50"),
     ("incast p95", "slowdown.incast.p95"),
@@ -83,6 +85,7 @@ class PolicyRun:
     path: Path  #: folder of the store with flows, occupancy and counters
     flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
     flows: Mapping[str, FlowSummary]  #: summary per class
+    cost: RunCost  #: J, and what it is made of
     occupancy: Mapping[str, float | None]  #: percentiles of the leaves' occupancy as fractions of their buffers
     counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
     asked: int | None  #: packets about which it asked its predictor; None if it has none
@@ -100,6 +103,9 @@ class PolicyRun:
             for percentile in ("p50", "p95", "p99"):
                 found[f"slowdown.{group}.{percentile}"] = getattr(summary, percentile)
             found[f"timed_out_percent.{group}"] = _percent(summary.timeout_share)
+        found["cost"] = self.cost.cost
+        found |= {"slowdown.query.mean": self.cost.query, "slowdown.query.p99": self.cost.p99_query}
+        found["timeouts_per_query"] = self.cost.query_timeouts
         found["timed_out_percent"] = _percent(self.flows["all"].timeout_share)
         found |= {f"occupancy_percent.{name}": _percent(value) for name, value in self.occupancy.items()}
         found["drops"] = float(sum(value for name, value in self.counters.items() if name.startswith("data_drops.")))
@@ -387,6 +393,7 @@ def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
         path=entry.path,
         flows_sha256=flows_sha256(flows),
         flows=summarise_flows(flows, run.summary["end_ns"]),
+        cost=run_cost(flows, run.summary["end_ns"], entry.document("settings.json")),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
         counters=counted,
         asked=counted["asked"] if asks else None,

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
+from foretail.pipelines.comparison.cost import RunCost
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.data.collecting import CollectedRun
@@ -26,6 +27,7 @@ def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:
         path=Path("nowhere"),
         flows_sha256="0" * 64,
         flows=dict.fromkeys((*FLOW_GROUPS, "all"), summary),
+        cost=RunCost(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1e9),
         occupancy={},
         counters={},
         asked=None,

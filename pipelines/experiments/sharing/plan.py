@@ -14,6 +14,7 @@ from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison import cost, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
@@ -101,7 +102,10 @@ class SharingPlan:
             rules[Rule(name, DEFAULT)] = policy
             for values in itertools.product(*tried.values()):
                 changed = dict(zip(tried, values, strict=True))
-                known = {parameter: type(getattr(policy, parameter))(value) for parameter, value in changed.items()}
+                known: dict[str, Any] = {
+                    parameter: int(value) if isinstance(getattr(policy, parameter), int) else value
+                    for parameter, value in changed.items()
+                }
                 if replace(policy, **known) not in rules.values():
                     text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
                     rules[Rule(name, text)] = replace(policy, **known)
@@ -147,8 +151,13 @@ def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, A
         simulate_flows(document, Path(name), plan.ns3, report)
         run = DriverRun.open(Path(name))
         flows, counted = run.flows(), counters(run)
+        found = cost.run_cost(flows, run.summary["end_ns"], document)
+        if found.cost is None:
+            raise ForetailError(
+                f"{case.where} has no queries, no short and no long flows on seed {case.seed}: lengthen it"
+            )
         return {
-            **asdict(cost.run_cost(flows, run.summary["end_ns"], document)),
+            **asdict(found),
             "flows_sha256": flows_sha256(flows),
             "asked": counted["asked"],
             "predicted_drops": counted["data_drops.predicted"],
