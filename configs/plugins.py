@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -50,11 +51,8 @@ def with_policies(overrides: Iterable[str]) -> list[str]:
 
     ``policy=[lqd,{name: dt, alpha: 8},my_rule.hpp:MyRule]`` becomes ``policy=[lqd,dt_alpha_8,my_rule.hpp:MyRule]``.
 
-    Raises
-    ------
-    ForetailError
-        When a setting is no number, or one that the policy does not heed; or when two headers of one override have the
-        same type, under which settings and tables know them.
+    ForetailError when a setting is no finite number, or one that the policy does not heed; or when two headers of one
+    override have the same type, under which settings and tables know them.
     """
     store, found = ConfigStore.instance(), []
     for override in overrides:
@@ -65,18 +63,19 @@ def with_policies(overrides: Iterable[str]) -> list[str]:
         value = re.sub(r"\{[^{}]*\}", _named, value)
         found.append(f"{setting}={value}")
         named: dict[str, str] = {}
-        for given in re.split(r"[\[\],]", value):
-            if (policy := settings_in_name(given.strip(" '\""))) is not None:
+        for option in (given.strip(" '\"") for given in re.split(r"[\[\],]", value)):
+            if (policy := settings_in_name(option)) is not None:
                 node = {"name": policy[0], **POLICIES[policy[0]].option, **policy[1]}
-                store.store(group="policy", name=given.strip(" '\""), node={given.strip(" '\""): node})
-            guest = given.strip(" '\"")
-            if not is_guest(guest):
+                store.store(group="policy", name=option, node={option: node})
+            if not is_guest(option):
                 continue
-            name = policy_name(guest)
-            if named.setdefault(name, guest) != guest:
-                raise ForetailError(f"{named[name]} and {guest} have the same type: rename one, tables know them by it")
-            *folders, file = (part for part in f"policy/{guest}".split("/") if part)
-            store.store(group="/".join(folders), name=file, node={name: {"name": guest}}, package="policy")
+            name = policy_name(option)
+            if named.setdefault(name, option) != option:
+                raise ForetailError(
+                    f"{named[name]} and {option} have the same type: rename one, tables know them by it"
+                )
+            *folders, file = (part for part in f"policy/{option}".split("/") if part)
+            store.store(group="/".join(folders), name=file, node={name: {"name": option}}, package="policy")
     return found
 
 
@@ -95,8 +94,10 @@ def _named(written: re.Match[str]) -> str:
             raise ForetailError(
                 f"policy has {written[0]}, and {name} heeds no number {setting}: it has {', '.join(has) or 'none'}"
             )
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ForetailError(f"policy has {written[0]}, whose {setting} is no number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ForetailError(
+                f"policy has {written[0]}, whose {setting} is no finite number: write {{name: {name}, {setting}: 8}}"
+            )
     return name_with_settings(name, settings)
 
 

@@ -41,19 +41,9 @@ class PluginError(ForetailError):
 
 
 def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
-    """Return what installed packages offer in a group, by name.
+    """Return what installed packages offer in a group of entry points, by name; `ours` are names of Foretail's own.
 
-    Parameters
-    ----------
-    group : str
-        Of entry points.
-    ours : collection of str
-        Names that Foretail has itself.
-
-    Raises
-    ------
-    ForetailError
-        On a name that is no word, is one of ours, or comes from two packages.
+    ForetailError on a name that is no word, is one of ours, or comes from two packages.
     """
     found: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=group), key=lambda one: one.name):
@@ -95,24 +85,12 @@ def loaded(point: EntryPoint) -> Any:
 
 @dataclass(frozen=True)
 class Kinds(Generic[Base]):
-    """Dataclasses that settings choose by name, and whose fields are settings: Foretail's own and those of packages.
+    """Dataclasses that settings choose by name, and whose fields are settings: Foretail's own and those of packages."""
 
-    Attributes
-    ----------
-    group : str
-        Of entry points.
-    base : type
-        What all of them subclass.
-    called : str
-        What errors call one, such as ``workload``.
-    ours : mapping
-        Foretail's own, by name.
-    """
-
-    group: str
-    base: type[Base]
-    called: str
-    ours: Mapping[str, type[Base]]
+    group: str  #: of entry points
+    base: type[Base]  #: what all of them subclass
+    called: str  #: what errors call one, such as ``workload``
+    ours: Mapping[str, type[Base]]  #: Foretail's own, by name
 
     def names(self) -> tuple[str, ...]:
         """Return all names, our own first."""
@@ -129,14 +107,23 @@ class Kinds(Generic[Base]):
         whose = f"{name} of the package {package_of(points[name])}"
         if not (isinstance(found, type) and issubclass(found, self.base) and is_dataclass(found)):
             raise ForetailError(f"{whose} is no {self.base.__name__}: subclass it, a dataclass")
-        bare = [field.name for field in fields(found) if field.default is MISSING]
+        bare = [
+            field.name
+            for field in fields(found)
+            if field.init and field.default is MISSING and field.default_factory is MISSING
+        ]
         if bare:
             raise ForetailError(f"{whose} has no default for {bare[0]}: give one")
         return cast("type[Base]", found)
 
     def name(self, made: Base) -> str:
-        """Return the name under which one is known."""
-        return next(name for name in self.names() if type(made) is self.kind(name))
+        """Return the name under which one is known; ForetailError when it has none."""
+        for name in self.names():
+            if type(made) is self.kind(name):
+                return name
+        raise ForetailError(
+            f"the {self.called} {type(made).__name__} has no name: offer it in the group {self.group} of a package"
+        )
 
     def sources(self, names: Iterable[str]) -> dict[str, str]:
         """Return the hashes of the files of packages among `names`, on which results depend, by ``plugin NAME``."""
@@ -146,10 +133,7 @@ class Kinds(Generic[Base]):
     def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
         """Make the one of a name; fields that `settings` does not give keep their defaults.
 
-        Raises
-        ------
-        ForetailError
-            On an unknown name or field, and on a value of another type or out of range.
+        ForetailError on an unknown name or field, and on a value of another type or out of range.
         """
         from pydantic import ConfigDict, TypeAdapter, ValidationError  # a command that makes none does not wait for it
 
@@ -198,19 +182,13 @@ def source_sha256(kind: type) -> str | None:
 def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[None]:
     """Run code of `plugin`; when it is not Foretail's own, what it raises is one sentence that names it.
 
+    PluginError when it raises anything but a ForetailError, or changes an input.
+
     Parameters
     ----------
-    plugin : object
-        An instance of its class, or the class itself.
-    what : str
-        The method, for the sentence.
-    **inputs : array
-        What it may read and must not change, by the words that errors have for it.
-
-    Raises
-    ------
-    PluginError
-        When it raises anything but a ForetailError, or changes an input.
+    plugin : an instance of its class, or the class itself
+    what : the method, for the sentence
+    **inputs : what it may read and must not change, by the words that errors have for it
     """
     if not is_foreign(_kind(plugin)):
         yield

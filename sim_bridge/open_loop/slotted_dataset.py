@@ -55,8 +55,8 @@ def slotted_run(
         :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """
     name = WORKLOAD_KINDS.name(workload)
-    parameters = asdict(workload)
-    changed = {key: value for key, value in parameters.items() if value != getattr(type(workload), key)}
+    parameters, defaults = asdict(workload), asdict(type(workload)())
+    changed = {key: value for key, value in parameters.items() if value != defaults[key]}
     said = ", ".join(f"{key}={value}" for key, value in changed.items())
     return Run(
         scenario={
