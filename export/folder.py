@@ -59,7 +59,8 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
     """Write the files of an export and their certificate in one step.
 
-    An earlier export is replaced. ForetailError when `out_dir` holds something else, or the file system refuses.
+    `files` are name -> content; the certificate becomes ``certificate.json``. `out_dir` is created, and an earlier
+    export in it replaced. ForetailError when `out_dir` holds something else, or the file system refuses.
     """
     check_folder(out_dir)
     with staged_folder(out_dir, replace=True) as staging:

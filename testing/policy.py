@@ -23,15 +23,12 @@ Columns = dict[str, NDArray[Any]]
 def check_policy(policy: str) -> None:
     """Run the contract of a buffer policy.
 
+    AssertionError with the rule that does not hold.
+
     Parameters
     ----------
     policy : str
         ``HEADER.hpp:TYPE``, which is compiled, or a name of ``POLICIES``.
-
-    Raises
-    ------
-    AssertionError
-        With the rule that does not hold.
     """
     assert policy in POLICIES or GuestPolicy.of(policy) is not None, f"{policy} must be HEADER.hpp:TYPE"
     with holds("the header must compile"):

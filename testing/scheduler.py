@@ -17,10 +17,7 @@ _RACKS = ((4, 2), (6, 2), (8, 4))
 def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
     """Run the contract of :class:`foretail.sim_bridge.circuits.schedules.scheduler.Scheduler` on one, or its maker.
 
-    Raises
-    ------
-    AssertionError
-        With the rule that does not hold.
+    AssertionError with the rule that does not hold.
     """
     with holds("a scheduler must be made without arguments"):
         made: Scheduler = scheduler() if callable(scheduler) else scheduler

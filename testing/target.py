@@ -26,17 +26,14 @@ _FEATURES = tuple(FeatureInput(name, "", 24) for name in ("queue", "queue_averag
 def check_target(target: Target | Callable[[], Target], changes: int = 8) -> None:
     """Run the contract of :class:`foretail.export.target.Target` on a target, or on what makes one.
 
+    AssertionError with the rule that does not hold.
+
     Parameters
     ----------
     target : Target, or callable without arguments
     changes : int
         So many numbers in each file of text are changed, one at a time: each change is refused, or proven to mean
         nothing. Every change is a `load`, which may compile.
-
-    Raises
-    ------
-    AssertionError
-        With the rule that does not hold.
     """
     with holds("a target must be made without arguments"):
         made: Target = target() if callable(target) else target

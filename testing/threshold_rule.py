@@ -13,10 +13,7 @@ from foretail.models.scoring.threshold_rules import ThresholdCounts, ThresholdRu
 def check_threshold_rule(rule: ThresholdRule | Callable[[], ThresholdRule]) -> None:
     """Run the contract of :class:`foretail.models.scoring.threshold_rules.ThresholdRule` on one, or on what makes one.
 
-    Raises
-    ------
-    AssertionError
-        With the rule that does not hold.
+    AssertionError with the rule that does not hold.
     """
     with holds("a threshold rule must be made without arguments"):
         made: ThresholdRule = rule() if callable(rule) else rule

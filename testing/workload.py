@@ -17,10 +17,7 @@ _SLOTS, _LATER = 3000, 4000
 def check_workload(workload: Workload | Callable[[], Workload]) -> None:
     """Run the contract of a :class:`foretail.sim_bridge.arrivals.workloads.Workload` on one, or on what makes one.
 
-    Raises
-    ------
-    AssertionError
-        With the rule that does not hold.
+    AssertionError with the rule that does not hold.
     """
     with holds("a workload must be made without arguments"):
         made: Workload = workload() if callable(workload) else workload

@@ -25,12 +25,9 @@ class LastValue(DemandPredictor):
 
 @dataclass(eq=False)
 class MovingAverage(DemandPredictor):
-    """The next matrix is the mean of the last ones.
+    """The next matrix is the mean of the last ones."""
 
-    `window`: how many.
-    """
-
-    window: int = parameter(8, low=1, high=10**6)
+    window: int = parameter(8, low=1, high=10**6)  #: how many matrices
 
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
@@ -41,7 +38,12 @@ class MovingAverage(DemandPredictor):
 
 @dataclass(eq=False)
 class Seasonal(DemandPredictor):
-    """The next matrix is that of one period ago, or the last one in a shorter history."""
+    """The next matrix is that of one period ago, or the last one in a shorter history.
+
+    Attributes
+    ----------
+    period_ : the period in steps, given or learned
+    """
 
     #: in steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
     #: noise its multiples are as good

@@ -88,7 +88,7 @@ class Score:
     steps: int  #: scored
     idle_steps: int  #: left out because they have no demand to schedule
     error: MatrixError
-    schedules: Mapping[tuple[str, int], ScheduleScore]
+    schedules: Mapping[tuple[str, int], ScheduleScore]  #: by routing and trust
 
 
 @dataclass(frozen=True)

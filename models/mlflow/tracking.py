@@ -135,8 +135,8 @@ class TrackedRun:
         Parameters
         ----------
         name : name of the inner run
-        params : its parameters
-        metrics : its results
+        params : its parameters, JSON values
+        metrics : its results, finite
         tags : its tags
         failed : its status is FAILED, not FINISHED
         """

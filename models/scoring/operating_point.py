@@ -61,7 +61,9 @@ def choose_operating_point(
     x : integer array [rows, features], validation rows, never test rows
     lqd_drop : bool array [rows], their labels
     region : bool array [rows], rows that count, such as the asked region; all without it
-    worth : what to maximise instead of F1: a rule, or the best of up to 64 thresholds, never to drop among them
+    worth : ThresholdWorth or ThresholdRule, optional
+        What to maximise instead of F1. A rule judges every threshold, a callable up to 64 of them, among which is
+        never to drop.
     """
     labels = np.asarray(lqd_drop)
     keys = ensemble.exact_key(x)
