@@ -35,6 +35,21 @@ LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, 
 LOW_PASS_SLOTS = Parameter(
     "arrivals: the average moves to the queue's length by 1 / this per slot", 1024, {"at_least": 1, "at_most": 2**40}
 )
+SPARE_BANDWIDTH = Parameter(
+    "memory bandwidth that expulsions have beyond the sum of the port rates, as a share of that sum",
+    0.1,  # the authors' software switch: 55e6 cells of 200 bytes per second for 8 ports of 10 Gbit/s
+    {"at_least": 0, "at_most": 100},
+)
+BUCKET_BYTES = Parameter(
+    "what may be expelled at once after a rest",
+    40_000,
+    {"at_least": 0, "at_most": 2**30},  # their 200 cells
+)
+BUCKET_PACKETS = Parameter(
+    "arrivals: what may be expelled at once after a rest",
+    25,  # full packets of 8 cells in 200 cells
+    {"at_least": 0, "at_most": 2**30},
+)
 VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
 FLUID_SLACK_BYTES = Parameter(
     "fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0, "at_most": 2**30}
@@ -96,6 +111,14 @@ POLICIES = {
             option={"alpha": 1.0},  # with which the thesis evaluates it
         ),
         BufferPolicy(
+            "occamy",
+            "Occamy",
+            "Dynamic Thresholds; spare memory bandwidth expels the heads of queues above their threshold",
+            (ALPHA, SPARE_BANDWIDTH, BUCKET_BYTES, BUCKET_PACKETS),
+            pushes_out=True,
+            option={"alpha": 8.0},  # with which its authors evaluate it
+        ),
+        BufferPolicy(
             "lqd",
             "LQD",
             "Longest Queue Drop: a full buffer pushes out of the longest queue",
@@ -153,6 +176,8 @@ NUMBERS = {
     "incast_alpha": INCAST_ALPHA,
     "first_rtt_alpha": FIRST_RTT_ALPHA,
     "low_pass_ns": LOW_PASS_NS,
+    "spare_bandwidth": SPARE_BANDWIDTH,
+    "bucket_bytes": BUCKET_BYTES,
     "fluid_slack_bytes": FLUID_SLACK_BYTES,
     "tau": TAU,
     "flip_probability": FLIP_PROBABILITY,

@@ -59,6 +59,8 @@ _TINY: dict[str, Any] = {
         "incast_alpha": None,
         "first_rtt_alpha": 64.0,
         "low_pass_ns": 524_288,
+        "spare_bandwidth": 0.1,
+        "bucket_bytes": 40_000,
         "virtual_lqd": "exact",
         "fluid_slack_bytes": 0,
         "predictor": "accept",

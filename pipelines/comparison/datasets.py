@@ -134,6 +134,7 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
                     rows[-1].predicted,
                     alpha=config.parameters.alpha[0],
                     first_rtt_alpha=config.parameters.first_rtt_alpha,
+                    spare_bandwidth=config.parameters.spare_bandwidth,
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
                 )

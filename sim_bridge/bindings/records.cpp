@@ -78,7 +78,7 @@ using Traits = std::tuple<std::string, bool, bool, bool>;
 
 template <class... Policy>
 std::vector<Traits> traits(PolicyList<Policy...>) {
-    return {Traits{Policy::name, Policy::asks, Policy::knows_priorities, Policy::pushes_out}...};
+    return {Traits{Policy::name, Policy::asks, Policy::knows_priorities, Policy::pushes_out || Policy::expels}...};
 }
 
 nb::dict record_layout() {

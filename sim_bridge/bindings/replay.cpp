@@ -22,7 +22,8 @@ public:
     Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes,
            const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
            Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
-           std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes)
+           std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
+           Integer bucket_bytes)
         : observed_(cell_bytes.value > 0), priorities_(static_cast<int>(alpha.size())) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
@@ -37,7 +38,8 @@ public:
         const auto chosen = policy_settings(alpha, first_rtt_alpha,
                                             checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
                                             checked("low_pass_ns", low_pass_ns, 1, longest),
-                                            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets));
+                                            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets),
+                                            spare_bandwidth, checked("bucket_bytes", bucket_bytes, 0, max_packets));
         for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
@@ -125,11 +127,12 @@ void add_replay(nb::module_& m) {
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
                       const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
-                      std::optional<Integer>, Integer, Integer>(),
+                      std::optional<Integer>, Integer, Integer, double, Integer>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
-             "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut)
+             "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut,
+             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())

@@ -37,18 +37,19 @@ inline PushOutRules push_out_rules(const std::string& counting, const std::strin
 }
 
 inline PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval,
-                                      Tick low_pass, Bytes artifact_cut) {
+                                      Tick low_pass, Bytes artifact_cut, double spare_bandwidth, Bytes bucket) {
     if (alpha.empty() || alpha.size() > max_priorities) {
         throw std::invalid_argument("alpha must hold one number per priority, 1 to " + std::to_string(max_priorities));
     }
-    std::vector<std::pair<const char*, double>> values{{"first_rtt_alpha", first_rtt_alpha}};
+    std::vector<std::pair<const char*, double>> values{{"first_rtt_alpha", first_rtt_alpha},
+                                                       {"spare_bandwidth", spare_bandwidth}};
     for (const double value : alpha) values.emplace_back("alpha", value);
     for (const auto& [name, value] : values) {
         if (!std::isfinite(value) || value < 0) {
             throw std::invalid_argument(std::string(name) + " must be a number of at least 0");
         }
     }
-    return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut};
+    return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut, spare_bandwidth, bucket};
 }
 
 /// A run under the policy of that name, or under the one in a library, whose path has a slash.

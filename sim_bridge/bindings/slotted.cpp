@@ -36,8 +36,8 @@ class SlottedRun {
 public:
     SlottedRun(const std::string& policy, Integer ports, Integer buffer, const std::string& counting,
                const std::string& tie, const std::string& victim, Seed seed, const std::vector<double>& alpha,
-               double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, Integer average_shift, bool labels,
-               bool features)
+               double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, double spare_bandwidth,
+               Integer bucket_packets, Integer average_shift, bool labels, bool features)
         : ports_(ports_of(ports)),
           priorities_(static_cast<int>(alpha.size())),
           labels_(labels || features),
@@ -52,7 +52,8 @@ public:
         if (features) settings.features = FeatureSet::all();
         run_ = run_under(policy,
                          policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
-                                         checked("low_pass_slots", low_pass_slots, 1, longest), 1),
+                                         checked("low_pass_slots", low_pass_slots, 1, longest), 1, spare_bandwidth,
+                                         checked("bucket_packets", bucket_packets, 0, max_packets)),
                          settings);
     }
 
@@ -134,9 +135,9 @@ nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Colum
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
                  const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
                  const std::vector<double>& alpha, double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots,
-                 Integer average_shift, bool labels, bool features) {
+                 double spare_bandwidth, Integer bucket_packets, Integer average_shift, bool labels, bool features) {
     SlottedRun run(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha, rtt_slots,
-                   low_pass_slots, average_shift, labels, features);
+                   low_pass_slots, spare_bandwidth, bucket_packets, average_shift, labels, features);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -167,17 +168,20 @@ void add_slotted(nb::module_& m) {
           "priority"_a.noconvert() = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
           "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
           "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
-          "average_shift"_a = 5, "labels"_a = true, "features"_a = false,
+          "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
+          "labels"_a = true, "features"_a = false,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
         .def(nb::init<const std::string&, Integer, Integer, const std::string&, const std::string&, const std::string&,
-                      Seed, const std::vector<double>&, double, Integer, Integer, Integer, bool, bool>(),
+                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, bool,
+                      bool>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
              "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
-             "average_shift"_a = 5, "labels"_a = false, "features"_a = false)
+             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
+             "labels"_a = false, "features"_a = false)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

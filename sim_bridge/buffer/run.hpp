@@ -142,6 +142,7 @@ private:
         const Row row = next_row_ - 1;
         const Row i = row - first_row_;
         bool asked = false;
+        if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(Outcome::accepted);
         const Outcome outcome = switch_.admit(
             arrival, {row, arrival.data},
             [&] {
@@ -149,7 +150,8 @@ private:
                 return prediction;
             },
             *this);
-        if (out_.outcome) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
+        // Accepted and then pushed out at once, it has its outcome already.
+        if (out_.outcome && outcome != Outcome::accepted) out_.outcome[i] = static_cast<std::uint8_t>(outcome);
         if (out_.asked) out_.asked[i] = asked;
     }
 

@@ -36,7 +36,7 @@ struct PortBytes {
 ///
 /// Per arrival: `observe`, then read `features` and `exposed` if wanted, then `admit`. A sink receives
 ///   departed(port, packet, time)  when the last bit of a packet has left,
-///   pushed_out(port, packet)      when a queued packet is removed,
+///   pushed_out(port, packet)      when a queued packet is removed, that of the arrival inside its `admit` perhaps,
 ///   fate(row, time, dropped)      when the virtual LQD has sent or dropped the row (only with `labels`).
 template <class Policy, class Payload>
 class Switch {
@@ -82,6 +82,7 @@ public:
         }
         if (fluid_) fluid_->arrive(arrival);
         if constexpr (Policy::sees_departures) policy_.arrive(arrival);
+        expel(arrival.time, sink);
         about_to_change(queues_.queue_of(arrival), arrival.time);
         if (arrival.data && lqd_) {
             threshold_deficits_ +=
@@ -125,10 +126,7 @@ public:
         if constexpr (Policy::pushes_out) {
             const bool kept = push_out_.admit(
                 queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
-                [&](Port port, Packet victim) {
-                    at(port).pushed_out += victim.size;
-                    sink.pushed_out(port, std::move(victim));
-                });
+                pushed_out(sink));
             if (!kept) outcome = Outcome::buffer_full;
         } else {
             outcome = arrival.data ? decide(
@@ -138,6 +136,7 @@ public:
             if (outcome == Outcome::accepted) {
                 queues_.push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
+                expel(arrival.time, sink);
             }
         }
         if (outcome != Outcome::accepted) at(arrival.port).refused += arrival.size;
@@ -176,6 +175,20 @@ private:
         if constexpr (requires { policy_.about_to_change(queue, now, length); }) {
             policy_.about_to_change(queue, now, length);
         }
+    }
+    /// Lets a policy that expels remove packets, the one of the last arrival perhaps among them.
+    template <class Sink>
+    void expel(Tick now, Sink& sink) {
+        if constexpr (Policy::expels) {
+            policy_.expel(queues_, [&](QueueIndex queue) { about_to_change(queue, now); }, pushed_out(sink));
+        }
+    }
+    template <class Sink>
+    auto pushed_out(Sink& sink) {
+        return [this, &sink](Port port, Packet victim) {
+            at(port).pushed_out += victim.size;
+            sink.pushed_out(port, std::move(victim));
+        };
     }
     template <class Sink>
     static auto fates(Sink& sink) {

@@ -14,7 +14,8 @@ namespace foretail::ns3_driver {
 
 /// The arrivals of a run, in order, written as soon as their labels are known.
 ///
-/// Only the arrivals from the oldest one without a label on are in memory: as many as pass while a packet is queued.
+/// Only the arrivals from the oldest one without a label on are in memory: as many as pass while a packet is queued. An
+/// arrival that may still be pushed out when its label is known is held until it is not.
 class ArrivalTrace {
 public:
     explicit ArrivalTrace(const std::string& path) : file_(path) {}
@@ -26,21 +27,21 @@ public:
         return window_.emplace_back().record;
     }
     /// The record of an arrival that is still in memory; it stays there until an arrival after the one that settles it.
-    buffer::ArrivalRecord& record(buffer::Row row) {
-        if (row < first_) throw std::logic_error("an arrival changed after its label was known");
-        return window_[static_cast<std::size_t>(row - first_)].record;
-    }
+    buffer::ArrivalRecord& record(buffer::Row row) { return entry(row).record; }
     /// The label of a row has become known.
     void settle(buffer::Row row, buffer::Tick time, bool dropped) {
-        auto& settled = record(row);
-        settled.fate_time_ns = time;
-        settled.lqd_drop = dropped;
-        labelled_drops_ += dropped && settled.flow_class != buffer::FlowClass::control;
-        window_[static_cast<std::size_t>(row - first_)].settled = true;
+        auto& [record, settled, held] = entry(row);
+        record.fate_time_ns = time;
+        record.lqd_drop = dropped;
+        labelled_drops_ += dropped && record.flow_class != buffer::FlowClass::control;
+        settled = true;
     }
-    /// Every row has been settled.
+    /// Keeps an arrival in memory until `let_go`.
+    void hold(buffer::Row row) { entry(row).held = true; }
+    void let_go(buffer::Row row) { entry(row).held = false; }
+    /// Every row has been settled. What is held is still queued, and stays accepted.
     void close() {
-        write_settled();
+        while (!window_.empty() && window_.front().settled) write_first();
         if (!window_.empty()) throw std::logic_error("the trace ends with arrivals without a label");
         file_.close();
     }
@@ -51,13 +52,21 @@ public:
 private:
     struct Entry {
         buffer::ArrivalRecord record;
-        bool settled = false;
+        bool settled = false, held = false;
     };
 
+    Entry& entry(buffer::Row row) {
+        if (row < first_) throw std::logic_error("an arrival changed after its label was known");
+        return window_[static_cast<std::size_t>(row - first_)];
+    }
+
     void write_settled() {
-        for (; !window_.empty() && window_.front().settled; ++first_, window_.drop_front()) {
-            file_.write(window_.front().record);
-        }
+        while (!window_.empty() && window_.front().settled && !window_.front().held) write_first();
+    }
+    void write_first() {
+        file_.write(window_.front().record);
+        window_.drop_front();
+        ++first_;
     }
 
     RecordFile<buffer::ArrivalRecord> file_;

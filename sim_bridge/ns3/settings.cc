@@ -247,7 +247,9 @@ Settings read_settings(const std::string& path) {
     s.policy.settings = {.alpha = {policy.positive("alpha")},
                          .first_rtt_alpha = policy.positive("first_rtt_alpha"),
                          .interval = s.base_rtt_ns(),
-                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40)};
+                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40),
+                         .spare_bandwidth = policy.between("spare_bandwidth", 0.0, 100.0),
+                         .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer)};
     if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.positive("incast_alpha"));
     const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0, largest_buffer);
     if (policy.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)

@@ -19,7 +19,7 @@ from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, may_ask, policy_name
+from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, SPARE_BANDWIDTH, may_ask, policy_name
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ def compare_replays(
     *,
     alpha: float = ALPHA.default,
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
+    spare_bandwidth: float = SPARE_BANDWIDTH.default,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
 ) -> ReplayComparison:
@@ -105,7 +106,7 @@ def compare_replays(
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
-    alpha, first_rtt_alpha : as :func:`replay_of`
+    alpha, first_rtt_alpha, spare_bandwidth : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
@@ -115,7 +116,9 @@ def compare_replays(
         raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
 
     def replay(policy: str) -> Replay:
-        return replay_of(policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha)
+        return replay_of(
+            policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha, spare_bandwidth=spare_bandwidth
+        )
 
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     replays = {policy_name(policy): replay(policy) for policy in ran}
@@ -194,6 +197,7 @@ def replay_of(
     features: bool = False,
     alpha: float = ALPHA.default,
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
+    spare_bandwidth: float = SPARE_BANDWIDTH.default,
 ) -> Replay:
     """Return a replay of `policy` on the switches of `run`, to be fed with arrivals of that run in order.
 
@@ -202,8 +206,9 @@ def replay_of(
     policy : a name of ``POLICIES``, or a policy from outside
     run : switches, rules, seed and the arithmetic of features
     features : also compute features and labels
-    alpha : DT, ABM, Reverie: share of the free buffer that is a queue's threshold
+    alpha : DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold
     first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
+    spare_bandwidth : Occamy: of the memory, as a share of the sum of the port rates
     """
     return Replay(
         native_policy(policy),
@@ -217,6 +222,7 @@ def replay_of(
         average_shift=run.average_shift,
         alpha=[alpha],
         first_rtt_alpha=first_rtt_alpha,
+        spare_bandwidth=spare_bandwidth,
     )
 
 

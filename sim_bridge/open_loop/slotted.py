@@ -24,10 +24,12 @@ from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import (
     ALPHA,
+    BUCKET_PACKETS,
     FIRST_RTT_ALPHA,
     KNOW_PRIORITIES,
     LOW_PASS_SLOTS,
     RTT_SLOTS,
+    SPARE_BANDWIDTH,
     may_ask,
     policy_name,
 )
@@ -39,11 +41,13 @@ DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 class Parameters:
     """Parameters of the policies that have some, and of the features."""
 
-    #: DT, ABM, Reverie: share of the free buffer that is a queue's threshold; one per priority
+    #: DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold; one per priority
     alpha: tuple[float, ...] = (ALPHA.default,)
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
     rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie: congested queues are counted once in so many slots
     low_pass_slots: int = LOW_PASS_SLOTS.default  #: reverie: a queue's average moves to its length by 1 / this per slot
+    spare_bandwidth: float = SPARE_BANDWIDTH.default  #: Occamy: of the memory, as a share of the sum of the port rates
+    bucket_packets: int = BUCKET_PACKETS.default  #: Occamy: what may be expelled at once after a rest
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
 
 
@@ -352,6 +356,8 @@ class _Switch:
             first_rtt_alpha=self.parameters.first_rtt_alpha,
             rtt_slots=self.parameters.rtt_slots,
             low_pass_slots=self.parameters.low_pass_slots,
+            spare_bandwidth=self.parameters.spare_bandwidth,
+            bucket_packets=self.parameters.bucket_packets,
             average_shift=self.parameters.average_shift,
         )
 

@@ -20,6 +20,7 @@ from tests.sim_bridge.slow_slotted import (
     ArtifactThresholds,
     Averages,
     DropTail,
+    Expulsion,
     Rules,
     Settings,
     VirtualFeatures,
@@ -74,7 +75,7 @@ class ByteRun:
 class Queues:
     """First in, first out queues, one or several to a port, over line rates."""
 
-    def __init__(self, geometry: Geometry, priorities: int, averages: Averages) -> None:
+    def __init__(self, geometry: Geometry, priorities: int, averages: Averages, settings: Settings) -> None:
         self.geometry = geometry
         self.priorities = priorities
         self.averages = averages
@@ -83,6 +84,7 @@ class Queues:
         self.served = [priorities - 1] * geometry.ports  # the priority of the packet being sent or sent last
         self.sent: list[Packet] = []
         self.artifact = ArtifactThresholds(geometry.ports, geometry.buffer, unit=1500)
+        self.expulsion = Expulsion(geometry.buffer, [bps / 8e9 for bps in geometry.rates_bps], settings)
 
     def lengths(self) -> list[int]:
         return [sum(packet.size for packet in queue) for queue in self.packets]
@@ -110,13 +112,26 @@ class Queues:
             packet = self.packets[queue].pop(0)
             self.sent.append(packet)
             self.artifact.depart(port, packet.size, not self.packets[queue])
+            self.expulsion.departed += packet.size
             self.done[port] = None
             self.start(port, time)
 
-    def victims(self, port: int) -> list[Packet]:
-        """Packets that may be pushed out of the one queue of a port, in their order."""
-        waiting = self.packets[port][1:] if self.done[port] is not None else self.packets[port]
-        return [packet for packet in waiting if packet.data]
+    def victims(self, queue: int) -> list[Packet]:
+        """Packets that may be pushed out of a queue, in their order."""
+        port, priority = divmod(queue, self.priorities)
+        sending = self.done[port] is not None and self.served[port] == priority
+        return [packet for packet in self.packets[queue][int(sending) :] if packet.data]
+
+    def expel(self, now: int) -> list[Packet]:
+        """Let Occamy's engine remove what it may; return that."""
+        gone: list[Packet] = []
+        everywhere = range(len(self.packets))
+        while (queue := self.expulsion.turn(self.lengths(), [bool(self.victims(q)) for q in everywhere])) is not None:
+            self.averages.before_change(queue, now, self.lengths())
+            gone.append(self.victims(queue)[0])
+            self.packets[queue].remove(gone[-1])
+            self.expulsion.tokens -= gone[-1].size
+        return gone
 
 
 def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
@@ -166,9 +181,9 @@ def run_bytes(
     """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD."""
     run = ByteRun()
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
-    real = Queues(geometry, priorities, Averages(ports * priorities, settings, cell_bytes))
+    real = Queues(geometry, priorities, Averages(ports * priorities, settings, cell_bytes), settings)
     seen = VirtualFeatures(ports, buffer, settings, cell_bytes, tick=1024)
-    virtual = Queues(geometry, 1, seen.averages)
+    virtual = Queues(geometry, 1, seen.averages, settings)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
 
     def ask(packet: Packet) -> int:
@@ -197,6 +212,11 @@ def run_bytes(
             return OVER_THRESHOLD
         return ask(packet) if policy == "credence" else ACCEPTED
 
+    def expel(arrival: Packet) -> None:
+        for victim in real.expel(arrival.time_ns):
+            run.outcome[victim.row] = PUSHED_OUT
+            run.removed_at[victim.row] = arrival.row
+
     for packet in packets:
         port, now = packet.port, packet.time_ns
         queue = port * priorities + packet.priority
@@ -213,6 +233,9 @@ def run_bytes(
             seen.pushed_out[victim.port] = now
 
         real.artifact.arrive(port, packet.size)
+        if policy == "occamy":
+            real.expulsion.fill(now)
+            expel(packet)
         real.averages.before_change(queue, now, real.lengths())
         length, threshold = real.lengths()[queue], virtual.lengths()[port]
         run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports, buffer) else 1)
@@ -241,6 +264,8 @@ def run_bytes(
             if run.outcome[packet.row] == ACCEPTED:
                 real.packets[queue].append(packet)
                 real.start(port, now)
+                if policy == "occamy":
+                    expel(packet)
         assert real.occupancy() <= buffer
         assert virtual.occupancy() <= buffer
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
+from operator import add
 
 ACCEPTED, OVER_THRESHOLD, PREDICTED, BUFFER_FULL, PUSHED_OUT = range(5)
 NEVER = 2**24 - 1
@@ -26,13 +28,18 @@ class Rules:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the policies that have some. `rtt` and `low_pass` are in slots, or in ns where packets have bytes."""
+    """Settings of the policies that have some. `rtt` and `low_pass` are in slots, or in ns where packets have bytes.
+
+    `bucket` is in packets, or in bytes.
+    """
 
     alpha: tuple[float, ...] = (0.5,)  # one for each priority
     first_rtt_alpha: float = 64.0
     rtt: int = 25
     average_shift: int = 5
     low_pass: int = 1024
+    spare_bandwidth: float = 0.1
+    bucket: int = 25
 
     @property
     def priorities(self) -> int:
@@ -313,7 +320,7 @@ class DropTail:
         free = self.buffer - sum(lengths)
         if self.policy == "cp":
             return self.queues * (lengths[queue] + size) <= self.buffer
-        if self.policy == "dt":
+        if self.policy in ("dt", "occamy"):
             return lengths[queue] < alpha * free
         if self.policy == "harmonic":
             return is_harmonic([length + size * (q == queue) for q, length in enumerate(lengths)], self.buffer)
@@ -326,6 +333,37 @@ class DropTail:
             return averages.low_pass[queue].value <= self.congested.threshold(alpha, queue, lengths, free)
         assert self.policy == "cs"
         return True
+
+
+class Expulsion:
+    """Occamy's engine (EuroSys'25): a token bucket, and the queue whose turn was last. `rates`: bytes per tick."""
+
+    def __init__(self, buffer: int, rates: Sequence[float], settings: Settings) -> None:
+        self.buffer = buffer
+        self.settings = settings
+        self.rate = reduce(add, rates) * (1 + settings.spare_bandwidth)  # sum() of Python 3.12 rounds differently
+        self.tokens = float(settings.bucket)
+        self.last: int | None = None
+        self.filled_at = 0
+        self.departed = 0
+
+    def fill(self, now: int) -> None:
+        gained = self.rate * (now - self.filled_at) - self.departed
+        self.tokens = min(float(self.settings.bucket), self.tokens + gained)
+        self.filled_at, self.departed = now, 0
+
+    def turn(self, lengths: Sequence[int], removable: Sequence[bool]) -> int | None:
+        """The queue that loses its first removable packet now, if any."""
+        if self.tokens < 0:
+            return None
+        first = 0 if self.last is None else self.last + 1
+        for step in range(len(lengths)):
+            queue = (first + step) % len(lengths)
+            alpha = self.settings.alpha[queue % self.settings.priorities]
+            if removable[queue] and lengths[queue] > alpha * (self.buffer - sum(lengths)):
+                self.last = queue
+                return queue
+        return None
 
 
 class ArtifactThresholds:
@@ -389,6 +427,7 @@ def run_slotted(
     averages = Averages(len(queues), settings)
     seen = VirtualFeatures(ports, buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
+    expulsion = Expulsion(buffer, [1.0] * ports, settings)
 
     def lengths() -> list[int]:
         return [len(queue) for queue in queues]
@@ -417,6 +456,14 @@ def run_slotted(
             return OVER_THRESHOLD
         return ask(packet) if policy == "credence" else ACCEPTED
 
+    def expel() -> None:
+        while (queue := expulsion.turn(lengths(), [len(packets) > 0 for packets in queues])) is not None:
+            averages.before_change(queue, slot, lengths())
+            victim = queues[queue].pop(0)
+            expulsion.tokens -= 1
+            run.outcome[victim] = PUSHED_OUT
+            run.removed_at[victim] = packet
+
     packet = 0
     slot = 0
     while packet < len(slots) or sum(lengths()) > 0 or sum(virtual.lengths()) > 0:
@@ -440,6 +487,9 @@ def run_slotted(
             assert thresholds.t == virtual.lengths()
             assert thresholds.gamma == sum(virtual.lengths())
 
+            if policy == "occamy":
+                expulsion.fill(slot)
+                expel()
             averages.before_change(queue, slot, lengths())
             run.exposed.append(0 if is_safe(max(lengths()), 1, ports, buffer) else 1)
             refused_by_lqd = dropped is not None and dropped[0] == packet
@@ -471,6 +521,8 @@ def run_slotted(
                 run.outcome.append(decide(packet, slot, queue))
                 if run.outcome[packet] == ACCEPTED:
                     queues[queue].append(packet)
+                    if policy == "occamy":
+                        expel()
             assert sum(lengths()) <= buffer
             packet += 1
 
@@ -482,6 +534,7 @@ def run_slotted(
                 averages.before_change(queue, slot + 1, lengths())
                 queues[queue].pop(0)
                 artifact.depart(port, 1, not queues[queue])
+                expulsion.departed += 1
                 run.transmitted += 1
             if virtual.queues[port]:
                 seen.averages.before_change(port, slot + 1, virtual.lengths())

@@ -11,7 +11,7 @@ from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
-from foretail.sim_bridge.policies import ASKING, POLICIES
+from foretail.sim_bridge.policies import ASKING, BUCKET_BYTES, POLICIES
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace
@@ -35,7 +35,14 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     predicted = told[is_data].astype(np.bool_)
     parts: list[float] = []
     found = compare_replays(
-        dataset, list(POLICIES), predicted, alpha=0.25, first_rtt_alpha=8.0, threads=3, report=parts.append
+        dataset,
+        list(POLICIES),
+        predicted,
+        alpha=0.25,
+        first_rtt_alpha=8.0,
+        spare_bandwidth=0.5,
+        threads=3,
+        report=parts.append,
     )
     assert list(found.transmitted) == list(POLICIES)
     assert parts == [1.0]
@@ -45,6 +52,8 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         first_rtt_alpha=8.0,
         rtt=1 << RUN.average_shift,
         low_pass=1 << 19,
+        spare_bandwidth=0.5,
+        bucket=BUCKET_BYTES.default,
         average_shift=RUN.average_shift,
     )
     for policy, sent in found.transmitted.items():

@@ -61,6 +61,7 @@ UNKNOWN = [
         if policy not in KNOW_PRIORITIES
     ),
     ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
+    ({"spare_bandwidth": -0.1}, "spare_bandwidth must be a number of at least 0"),
     ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
 ]
@@ -86,6 +87,7 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"buffer": 2**62}, "buffer in packets is 4611686018427387904, outside 1 to"),
         ({"rtt_slots": 0}, "rtt_slots is 0, outside 1 to 1099511627776"),
         ({"low_pass_slots": 0}, "low_pass_slots is 0, outside 1 to 1099511627776"),
+        ({"bucket_packets": -1}, "bucket_packets is -1, outside 0 to 1099511627776"),
         ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but there are 1"),
         ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
         ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
@@ -106,7 +108,7 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
 
 
 @pytest.mark.parametrize("number", BEYOND)
-@pytest.mark.parametrize("name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "average_shift"])
+@pytest.mark.parametrize("name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "bucket_packets", "average_shift"])
 def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
     door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
     with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be [01] to \d+$"):
@@ -119,6 +121,7 @@ def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int)
     [
         *((name, name) for name in ("wire_overhead_bytes", "cell_bytes", "average_shift", "rtt_ns", "low_pass_ns")),
         ("artifact_cut_bytes", "artifact_cut_bytes"),
+        ("bucket_bytes", "bucket_bytes"),
         ("buffer", "buffer of a switch, in bytes,"),
         ("rate", "port rate in bits per second"),
     ],
@@ -159,6 +162,7 @@ def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
         ({"cell_bytes": -256}, "cell_bytes is -256, outside 0 to 65536"),
         ({"rtt_ns": 0}, "rtt_ns is 0, outside 1 to 1099511627776"),
         ({"low_pass_ns": 0}, "low_pass_ns is 0, outside 1 to 1099511627776"),
+        ({"bucket_bytes": -1}, "bucket_bytes is -1, outside 0 to 1099511627776"),
         ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
     ],
 )

@@ -80,10 +80,10 @@ def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, polic
     assert run.summary["completed_flows"] == run.summary["flows"]
 
 
-def test_only_lqd_pushes_out_and_only_data(simulate: Any) -> None:
+def test_only_two_policies_push_out_and_only_data(simulate: Any) -> None:
     for policy in POLICIES:
         run = simulate(policy__name=policy)
-        assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy == "lqd")
+        assert (total(run, "data_drops", "pushed_out", "packets") > 0) == POLICIES[policy].pushes_out
         assert total(run, "control_drops", "pushed_out", "packets") == 0
 
 
@@ -95,6 +95,16 @@ def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
     lost = np.isin(data["outcome"], [Outcome.BUFFER_FULL, Outcome.PUSHED_OUT])
     np.testing.assert_array_equal(lost, data["lqd_drop"] == 1)
     assert run.summary["labelled_drops"] == np.count_nonzero(lost) > 100
+
+
+def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
+    """Some of them when the label was long known: the virtual LQD had sent them, or dropped them."""
+    run = simulate(policy__name="occamy", policy__alpha=8.0, trace=True)
+    records = arrivals_of(run)
+    expelled = records[records["outcome"] == Outcome.PUSHED_OUT]
+    assert (expelled["flow_class"] != FlowClass.CONTROL).all()
+    assert len(expelled) == total(run, "data_drops", "pushed_out", "packets") > 100
+    assert {0, 1} == set(expelled["lqd_drop"].tolist())
 
 
 def test_fluid_thresholds_misfire_under_lqd(simulate: Any) -> None:

@@ -67,6 +67,8 @@ def keywords(rules: Rules, chosen: Settings) -> dict[str, Any]:
         "first_rtt_alpha": chosen.first_rtt_alpha,
         "rtt_slots": chosen.rtt,
         "low_pass_slots": chosen.low_pass,
+        "spare_bandwidth": chosen.spare_bandwidth,
+        "bucket_packets": chosen.bucket,
         "average_shift": chosen.average_shift,
     }
 
@@ -114,14 +116,30 @@ def test_reverie_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, a
     assert_same(run_native("reverie", case, chosen=chosen), run_slotted("reverie", *case, settings=chosen))
 
 
+@settings(max_examples=draws(200))
+@given(
+    case=slotted_arrivals(),
+    any_rules=any_rules,
+    alpha=st.sampled_from((0.1, 0.5, 1.0, 8.0)),
+    spare=st.sampled_from((0.0, 0.1, 3.0)),
+    bucket=st.integers(0, 5),
+)
+def test_occamy_is_the_slow_model(
+    case: SlottedArrivals, any_rules: Rules, alpha: float, spare: float, bucket: int
+) -> None:
+    chosen = Settings((alpha,), spare_bandwidth=spare, bucket=bucket)
+    slow = run_slotted("occamy", *case, rules=any_rules, settings=chosen)
+    assert_same(run_native("occamy", case, rules=any_rules, chosen=chosen), slow)
+
+
 @settings(max_examples=draws(300))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
-@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "abm", "reverie"])
+@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"])
 def test_priorities_are_those_of_the_slow_model(
     policy: str, data: st.DataObject, case: SlottedArrivals, alpha: list[float], rtt: int
 ) -> None:
     """Labels are those of an LQD without priorities."""
-    chosen = Settings(tuple(alpha), 2.0, rtt, low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))))
+    chosen = Settings(tuple(alpha), 2.0, rtt, low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))), bucket=3)
     first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, len(alpha)))
     slow = run_slotted(policy, *case, first_rtt=first, priority=priority, settings=chosen)
     assert_same(run_native(policy, case, first_rtt=first, priority=priority, chosen=chosen), slow)
@@ -343,8 +361,10 @@ def test_what_is_written_down_does_not_change_what_happens(
 
 
 @given(case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules)
-# credence_artifact forgets only with real departures
-@pytest.mark.parametrize("policy", [*(name for name in POLICIES if name != "credence_artifact"), "priorities"])
+# credence_artifact forgets only with real departures, occamy never whose turn it was
+@pytest.mark.parametrize(
+    "policy", [*(name for name in POLICIES if name not in ("credence_artifact", "occamy")), "priorities"]
+)
 def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
     chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,))
     policy = "abm" if policy == "priorities" else policy

@@ -44,7 +44,7 @@ def test_policies_keep_the_contract(policy: str) -> None:
             "return Outcome::accepted;",
             "answer every arrival: the policy Rule accepts a packet that does not",
         ),
-        ("return Outcome::pushed_out;", "answers pushed_out: only lqd pushes out"),
+        ("return Outcome::pushed_out;", "answers pushed_out, which says what becomes of a queued packet"),
         ("static int runs = 0; if (++runs % 7 == 0) return Outcome::over_threshold;", "the same arrivals, the same"),
         ("if (++seen == 1) return Outcome::over_threshold;", "a packet at an empty switch must be accepted"),
         ("if (queues.kapacity() == 1) return Outcome::accepted;", "the header must compile: .* line 8: .*kapacity"),

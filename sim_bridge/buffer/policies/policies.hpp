@@ -18,32 +18,14 @@
 #include <vector>
 
 #include "buffer/names.hpp"
+#include "buffer/policies/dynamic_thresholds.hpp"
 #include "buffer/policies/low_pass.hpp"
+#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/policy.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
-
-/// Alpha of each priority: a queue's share of the free buffer.
-using Alphas = std::vector<double>;
-
-/// Settings of the policies. The number of alphas is that of the switch's priorities.
-struct PolicySettings {
-    Alphas alpha{0.5};              ///< DT, ABM, Reverie: one per priority
-    double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback
-    Tick interval = 32768;          ///< ABM, Reverie: between two counts of the congested queues
-    Tick low_pass = 1 << 19;        ///< Reverie: memory of the averages
-    Bytes artifact_cut = 1500;      ///< Credence as its artifact does it: what the largest threshold loses at a time
-};
-
-/// What a policy is unless it says otherwise. sim_bridge/policies.py has the same for Python; a test compares them.
-struct PolicyTraits {
-    static constexpr bool knows_priorities = true;     ///< a port may have several queues
-    static constexpr bool asks = false;                ///< `decide` takes `predicts_drop`
-    static constexpr bool follows_thresholds = false;  ///< `decide` takes the threshold of a virtual LQD
-    static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
-    static constexpr bool pushes_out = false;
-};
 
 /// Accepts whatever fits. (N + 1)-competitive.
 struct CompleteSharing : PolicyTraits {
@@ -65,25 +47,6 @@ struct CompletePartitioning : PolicyTraits {
         const Bytes after = queues.length(queues.queue_of(arrival)) + arrival.size;
         return queues.queues() * after <= queues.capacity() ? Outcome::accepted : Outcome::over_threshold;
     }
-};
-
-/// Choudhury and Hahne's Dynamic Thresholds: a queue may grow while it is shorter than alpha times the free buffer.
-class DynamicThresholds : public PolicyTraits {
-public:
-    static constexpr std::string_view name = "dt";
-
-    DynamicThresholds(const PolicySettings& settings, const Shape&) : alpha_(settings.alpha) {}
-
-    template <class Queues>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
-        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
-        const double threshold = alpha_[arrival.priority] * static_cast<double>(queues.capacity() - queues.occupancy());
-        return static_cast<double>(queues.length(queues.queue_of(arrival))) < threshold ? Outcome::accepted
-                                                                                        : Outcome::over_threshold;
-    }
-
-private:
-    Alphas alpha_;
 };
 
 /// Kesselman and Mansour's Harmonic policy (2004): however the queues are ordered, the k longest of n together hold at
@@ -367,7 +330,7 @@ namespace foretail::buffer {
 using GuestType = FORETAIL_GUEST_TYPE;
 static_assert(std::is_convertible_v<GuestType*, PolicyTraits*>,
               "a policy must derive publicly from foretail::buffer::PolicyTraits");
-static_assert(!GuestType::pushes_out, "a policy decides arrivals: only lqd pushes out");
+static_assert(!GuestType::pushes_out && !GuestType::expels, "a policy decides arrivals: only lqd and occamy push out");
 
 struct Guest final : GuestType {
     using GuestType::GuestType;
@@ -381,7 +344,8 @@ struct Guest final : GuestType {
                                         " accepts a packet that does not fit: let it ask queues.fits(arrival.size)");
         }
         if (outcome == Outcome::pushed_out) {
-            throw std::invalid_argument("the policy " + std::string(name) + " answers pushed_out: only lqd pushes out");
+            throw std::invalid_argument("the policy " + std::string(name) +
+                                        " answers pushed_out, which says what becomes of a queued packet");
         }
         return outcome;
     }
@@ -396,8 +360,8 @@ template <class... Policy>
 struct PolicyList {
     static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};
 };
-using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, PushOut,
-                            FollowLqd, Credence, CredenceArtifact
+using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, Occamy,
+                            PushOut, FollowLqd, Credence, CredenceArtifact
 #ifdef FORETAIL_GUEST_TYPE
                             ,
                             Guest

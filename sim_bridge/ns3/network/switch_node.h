@@ -134,10 +134,14 @@ public:
             }
             return answer.drop;
         };
+        const bool held = Policy::expels && record && data;  // the trace may know its label before it is safe
+        if (held) trace_->hold(row);
         const auto outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, *this);
-        if (outcome != buffer::Outcome::accepted)
+        if (outcome != buffer::Outcome::accepted) {
             (data ? counts_.data_drops : counts_.control_drops)[static_cast<std::size_t>(outcome)].add(arrival.size);
-        if (record) record->outcome = outcome;
+            if (record) record->outcome = outcome;
+            if (held) trace_->let_go(row);
+        }
         schedule_delivery(port);
     }
 
@@ -169,6 +173,8 @@ public:
     // Sink of the buffer library.
     void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
         const Frame& frame = *packet.payload.frame;
+        if (Policy::expels && packet.payload.row != buffer::no_row && frame.flow_class != buffer::FlowClass::control)
+            trace_->let_go(packet.payload.row);
         (frame.flow_class != buffer::FlowClass::control ? counts_.data_out : counts_.control_out).add(packet.size);
         Wire& wire = wires_[static_cast<std::size_t>(port)];
         const SwitchLink& link = links_[static_cast<std::size_t>(port)];
@@ -182,8 +188,9 @@ public:
     }
     void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
         counts_.data_drops[static_cast<std::size_t>(buffer::Outcome::pushed_out)].add(packet.size);
-        if (packet.payload.row != buffer::no_row)
-            trace_->record(packet.payload.row).outcome = buffer::Outcome::pushed_out;
+        if (packet.payload.row == buffer::no_row) return;
+        trace_->record(packet.payload.row).outcome = buffer::Outcome::pushed_out;
+        trace_->let_go(packet.payload.row);
     }
     void fate(buffer::Row row, buffer::Tick time, bool dropped) { trace_->settle(row, time, dropped); }
 

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "buffer/policies/dynamic_thresholds.hpp"
+#include "buffer/policies/policy.hpp"
+#include "buffer/queues/port_queues.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// Occamy (Shan et al., EuroSys 2025): Dynamic Thresholds, and an engine that expels packets from the head of queues
+/// that are longer than their threshold, one packet at a time, the queues in turn.
+///
+/// The engine has the memory bandwidth that departures leave. Tokens come at the sum of the port rates and the spare
+/// bandwidth, whatever departs or is expelled costs its bytes, and it acts while they are not negative. It runs before
+/// and after every decision: between two arrivals queues only drain and thresholds only rise.
+class Occamy : public PolicyTraits {
+public:
+    static constexpr std::string_view name = "occamy";
+    static constexpr bool sees_departures = true, expels = true;
+
+    Occamy(const PolicySettings& settings, const Shape& shape)
+        : admission_(settings, shape),
+          priorities_(static_cast<QueueIndex>(settings.alpha.size())),
+          bucket_(static_cast<double>(settings.bucket)),
+          tokens_(bucket_),
+          expelled_last_(shape.queues() - 1) {
+        for (const LineRate& rate : shape.rates) tokens_per_tick_ += rate.bytes_per_tick();
+        tokens_per_tick_ *= 1 + settings.spare_bandwidth;
+    }
+
+    void departed(Port, Bytes size, Bytes) { departed_ += size; }
+    void arrive(const Arrival& arrival) {
+        const auto gained =
+            tokens_per_tick_ * static_cast<double>(arrival.time - filled_) - static_cast<double>(departed_);
+        tokens_ = std::min(bucket_, tokens_ + gained);
+        filled_ = arrival.time;
+        departed_ = 0;
+    }
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+        return admission_.decide(arrival, queues);
+    }
+
+    /// Calls `expelling(queue)` before and `expelled(port, packet)` after the removal of each packet.
+    template <class Queues, class Expelling, class Expelled>
+    void expel(Queues& queues, Expelling&& expelling, Expelled&& expelled) {
+        while (tokens_ >= 0 && turn(queues)) {
+            expelling(expelled_last_);
+            auto packet = queues.remove(expelled_last_, 0);
+            tokens_ -= static_cast<double>(packet.size);
+            expelled(queues.port_of(expelled_last_), std::move(packet));
+        }
+    }
+
+private:
+    /// Goes on to the next queue that is too long and has a packet to lose; false when there is none.
+    template <class Queues>
+    [[nodiscard]] bool turn(const Queues& queues) {
+        QueueIndex queue = expelled_last_;
+        for (QueueIndex seen = 0; seen < queues.queues(); ++seen) {
+            queue = queue + 1 == queues.queues() ? 0 : queue + 1;
+            const auto priority = static_cast<std::size_t>(queue % priorities_);
+            if (static_cast<double>(queues.length(queue)) > admission_.threshold(priority, queues) &&
+                queues.removable(queue) > 0) {
+                expelled_last_ = queue;
+                return true;
+            }
+        }
+        return false;
+    }
+
+    DynamicThresholds admission_;
+    QueueIndex priorities_;
+    double bucket_, tokens_, tokens_per_tick_ = 0;
+    Tick filled_ = 0;
+    Bytes departed_ = 0;
+    QueueIndex expelled_last_;
+};
+
+}  // namespace foretail::buffer
