@@ -96,6 +96,7 @@ docs/tracking
 docs/live
 docs/plugins
 docs/closed-loop
+docs/sharing-map
 docs/schedule
 docs/imports
 docs/cluster
