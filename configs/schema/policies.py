@@ -97,9 +97,13 @@ def require_tunable(where: str, name: str, values: Mapping[str, Sequence[float]]
     has = [] if is_guest(name) else numbers_of(name)
     for parameter, tried in values.items():
         if parameter not in has:
-            raise ForetailError(f"{where}.{name} has {parameter}, which it does not heed: {name} has {', '.join(has)}")
+            raise ForetailError(
+                f"{where}.{name} has {parameter}, which it does not heed: {name} has {', '.join(has) or 'none'}"
+            )
         if not tried:
             raise ForetailError(f"{where}.{name}.{parameter} is empty: give at least one value")
+        if isinstance(NUMBERS[parameter].default, int) and not all(float(value).is_integer() for value in tried):
+            raise ForetailError(f"{where}.{name}.{parameter} = {list(tried)} has a fraction: give whole numbers")
         require_distinct(f"{where}.{name}.{parameter}", tried, "every value is a setting of its own")
 
 

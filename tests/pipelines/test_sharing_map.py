@@ -177,6 +177,9 @@ WRONG = {
     "+sharing.small.policies.dt.first_rtt_alpha=[1]": "dt has first_rtt_alpha, which it does not heed",
     "+sharing.small.policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has incast_alpha",
     "sharing.small.policies.dt.alpha=[1,1]": "holds 1.0 twice",
+    "sharing.small.policies.dt.alpha=[]": "policies.dt.alpha is empty: give at least one value",
+    "+sharing.small.policies.lqd.alpha=[1]": "lqd has alpha, which it does not heed: lqd has none",
+    "+sharing.small.policies.reverie={low_pass_ns: [2.5]}": "low_pass_ns = [2.5] has a fraction: give whole numbers",
     "+sharing.small.policies.credence={}": "names credence, which asks a model: give model=...",
     "+sharing.small.policies.best={}": "best is unknown: choose from",
     "~sharing.small.policies.lqd": "policies lacks lqd, to which all are compared",
@@ -201,6 +204,14 @@ def test_a_condition_that_no_scenario_has_is_named() -> None:
     config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small", change], "the test")
     with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
         SharingPlan.of(config)
+
+
+def test_a_policy_in_a_header_is_one_of_them() -> None:
+    header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
+    config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small"], "the test")
+    config.sharing["small"].policies[f"{header}:HalfAndHalf"] = {}
+    plan = SharingPlan.of(config)
+    assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
 
 
 @pytest.mark.parametrize("size", ["medium", "full"])

@@ -12,7 +12,7 @@ from typing import Any
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison import cost, statistics
@@ -96,9 +96,10 @@ class SharingPlan:
             if sweep.experiment == "sharing_map" or not family.held_out
             for condition, overrides in family.conditions.items()
         }
+        values_of = {policy_name(name): values for name, values in sweep.policies.items()}
         rules: dict[Rule, Policy] = {}
         for name, policy in compose_policies(list(sweep.policies), f"{where}.policies").items():
-            tried = sweep.policies[name]
+            tried = values_of[name]
             rules[Rule(name, DEFAULT)] = policy
             for values in itertools.product(*tried.values()):
                 changed = dict(zip(tried, values, strict=True))
