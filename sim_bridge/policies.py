@@ -228,5 +228,6 @@ def may_ask(policy: str) -> bool:
     return policy not in POLICIES or POLICIES[policy].asks
 
 
+PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
 ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)

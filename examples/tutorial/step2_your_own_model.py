@@ -7,7 +7,7 @@ Three ways: a function, an estimator of scikit-learn, and a class that every com
 
 # %%
 # **A function** of a batch of arrivals is enough to be judged. This one predicts a drop when the queue is above twice
-# its fair share of the buffer. Ten policies could run beside it; here are three.
+# its fair share of the buffer. Eleven policies could run beside it; here are three.
 import numpy as np
 
 from foretail.features.catalog import FEATURES

@@ -69,7 +69,7 @@ class TurnByTurn(Workload):
 
 
 # %%
-# What ten policies of buffer sharing make of it: the share of the packets that they send.
+# What eleven policies of buffer sharing make of it: the share of the packets that they send.
 from foretail.sim_bridge.open_loop.slotted import compare
 from foretail.sim_bridge.policies import POLICIES
 

@@ -20,7 +20,7 @@ from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
-from foretail.sim_bridge.policies import POLICIES, policy_words
+from foretail.sim_bridge.policies import POLICIES, PUSHING_OUT, policy_words
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED_COLUMNS = ("asked", "predicted drops")
@@ -80,8 +80,7 @@ class PredictionScores:
     def verdict(self, sent: Mapping[str, int]) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
         worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd)
-        pushing = {name for name, policy in POLICIES.items() if policy.pushes_out}
-        others = {policy: count for policy, count in sent.items() if policy not in pushing}
+        others = {policy: count for policy, count in sent.items() if policy not in PUSHING_OUT}
         if not others or not self.lqd:
             return [worth]
         best = max(others, key=lambda policy: others[policy])

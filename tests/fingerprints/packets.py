@@ -14,7 +14,7 @@ from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS
 
 POLICIES = (
-    *("cs", "cp", "dt", "harmonic", "abm", "reverie"),
+    *("cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"),
     *("lqd", "followlqd", "credence", "credence_artifact"),
 )
 

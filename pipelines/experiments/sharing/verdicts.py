@@ -12,7 +12,7 @@ import numpy as np
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiments.sharing.plan import CREDENCE, DEFAULT, Condition, Rule
 from foretail.pipelines.experiments.sharing.race import CS, LQD, Race
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policies import PUSHING_OUT, policy_words
 
 NO_MATTER, THRESHOLD, LQD_PAYS, OPEN = (
     "sharing everything is as good as anything",
@@ -117,7 +117,8 @@ def verdicts_of(race: Race) -> list[FamilyVerdict]:
 def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdict:
     close = math.log1p(race.plan.sweep.close_percent / 100)
     frozen = list(race.frozen.values())
-    thresholds = [rule for rule in frozen if race.plan.sweep.policies.get(rule.policy)]
+    tuned = [rule for rule in frozen if race.plan.sweep.policies.get(rule.policy)]
+    thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
 
     def less(rule: Rule, other: Rule) -> PairedDifference:
         return race.costs.family_difference(wheres, rule, other)
