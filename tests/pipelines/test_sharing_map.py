@@ -102,6 +102,22 @@ def test_settings_are_frozen_on_training_families_alone(monkeypatch: pytest.Monk
     assert finished.contenders[TRAINED] == [LQD, CS, DT[0], DT[1]]
 
 
+def test_a_setting_that_was_given_up_in_one_condition_may_still_be_the_best_over_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wheres = [*(Condition("trained", name) for name in "abcd"), HELD]
+
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        return {DT[1]: 9.0 if where.condition == "a" else 1.0, DT[2]: 3.0}.get(rule, 4.0)
+
+    finished, asked = run_race(monkeypatch, invented_plan(wheres), cost)
+    seeds = [case.seed for case in asked if case.rule == DT[1] and case.condition == "a"]
+    assert finished.frozen["dt"] == DT[1]
+    assert seeds == [1, 2, 3]
+    assert asked[-1].seed == 3
+    assert [case.condition for case in asked[-2:]] == ["a", "a"]  # the last two, when it was frozen
+
+
 def test_seeds_are_added_until_all_is_decided_or_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     clear, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {"lqd": 2.0, "cs": 4.0}, spread=0.001))
     assert clear.seeds(HELD) == [1, 2, 3]

@@ -95,6 +95,8 @@ def race(config: EvaluateConfig, plan: SharingPlan) -> Race:
         _measure(config, plan, costs, {where: still_running(plan, costs, where) for where in plan.scenarios}, seed)
     frozen = frozen_settings(plan, costs)
     contenders = {where: _contenders(plan, costs, where, frozen) for where in plan.scenarios}
+    for seed in sweep.seeds:  # a frozen setting was given up in some conditions
+        _measure(config, plan, costs, contenders, seed)
     for seed in range(max(sweep.seeds) + 1, max(sweep.seeds) + 1 + sweep.most_seeds - len(sweep.seeds)):
         undecided = {
             where: rules
@@ -124,14 +126,15 @@ def still_running(plan: SharingPlan, costs: Costs, where: Condition) -> list[Rul
 
 
 def frozen_settings(plan: SharingPlan, costs: Costs) -> dict[str, Rule]:
-    """By policy, the setting with the least mean of log J over the conditions of the training families."""
+    """By policy, the setting with the least mean of log J against LQD over the conditions of the training families."""
     families = plan.sweep.families
     training = [where for where in plan.scenarios if not families[where.family].held_out]
 
-    def mean_level(rule: Rule) -> float:
-        return float(np.mean([costs.level(where, rule, plan.sweep.seeds) for where in training]))
+    def against_lqd(rule: Rule) -> float:
+        """On the seeds that the rule has: one that was given up in a condition is not out of the others."""
+        return float(np.mean([costs.difference(where, rule, LQD).mean for where in training]))
 
-    return {policy: min(plan.settings_of(policy), key=mean_level) for policy in plan.policies}
+    return {policy: min(plan.settings_of(policy), key=against_lqd) for policy in plan.policies}
 
 
 def _contenders(plan: SharingPlan, costs: Costs, where: Condition, frozen: Mapping[str, Rule]) -> list[Rule]:
@@ -159,6 +162,8 @@ def _measure(
         for rule in of_condition
         if seed not in costs.runs.get(where, {}).get(rule, {})
     ]
+    if not cases:
+        return
     found = measure_cases(
         f"{plan.sweep.experiment}, seed {seed}",
         POINT,
