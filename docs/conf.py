@@ -10,8 +10,7 @@ import builtins
 import dataclasses
 import re
 import shutil
-import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -25,6 +24,10 @@ from sphinx.util import logging
 
 TUTORIAL = "docs/tutorial"
 """Where sphinx-gallery writes the pages of examples/tutorial, with what each cell printed; git ignores it."""
+
+ONE_SENTENCE = ("attribute", "data", "property")
+AS_WRITTEN: dict[str, list[str]] = {}
+"""What napoleon is not to change, by name."""
 
 project = "Foretail"
 release = metadata.version("foretail")
@@ -155,11 +158,30 @@ def leave_out_fields(
 
 def part_entries(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Show ``name : what it is`` on one line as a name with its description; napoleon would take it for a type."""
+    if what in ONE_SENTENCE:
+        AS_WRITTEN[name] = list(lines)
+        return
     parted: list[str] = []
+    section = ""
     for line, after in zip(lines, [*lines[1:], ""], strict=False):
-        entry = None if after.startswith("    ") else re.fullmatch(r"(\w[\w, ]*) : (.+)", line)
-        parted += [entry[1], f"    {entry[2]}"] if entry else [line]
+        section = line if after.startswith("---") else section
+        entry = re.fullmatch(r"(\w[\w, ]*) : (.+)", line)
+        if entry is None:
+            parted.append(line)
+            continue
+        names = re.sub(r"_(?=,|$)", r"\_", entry[1])  # RST would take the name for a link
+        if after.startswith("    "):
+            parted.append(f"{names} : {entry[2]}")
+        else:  # of several attributes in one field Sphinx would take the first for a type
+            each = names.split(", ") if section == "Attributes" else [names]
+            parted += [part for one in each for part in (one, f"    {entry[2]}")]
     lines[:] = parted
+
+
+def keep_sentences(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
+    """Show what is written beside a field as it is; napoleon takes what stands before a colon for a type."""
+    if what in ONE_SENTENCE:
+        lines[:] = AS_WRITTEN.pop(name)
 
 
 def name_bases(app: Sphinx, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
@@ -202,7 +224,7 @@ def resolve_imported(app: Sphinx, env: BuildEnvironment, node: pending_xref, con
         return None
     target = node["reftarget"]
     try:
-        found = attrgetter(target)(sys.modules[node["py:module"]])
+        found = attrgetter(target)(import_module(node["py:module"]))  # a page kept from before imports none
     except (KeyError, AttributeError):
         known = hasattr(builtins, target) or find_spec(target.partition(".")[0]) is not None
         if isinstance(content, nodes.literal) and not known:
@@ -223,6 +245,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-signature", leave_out_fields)
     app.connect("autodoc-process-docstring", part_entries, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", keep_sentences, priority=600)  # behind it
     app.connect("autodoc-process-docstring", name_bases)
     app.connect("autodoc-process-docstring", list_settings)
     app.connect("missing-reference", resolve_imported)
