@@ -141,11 +141,12 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
     found = evaluate(
         folder,
         *("parameters.alpha=[0.25,1]", "parameters.first_rtt_alpha=8", "parameters.rtt_slots=7"),
-        *("parameters.low_pass_slots=20", "rules.counting=uncounted", "rules.tie=highest_port", "rules.victim=head"),
+        *("parameters.low_pass_slots=20", "parameters.spare_bandwidth=0.5", "parameters.bucket_packets=2"),
+        *("rules.counting=uncounted", "rules.tie=highest_port", "rules.victim=head"),
     )
     rules: dict[str, Any] = {"counting": "uncounted", "tie": "highest_port", "victim": "head"}
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
-    for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie"):
+    for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"):
         native = slotted(
             policy,
             PORTS,
@@ -159,6 +160,8 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
             first_rtt_alpha=8.0,
             rtt_slots=7,
             low_pass_slots=20,
+            spare_bandwidth=0.5,
+            bucket_packets=2,
         )
         assert found["policies"][policy]["transmitted"] == native["transmitted"], policy
     lqd = slotted("lqd", PORTS, BUFFER, slot, port, **rules)

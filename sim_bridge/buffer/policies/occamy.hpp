@@ -27,6 +27,7 @@ public:
     Occamy(const PolicySettings& settings, const Shape& shape)
         : admission_(settings, shape),
           priorities_(static_cast<QueueIndex>(settings.alpha.size())),
+          strictest_(static_cast<std::size_t>(std::ranges::min_element(settings.alpha) - settings.alpha.begin())),
           bucket_(static_cast<double>(settings.bucket)),
           tokens_(bucket_),
           expelled_last_(shape.queues() - 1) {
@@ -63,6 +64,7 @@ private:
     /// Goes on to the next queue that is too long and has a packet to lose; false when there is none.
     template <class Queues>
     [[nodiscard]] bool turn(const Queues& queues) {
+        if (static_cast<double>(queues.longest()) <= admission_.threshold(strictest_, queues)) return false;
         QueueIndex queue = expelled_last_;
         for (QueueIndex seen = 0; seen < queues.queues(); ++seen) {
             queue = queue + 1 == queues.queues() ? 0 : queue + 1;
@@ -78,6 +80,7 @@ private:
 
     DynamicThresholds admission_;
     QueueIndex priorities_;
+    std::size_t strictest_;  // the priority with the smallest threshold
     double bucket_, tokens_, tokens_per_tick_ = 0;
     Tick filled_ = 0;
     Bytes departed_ = 0;
