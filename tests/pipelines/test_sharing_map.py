@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.sharing import race as races
+from foretail.pipelines.experiments.sharing.figures import draw_settings
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.experiments.sharing.race import CS, LQD, Costs, Race, frozen_settings, race, still_running
 from foretail.pipelines.experiments.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
@@ -220,6 +223,19 @@ def test_a_condition_that_no_scenario_has_is_named() -> None:
     config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small", change], "the test")
     with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
         SharingPlan.of(config)
+
+
+@pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
+def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
+    monkeypatch: pytest.MonkeyPatch, best: str
+) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {best: 2.0}, spread=0.001))
+    frame = pd.DataFrame([asdict(row) for row in rows_of(finished)])
+    (axes,) = draw_settings(frame).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["default", "alpha=2", "alpha=8"]
+    *lines, frozen = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines()]
+    assert sorted(lines) == [[0], [0], [1, 2], [1, 2]]
+    assert frozen == [{"dt": 0, "dt alpha=8": 2}[best]] * 2
 
 
 def test_a_policy_in_a_header_is_one_of_them() -> None:

@@ -17,8 +17,8 @@ CAPTIONS = {
     "map": "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A "
     "policy with settings stands there as the literature has it, with its best single setting over the training "
     "families, and with the setting that was best in the condition. Families below the line are held out.",
-    "settings": "Regret by setting, one line per condition, those of training families in blue. The dashed line is the "
-    "setting that was frozen.",
+    "settings": "Regret by setting, one line per condition, those of training families in blue. A dot is the policy as "
+    "the literature has it, the dashed line the setting that was frozen.",
 }
 LARGEST_PERCENT = 300.0
 """Colours end here."""
@@ -57,17 +57,19 @@ def draw_map(rows: pd.DataFrame) -> Figure:
 
 @styled
 def draw_settings(rows: pd.DataFrame) -> Figure:
-    """A panel per policy with settings of one number, a line per condition."""
+    """A panel per policy with several settings, a line per condition; a dot is the policy as it comes."""
     tuned = [policy for policy, part in rows.groupby("policy", sort=False) if part["setting"].nunique() > 2]
     figure = Figure(figsize=(1 + 3.6 * max(len(tuned), 1), 3.4), layout="constrained")
     all_axes = figure.subplots(1, max(len(tuned), 1), squeeze=False, sharey=True)[0]
     for axes, policy in zip(all_axes, tuned, strict=False):
-        part = rows[(rows["policy"] == policy) & (rows["setting"] != DEFAULT)]
+        part = rows[rows["policy"] == policy]
         order = {setting: place for place, setting in enumerate(part["setting"].drop_duplicates())}
-        for (held_out, _, _), line in part.groupby(["held_out", "family", "condition"]):
-            places = line["setting"].map(order)
-            colour = "C3" if held_out else "C0"
-            axes.plot(places, 100 * line["regret"].clip(lower=0.001), color=colour, linewidth=0.8, alpha=0.7)
+        for (held_out, _, _), of_condition in part.groupby(["held_out", "family", "condition"]):
+            for as_it_comes, look in ((False, "-"), (True, ".")):
+                shown = of_condition[(of_condition["setting"] == DEFAULT) == as_it_comes]
+                percent = 100 * shown["regret"].clip(lower=0.001)
+                colour = "C3" if held_out else "C0"
+                axes.plot(shown["setting"].map(order), percent, look, color=colour, linewidth=0.8, alpha=0.7)
         frozen = part.loc[part["frozen"], "setting"]
         if len(frozen):
             axes.axvline(order[frozen.iloc[0]], color="0.3", linestyle="--", linewidth=1)
