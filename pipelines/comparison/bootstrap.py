@@ -82,13 +82,13 @@ class Resampled:
         return np.where(np.isfinite(ratio), 100 * (ratio - 1), np.nan)
 
 
-def interval(values: Array, seeds: int, confidence: float = CONFIDENCE) -> PairedDifference:
+def interval(values: Array, seeds: int) -> PairedDifference:
     """Percentile interval of draws ``values[1:]`` around ``values[0]``; none when half of them have no value."""
     mean = None if np.isnan(values[0]) else float(values[0])
     draws = values[1:][~np.isnan(values[1:])]
     if mean is None or 2 * len(draws) <= len(values):
         return PairedDifference(mean, None, None, seeds)
-    low, high = np.quantile(draws, (0.5 - confidence / 2, 0.5 + confidence / 2))
+    low, high = np.quantile(draws, (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2))
     return PairedDifference(mean, float(low), float(high), seeds)
 
 

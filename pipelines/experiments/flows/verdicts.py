@@ -23,7 +23,7 @@ MEASURES = (
     ("long p95", "p95.long"),
     ("timed out %", "timed_out_percent.all"),
 )
-"""What is compared where one word has to say which policy is better."""
+"""What tables over policies compare."""
 REPRODUCED, IN_SHAPE, NOT, UNKNOWN = "reproduced", "in shape", "not", "not run"
 MEAN, LEAST = "mean", "least"
 CLOSE, WORSE = "close", "worse"
