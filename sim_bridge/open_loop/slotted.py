@@ -45,7 +45,7 @@ class Parameters:
     alpha: tuple[float, ...] = (ALPHA.default,)
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
     rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie: congested queues are counted once in so many slots
-    low_pass_slots: int = LOW_PASS_SLOTS.default  #: reverie: a queue's average moves to its length by 1 / this per slot
+    low_pass_slots: int = LOW_PASS_SLOTS.default  #: Reverie: a queue's average moves to its length by 1 / this per slot
     spare_bandwidth: float = SPARE_BANDWIDTH.default  #: Occamy: of the memory, as a share of the sum of the port rates
     bucket_packets: int = BUCKET_PACKETS.default  #: Occamy: what may be expelled at once after a rest
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
