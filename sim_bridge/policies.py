@@ -199,7 +199,7 @@ def numbers_of(policy: str) -> list[str]:
 
 def name_with_settings(name: str, settings: Mapping[str, float]) -> str:
     """The name of a policy with settings of its own, such as ``dt_alpha_8``."""
-    return "_".join([name, *(f"{setting}_{value:.17g}" for setting, value in settings.items())])
+    return "_".join([name, *(f"{setting}_{repr(value).removesuffix('.0')}" for setting, value in settings.items())])
 
 
 def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
@@ -208,7 +208,8 @@ def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
     if found is None:
         return None
     pairs = re.findall(rf"_({'|'.join(sorted(NUMBERS, key=len, reverse=True))})_(-?[0-9][0-9.e+-]*)", found["settings"])
-    return found["name"], {setting: float(value) if not value.isdigit() else int(value) for setting, value in pairs}
+    whole = re.compile(r"-?\d+")
+    return found["name"], {name: int(value) if whole.fullmatch(value) else float(value) for name, value in pairs}
 
 
 def policy_words(policy: str) -> str:
@@ -218,6 +219,8 @@ def policy_words(policy: str) -> str:
         return f"{policy_words(found[0])}, {settings}"
     if policy == "credence_accept":
         return "Credence, always accept"
+    if policy.removesuffix("_tuned") in POLICIES and policy not in POLICIES:
+        return f"{policy_words(policy.removesuffix('_tuned'))}, tuned"
     if policy in POLICIES:
         return POLICIES[policy].words or POLICIES[policy].title
     return policy_name(policy).replace("credence,", "Credence,")
