@@ -42,9 +42,7 @@ def test_other_names_hold_none(name: str) -> None:
 def test_names_are_short_and_whole_numbers_stay_whole() -> None:
     assert name_with_settings("dt", {"alpha": 0.1}) == "dt_alpha_0.1"
     assert name_with_settings("dt", {"alpha": 8.0}) == "dt_alpha_8"
-    found = settings_in_name("credence_tau_-1")
-    assert found == ("credence", {"tau": -1})
-    assert isinstance(found[1]["tau"], int)
+    assert repr(settings_in_name("credence_tau_-1")) == "('credence', {'tau': -1})"
 
 
 def test_figures_say_the_policy_and_its_settings() -> None:
