@@ -278,7 +278,7 @@ BAD_SETTINGS = [
     ({"background__load": -0.1}, "background.load"),
     ({"incast__burst_fraction": 0.0}, "incast.burst_fraction"),
     ({"incast__fan_in": 5}, "incast.fan_in"),
-    ({"topology__leaves": 1}, "topology.leaves"),
+    ({"topology__leaves": 1}, "topology.spines"),
     ({"topology__server_link_bps": "fast"}, "topology.server_link_bps"),
     ({"background__cumulative": [0, 0.9, 0.4, 1]}, "background.cumulative"),
     ({"background__cumulative": [0, 1]}, "background.cumulative"),
