@@ -47,7 +47,10 @@ REFUSED = [
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
     (["evaluate", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (["collect", "scenario=leafspin"], "choose from elephants, leafspine_small, paper, star, tiny"),
-    (["collect", "policy=red"], "choose from abm, cp, credence, credence_accept, credence_artifact, cs, dt,"),
+    (
+        ["collect", "policy=red"],
+        "choose from abm, abm_tuned, cp, credence, credence_accept, credence_artifact, cs,",
+    ),
     (["collect", "scenario.topology.leaves=four"], "'four' of type 'str' could not be converted to Integer"),
     (["collect", "scenario.topology"], "cannot read the override 'scenario.topology'"),
     (["collect", "seeds=[1"], "cannot read the override 'seeds=[1'"),

@@ -333,7 +333,9 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
             "credence_accept",
             "followlqd",
             "dt",
+            "dt_tuned",
             "abm",
+            "abm_tuned",
             "cs",
         }
     assert not first["train"]["reused"]
