@@ -16,11 +16,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.tracking import Launcher
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.points import Point, SoFar, measure_points, points_failed
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.pipelines.tracking.runs import address, tracked
 
 Case = TypeVar("Case")
 FIGURE_KINDS = ("pdf", "png")
@@ -125,6 +127,20 @@ class ExperimentResult:
     def failure(self) -> PointsFailed | None:
         """One sentence that names the points that failed, if any did."""
         return points_failed(self.failed, self.points) if self.failed else None
+
+
+def tracked_experiment(
+    config: EvaluateConfig, settings: Mapping[str, Any], run: Callable[[], ExperimentResult]
+) -> ExperimentResult:
+    """What `run` returns, as a run of MLflow with these settings and its files where tracking is on."""
+    if not config.tracking.enabled:
+        return run()
+    name = f"{settings['experiment']} {settings['size']}"
+    with tracked(config.tracking, Store(config.store_dir), settings, name) as logged:
+        result = run()
+        for path in result.files:
+            logged.log_file(path)
+    return dataclasses.replace(result, tracked=address(logged))
 
 
 def figure_files(stem: str, figure: Figure, kinds: Sequence[str] = FIGURE_KINDS) -> dict[str, Figure]:

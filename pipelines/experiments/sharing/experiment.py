@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, tracked_experiment
 from foretail.pipelines.experiments.sharing.figures import CAPTIONS, draw_map, draw_settings
-from foretail.pipelines.experiments.sharing.plan import CREDENCE, DEFAULT, Rule, SharingPlan
+from foretail.pipelines.experiments.sharing.plan import CREDENCE, Rule, SharingPlan
 from foretail.pipelines.experiments.sharing.race import Race, race
-from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, SharingRow, conclusion, rows_of, verdicts_of
+from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, conclusion, rows_of, shown, verdicts_of
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
-from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge.policies import policy_words
 
 
 def sharing_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
     """Run the experiment that ``config.size`` chooses of ``config.sharing``, draw it and track it."""
     plan = SharingPlan.of(config)
-    if not config.tracking.enabled:
-        return _result(config, plan, run_dir)
     settings = {"experiment": plan.sweep.experiment, "size": config.size, "sharing": asdict(plan.sweep)}
-    with tracked(config.tracking, Store(config.store_dir), settings, f"{plan.sweep.experiment} {config.size}") as run:
-        result = _result(config, plan, run_dir)
-        for path in result.files:
-            run.log_file(path)
-    return replace(result, tracked=address(run))
+    return tracked_experiment(config, settings, lambda: _result(config, plan, run_dir))
 
 
 def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> ExperimentResult:
@@ -52,7 +44,7 @@ def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> Experim
             "verdicts": plain([asdict(one) for one in verdicts]),
             "settings": frozen,
         },
-        [_regrets(rows), _families(verdicts), _settings(finished)] if name == "sharing_map" else [_settings(finished)],
+        [_regrets(frame), _families(verdicts), _settings(finished)] if name == "sharing_map" else [_settings(finished)],
         write_files(
             run_dir,
             {
@@ -78,26 +70,17 @@ def _chosen(finished: Race) -> list[str]:
     return [f"The best single settings over the training families: {named}."] if tuned else []
 
 
-def _regrets(rows: Sequence[SharingRow]) -> Table:
+def _regrets(rows: pd.DataFrame) -> Table:
     """Mean and largest regret of every rule that stands for its policy, over training and held-out conditions."""
-    frame = pd.DataFrame([asdict(row) for row in rows])
     cells: list[tuple[Cell, ...]] = []
-    for policy, part in frame.groupby("policy", sort=False):
-        shown = {"default": part["setting"] == DEFAULT}
-        if part["setting"].nunique() > 1:
-            shown |= {"frozen": part["frozen"], "hindsight": part["hindsight"]}
-        for which, chosen in shown.items():
-            row: list[Cell] = [policy_words(str(policy)), which if which != "frozen" else _setting(part)]
-            for held_out in (False, True):
-                regrets = 100 * part.loc[chosen & (part["held_out"] == held_out), "regret"]
-                row += [float(regrets.mean()), float(regrets.max())] if len(regrets) else [None, None]
-            cells.append(tuple(row))
+    for policy, which, part in shown(rows):
+        row: list[Cell] = [policy_words(policy), part["setting"].iloc[0] if which == "frozen" else which]
+        for held_out in (False, True):
+            regrets = 100 * part.loc[part["held_out"] == held_out, "regret"]
+            row += [float(regrets.mean()), float(regrets.max())] if len(regrets) else [None, None]
+        cells.append(tuple(row))
     columns = ("policy", "setting", "mean, training", "worst, training", "mean, held out", "worst, held out")
     return Table("Regret in % of the cost J, over conditions", columns, tuple(cells))
-
-
-def _setting(part: pd.DataFrame) -> str:
-    return str(part.loc[part["frozen"], "setting"].iloc[0])
 
 
 def _families(verdicts: Sequence[FamilyVerdict]) -> Table:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.experiments.sharing.plan import DEFAULT
+from foretail.pipelines.experiments.sharing.verdicts import shown
 from foretail.sim_bridge.policies import policy_words
 
 CAPTIONS = {
@@ -27,15 +28,12 @@ LARGEST_PERCENT = 300.0
 @styled
 def draw_map(rows: pd.DataFrame) -> Figure:
     """A row per condition, a column per rule; `rows` as :class:`SharingRow` has them."""
-    columns = _columns(rows)
+    columns = [(policy, which) for policy, which, _ in shown(rows)]
+    by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
     conditions = rows[["held_out", "family", "condition"]].drop_duplicates()
     conditions = conditions.sort_values("held_out", kind="stable")
-    regret = np.array(
-        [
-            [100 * _regret(rows, family, condition, policy, which) for policy, which in columns]
-            for _, family, condition in conditions.itertuples(index=False)
-        ]
-    )
+    places = conditions[["family", "condition"]].itertuples(index=False, name=None)
+    regret = 100 * np.array([[of_rule[place] for of_rule in by_condition] for place in places])
     figure = Figure(figsize=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
@@ -79,21 +77,6 @@ def draw_settings(rows: pd.DataFrame) -> Figure:
         axes.grid()
     all_axes[0].set_ylabel("regret, %")
     return figure
-
-
-def _columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Policies, each with what of its settings is shown."""
-    found = []
-    for policy, part in rows.groupby("policy", sort=False):
-        several = part["setting"].nunique() > 1
-        found += [(str(policy), which) for which in (("default", "frozen", "hindsight") if several else ("default",))]
-    return found
-
-
-def _regret(rows: pd.DataFrame, family: str, condition: str, policy: str, which: str) -> float:
-    part = rows[(rows["family"] == family) & (rows["condition"] == condition) & (rows["policy"] == policy)]
-    chosen = part[part["setting"] == DEFAULT] if which == "default" else part[part[which]]
-    return float(chosen["regret"].iloc[0])
 
 
 def _title(policy: str, which: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiments.sharing.plan import CREDENCE, DEFAULT, Condition, Rule
@@ -63,7 +64,10 @@ def rows_of(race: Race) -> list[SharingRow]:
 
             def over_seeds(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float | None:
                 known = [run[name] for run in runs.values() if run[name] is not None]
-                return float(np.mean(known)) if known else None
+                return _mean(known) if known else None
+
+            def mean(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float:
+                return _mean([run[name] for run in runs.values()])
 
             rows.append(
                 SharingRow(
@@ -81,17 +85,26 @@ def rows_of(race: Race) -> list[SharingRow]:
                     math.expm1(regret.mean),
                     _expm1(regret.low),
                     _expm1(regret.high),
-                    over_seeds("timeouts_percent") or 0.0,
+                    mean("timeouts_percent"),
                     over_seeds("p99_short"),
                     over_seeds("p99_long"),
                     over_seeds("p99_query"),
                     over_seeds("query_timeouts"),
-                    over_seeds("goodput_bps") or 0.0,
-                    over_seeds("asked") or 0.0,
-                    over_seeds("predicted_drops") or 0.0,
+                    mean("goodput_bps"),
+                    mean("asked"),
+                    mean("predicted_drops"),
                 )
             )
     return rows
+
+
+def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """What stands for a policy: it, ``default``, ``frozen`` or ``hindsight``, and its rows, one per condition."""
+    for policy, part in rows.groupby("policy", sort=False):
+        yield str(policy), DEFAULT, part[part["setting"] == DEFAULT]
+        if part["setting"].nunique() > 1:
+            for which in ("frozen", "hindsight"):
+                yield str(policy), which, part[part[which]]
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,10 @@ def _percent(found: PairedDifference) -> str:
     if mean is None:
         return "an unknown share"
     return f"{100 * mean:+.1f} %" + ("" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def _exp(value: float | None) -> float | None:

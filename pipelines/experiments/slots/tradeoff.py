@@ -7,7 +7,7 @@ Consistency is what is sent when nobody inverts predictions, robustness the leas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.scoring.operating_point import threshold_probability
 from foretail.pipelines.comparison.predictions import check_inputs
-from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
+from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases, tracked_experiment
 from foretail.pipelines.experiments.slots.experiment import FLIP_SEED
 from foretail.pipelines.experiments.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
 from foretail.pipelines.experiments.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations
@@ -36,7 +36,6 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, code_digest
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
@@ -80,19 +79,13 @@ def tradeoff_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResu
     """Run the experiment that ``config.size`` chooses of ``config.tradeoff``, draw it and track it."""
     sweep, store = config.tradeoff[config.size], Store(config.store_dir)
     models = _models(config, sweep, store)
-    if not config.tracking.enabled:
-        return _result(config, sweep, models, run_dir)
     settings = {
         "experiment": sweep.experiment,
         "size": config.size,
         "tradeoff": asdict(sweep),
         "models": {name: model.sha256 for name, model in models.items()},
     }
-    with tracked(config.tracking, store, settings, f"{sweep.experiment} {config.size}") as run:
-        result = _result(config, sweep, models, run_dir)
-        for path in result.files:
-            run.log_file(path)
-    return replace(result, tracked=address(run))
+    return tracked_experiment(config, settings, lambda: _result(config, sweep, models, run_dir))
 
 
 def _result(
