@@ -28,10 +28,23 @@ _TINY: dict[str, Any] = {
     },
     "incast": {
         "queries_per_second_per_server": 1000.0,
+        "cluster_size": 1.0,
+        "cluster_gap_ns": 0,
         "burst_fraction": 1.5,
         "fan_in": 4,
         "responders": "next_leaf",
+        "connections": "new",
         "connect_ahead_ns": 1_500_000,
+    },
+    "messages": {
+        "start_ns": [],
+        "latest_ns": [],
+        "size_bytes": [],
+        "source": [],
+        "destination": [],
+        "connection": [],
+        "after": [],
+        "gap_ns": [],
     },
     "transport": {
         "name": "dctcp",

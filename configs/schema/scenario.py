@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, part, setting
+from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, PEERS, part, setting
+from foretail.configs.schema.messages import Collective, Elephants
 from foretail.features.catalog import LARGEST_CELL_BYTES
 from foretail.features.errors import ForetailError
 
@@ -45,6 +46,29 @@ class Topology:
     def is_star(self) -> bool:
         """Whether all servers hang on one switch."""
         return self.kind == "star"
+
+    def across_leaves(self) -> list[int]:
+        """All servers, one of every leaf after the other: neighbours in the list have different leaves."""
+        below = self.servers_per_leaf
+        return [leaf * below + place for place in range(below) for leaf in range(self.leaves)]
+
+    def peers(self, destinations: str) -> list[list[int]]:
+        """For every server those at the other end of its flows; `destinations` is one of PEERS."""
+        below, every = self.servers_per_leaf, range(self.leaves * self.servers_per_leaf)
+        return [
+            [
+                other
+                for other in every
+                if (
+                    other != server
+                    if destinations == "other_servers"
+                    else other // below != server // below
+                    if destinations == "other_leaves"
+                    else other // below == (server // below + 1) % self.leaves
+                )
+            ]
+            for server in every
+        ]
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless there are leaves and spines, or one leaf without a spine in a star."""
@@ -91,9 +115,6 @@ class FlowSizes:
             )
 
 
-PEERS = ("next_leaf", "other_leaves", "other_servers")
-
-
 @dataclass
 class Background(FlowSizes):
     """Flows with Poisson arrivals."""
@@ -114,7 +135,16 @@ class Incast:
     """Queries: several servers answer one server at the same instant."""
 
     queries_per_second_per_server: float = setting(
-        MISSING, "Poisson rate of queries per server; 0 = none", at_least=0, at_most=1e9
+        MISSING, "mean rate of queries per server; 0 = none", at_least=0, at_most=1e9
+    )
+    cluster_size: float = setting(
+        1.0,
+        "mean number of queries in a cluster, geometric; clusters start at Poisson times; 1 = so do queries",
+        at_least=1,
+        at_most=1e6,
+    )
+    cluster_gap_ns: int = setting(
+        0, "mean gap, exponential, between two queries of a cluster", at_least=0, at_most=LONGEST_NS
     )
     burst_fraction: float = setting(
         MISSING, "bytes of one query as a fraction of the leaf's buffer", above=0, at_most=100
@@ -123,9 +153,15 @@ class Incast:
     responders: str = setting(
         "next_leaf", "who answers: servers of the next leaf, of all other leaves, or any others", one_of=PEERS
     )
+    connections: str = setting(
+        "new",
+        "every answer has a connection of its own, or all answers of a server to another share one",
+        one_of=("new", "reused"),
+    )
     connect_ahead_ns: int = setting(
         1_500_000,
-        "connections are set up this long before the query; 0 = the handshake is inside the FCT",
+        "connections are set up this long before their first use; 0 = the handshake is inside the FCT; those of "
+        "background flows never are",
         at_least=0,
         at_most=LONGEST_NS,
     )
@@ -248,6 +284,8 @@ class Scenario:
     topology: Topology = part(Topology, "network")
     background: Background = part(Background, "background flows")
     incast: Incast = part(Incast, "queries")
+    elephants: Elephants = part(Elephants, "long-lived connections")
+    collective: Collective = part(Collective, "collective communication")
     transport: Transport = part(Transport, "TCP")
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
@@ -285,14 +323,16 @@ class Scenario:
     def check(self, where: str) -> None:
         """Raise ForetailError on traffic that the network cannot carry."""
         topology, incast = self.topology, self.incast
-        if self.background.load == 0 and incast.queries_per_second_per_server == 0:
+        no_messages = self.elephants.flows_per_server == 0 and self.collective.kind is None
+        if self.background.load == 0 and incast.queries_per_second_per_server == 0 and no_messages:
             raise ForetailError(
-                f"{where}.background.load and {where}.incast.queries_per_second_per_server are both 0: raise one of "
-                "them"
+                f"{where}.background.load and {where}.incast.queries_per_second_per_server are both 0, and there are "
+                "neither elephants nor a collective: raise one of them"
             )
         for group, peers in (
             ("background.destinations", self.background.destinations),
             ("incast.responders", incast.responders),
+            *((("elephants.destinations", self.elephants.destinations),) if self.elephants.flows_per_server else ()),
         ):
             if topology.is_star and peers != "other_servers":
                 raise ForetailError(
@@ -314,6 +354,8 @@ class Scenario:
                 f"{where}.topology has {servers} servers and the driver addresses {MOST_SERVERS}: lower leaves or "
                 "servers_per_leaf"
             )
+        self.elephants.check_fits(f"{where}.elephants", servers, topology.server_link_bps, self.traffic_ns)
+        self.collective.check_fits(f"{where}.collective", servers)
         timely, base_rtt_ns = self.transport.timely, self.base_rtt_ns
         if self.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
             raise ForetailError(

@@ -8,6 +8,9 @@ from typing import Any
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.sim_bridge.ns3.messages.collectives import collective
+from foretail.sim_bridge.ns3.messages.elephants import elephants
+from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
 
 DRIVER_FORMAT = 1
 
@@ -26,6 +29,8 @@ def driver_config(
     """
     document = dataclasses.asdict(scenario)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
+    del document["elephants"], document["collective"]  # and of these what they send
+    document["messages"] = columns(messages_of(scenario, seed))
     own = policy.library if policy.library is not None else library
     uses_library = policy.predictor == "library" and own is not None
     document.update(
@@ -35,3 +40,35 @@ def driver_config(
         trace=trace,
     )
     return document
+
+
+def messages_of(scenario: Scenario, seed: int) -> list[Message]:
+    """The messages of elephants and of collectives that a seed gives."""
+    topology, bursts, exchange = scenario.topology, scenario.elephants, scenario.collective
+    planned: list[list[Message]] = []
+    if bursts.flows_per_server > 0:
+        planned.append(
+            elephants(
+                topology.peers(bursts.destinations),
+                bursts.flows_per_server,
+                bursts.burst_bytes,
+                bursts.idle_ns,
+                link_bps=topology.server_link_bps,
+                traffic_ns=scenario.traffic_ns,
+                seed=seed,
+            )
+        )
+    if exchange.kind is not None:
+        members, across = exchange.servers_per_group, topology.across_leaves()
+        planned.append(
+            collective(
+                exchange.kind,
+                [across[group * members : (group + 1) * members] for group in range(exchange.groups)],
+                exchange.size_bytes,
+                repeat=exchange.repeat,
+                compute_ns=exchange.compute_ns,
+                traffic_ns=scenario.traffic_ns,
+                seed=seed,
+            )
+        )
+    return joined(*planned)

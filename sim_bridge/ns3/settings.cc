@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
@@ -68,6 +69,23 @@ public:
         const auto found = get<std::string>(key);
         return static_cast<Enum>(buffer::position(found, names, "setting '" + path(key) + "' is '" + found + "'"));
     }
+    /// The list of that name.
+    [[nodiscard]] const json& items(const std::string& key) const {
+        if (!value(key).is_array()) refuse(key, "must be a list");
+        return value(key);
+    }
+    /// Entry `i` of the list of that name, a whole number from `low` to `high`.
+    [[nodiscard]] std::int64_t entry(const std::string& key, std::size_t i, std::int64_t low, std::int64_t high) const {
+        const json& found = items(key)[i];
+        const bool fits =
+            found.is_number_integer() && (!found.is_number_unsigned() || found.get<std::uint64_t>() <= most);
+        if (!fits || found.get<std::int64_t>() < low || found.get<std::int64_t>() > high) {
+            ns3_driver::refuse("entry " + std::to_string(i) + " of setting '" + path(key) +
+                               "' must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
+                               ", not " + found.dump());
+        }
+        return found.get<std::int64_t>();
+    }
     [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
         ns3_driver::refuse("setting '" + path(key) + "' " + why + ", not " + value(key).dump());
     }
@@ -91,6 +109,47 @@ constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "
                                                              "theta_powertcp", "timely", "powertcp"};
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::span loss_based = of_ns3.last<2>();
+
+/// The columns of `messages`, one entry per message in each.
+std::vector<Message> read_messages(const Group& group, int servers, std::int64_t longest) {
+    std::map<int, const Message*> first_of;  // message of a connection
+    const std::size_t count = group.items("size_bytes").size();
+    for (const char* column : {"start_ns", "latest_ns", "source", "destination", "connection", "after", "gap_ns"}) {
+        if (group.items(column).size() != count)
+            refuse(std::string("setting 'messages.") + column + "' must have as many entries as 'messages.size_bytes'");
+    }
+    std::vector<Message> messages;
+    messages.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto server = [&](const char* column) {
+            return static_cast<int>(group.entry(column, i, 0, servers - 1));
+        };
+        messages.push_back(
+            {.start_ns = group.entry("start_ns", i, 0, longest),
+             .latest_ns = group.entry("latest_ns", i, 0, longest),
+             .size_bytes = group.entry("size_bytes", i, 1, std::numeric_limits<std::uint32_t>::max()),
+             .source = server("source"),
+             .destination = server("destination"),
+             .connection = static_cast<int>(group.entry("connection", i, 0, std::numeric_limits<std::int32_t>::max())),
+             .after = {},
+             .gap_ns = group.entry("gap_ns", i, 0, longest)});
+        Message& message = messages.back();
+        const std::string name = "message " + std::to_string(i) + " of setting 'messages' ";
+        if (message.source == message.destination) refuse(name + "goes from a server to itself");
+        const Message& first = *first_of.emplace(message.connection, &message).first->second;
+        if (first.source != message.source || first.destination != message.destination)
+            refuse(name + "has other ends than those before it on its connection " +
+                   std::to_string(message.connection));
+        const json& after = group.items("after")[i];
+        if (!after.is_array()) refuse(name + "must have a list in 'after', not " + after.dump());
+        for (const json& other : after) {
+            if (!other.is_number_unsigned() || other.get<std::uint64_t>() >= i)
+                refuse(name + "waits for message " + other.dump() + ", which is none before it in the list");
+            message.after.push_back(other.get<std::size_t>());
+        }
+    }
+    return messages;
+}
 
 }  // namespace
 
@@ -182,12 +241,19 @@ Settings read_settings(const std::string& path) {
 
     const Group incast = root.group("incast");
     s.incast = {.queries_per_second_per_server = incast.between("queries_per_second_per_server", 0.0, 1e9),
+                .cluster_size = incast.between("cluster_size", 1.0, 1e6),
+                .cluster_gap_ns = incast.between<std::int64_t>("cluster_gap_ns", 0, longest),
                 .burst_fraction = incast.positive("burst_fraction", 100),
                 .fan_in = incast.between("fan_in", 1, 65535),
                 .responders = incast.choice<Peers>("responders", peer_names),
+                .reused = incast.choice("connections", std::array<std::string_view, 2>{"new", "reused"}) == 1,
                 .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0, longest)};
-    if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0)
-        refuse("settings 'background.load' and 'incast.queries_per_second_per_server' are both 0");
+    s.messages = read_messages(root.group("messages"), s.topology.servers(), longest);
+    if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0 && s.messages.empty()) {
+        refuse(
+            "settings 'background.load' and 'incast.queries_per_second_per_server' are both 0, and there are no "
+            "'messages'");
+    }
     if (s.topology.is_star() &&
         (s.background.destinations != Peers::other_servers || s.incast.responders != Peers::other_servers))
         refuse("settings 'background.destinations' and 'incast.responders' must be other_servers in a star");

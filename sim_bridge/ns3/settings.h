@@ -48,10 +48,23 @@ struct Background {
 
 struct Incast {
     double queries_per_second_per_server = 0;
-    double burst_fraction = 0;  ///< bytes of one query's responses, as a fraction of the leaf buffer
+    double cluster_size = 1;          ///< mean number of queries in a cluster
+    std::int64_t cluster_gap_ns = 0;  ///< mean gap between two of a cluster
+    double burst_fraction = 0;        ///< bytes of one query's responses, as a fraction of the leaf buffer
     int fan_in = 0;
     Peers responders = Peers::next_leaf;
+    bool reused = false;  ///< one connection for all answers of a server to another
     std::int64_t connect_ahead_ns = 0;
+};
+
+/// Bytes that the settings name one by one; may share a connection, and may wait for others.
+struct Message {
+    std::int64_t start_ns = 0, latest_ns = 0;  ///< after the first flow may start; ready later, it is never sent
+    std::int64_t size_bytes = 0;
+    int source = 0, destination = 0;
+    int connection = 0;              ///< messages with the same number share one
+    std::vector<std::size_t> after;  ///< messages, all before this one in the list, that must be delivered first
+    std::int64_t gap_ns = 0;         ///< from the last of these deliveries to the start
 };
 
 struct Transport {
@@ -81,6 +94,7 @@ struct Settings {
     Topology topology;
     Background background;
     Incast incast;
+    std::vector<Message> messages;
     Transport transport;
     std::int64_t traffic_ns = 0, drain_ns = 0;
     PolicyChoice policy;

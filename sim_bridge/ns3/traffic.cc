@@ -59,7 +59,8 @@ void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
                              .connect_ns = start,
                              .size_bytes = draw_size(s.background, random.uniform()),
                              .source = server,
-                             .destination = peer});
+                             .destination = peer,
+                             .after = {}});
         }
     }
 }
@@ -68,13 +69,14 @@ void plan_incast(const Settings& s, std::vector<PlannedFlow>& flows) {
     if (s.incast.queries_per_second_per_server <= 0) return;
     const double burst = s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes());
     const auto response = std::max<std::int64_t>(1, static_cast<std::int64_t>(burst / s.incast.fan_in));
+    const auto pair = [&](int source, int destination) {
+        return std::int64_t{source} * s.topology.servers() + destination;
+    };
     int query = 0;
     for (int server = 0; server < s.topology.servers(); ++server) {
         auto peers = peers_of(server, s.incast.responders, s.topology);
         RandomStream random(s.seed, RandomStream::Purpose::incast, static_cast<std::uint32_t>(server));
-        const double mean_gap = 1e9 / s.incast.queries_per_second_per_server;
-        double time = random.exponential(mean_gap);
-        for (; time < static_cast<double>(s.traffic_ns); time += random.exponential(mean_gap), ++query) {
+        const auto ask = [&](double time) {
             const std::int64_t start = s.incast.connect_ahead_ns + static_cast<std::int64_t>(time);
             for (int i = 0; i < s.incast.fan_in; ++i) {
                 const int left = static_cast<int>(peers.size()) - i;
@@ -85,9 +87,39 @@ void plan_incast(const Settings& s, std::vector<PlannedFlow>& flows) {
                                  .source = peers[static_cast<std::size_t>(i)],
                                  .destination = server,
                                  .query = query,
-                                 .flow_class = buffer::FlowClass::incast});
+                                 .flow_class = buffer::FlowClass::incast,
+                                 .connection = s.incast.reused ? pair(peers[static_cast<std::size_t>(i)], server) : -1,
+                                 .after = {}});
+            }
+            ++query;
+        };
+        const double mean_gap = 1e9 * s.incast.cluster_size / s.incast.queries_per_second_per_server;
+        const double end = static_cast<double>(s.traffic_ns), more = 1 - 1 / s.incast.cluster_size;
+        for (double first = random.exponential(mean_gap); first < end; first += random.exponential(mean_gap)) {
+            double time = first;
+            for (ask(time); more > 0 && random.uniform() < more; ask(time)) {
+                time += random.exponential(static_cast<double>(s.incast.cluster_gap_ns));
+                if (time >= end) break;
             }
         }
+    }
+}
+
+void append_messages(const Settings& s, std::vector<PlannedFlow>& flows) {
+    const std::size_t first = flows.size();
+    const std::int64_t of_pairs = std::int64_t{s.topology.servers()} * s.topology.servers();
+    for (const Message& message : s.messages) {
+        PlannedFlow flow{.start_ns = s.incast.connect_ahead_ns + message.start_ns,
+                         .connect_ns = message.start_ns,
+                         .size_bytes = message.size_bytes,
+                         .source = message.source,
+                         .destination = message.destination,
+                         .connection = of_pairs + message.connection,
+                         .after = message.after,
+                         .gap_ns = message.gap_ns,
+                         .latest_ns = s.incast.connect_ahead_ns + message.latest_ns};
+        for (std::size_t& other : flow.after) other += first;
+        flows.push_back(std::move(flow));
     }
 }
 
@@ -98,6 +130,7 @@ std::vector<PlannedFlow> plan_traffic(const Settings& settings) {
     plan_background(settings, flows);
     plan_incast(settings, flows);
     std::stable_sort(flows.begin(), flows.end(), [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+    append_messages(settings, flows);
     return flows;
 }
 

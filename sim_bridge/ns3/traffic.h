@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "buffer/records.hpp"
@@ -11,16 +12,20 @@ namespace foretail::ns3_driver {
 
 /// One flow to be sent, known before the simulation starts.
 struct PlannedFlow {
-    std::int64_t start_ns = 0;
+    std::int64_t start_ns = 0;    ///< the earliest with `after`
     std::int64_t connect_ns = 0;  ///< before start_ns for connections set up in advance
     std::int64_t size_bytes = 0;
     int source = 0, destination = 0;
     int query = -1;  ///< responses to one query share its number; -1: background
     buffer::FlowClass flow_class = buffer::FlowClass::background;
+    std::int64_t connection = -1;    ///< flows with the same number share a connection; -1: one of its own
+    std::vector<std::size_t> after;  ///< flows that must be delivered before it starts
+    std::int64_t gap_ns = 0;         ///< from the last of these deliveries to the start
+    std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max();  ///< ready later, it never starts
 };
 
-/// All flows of a run in order of their start. Every server has its own random stream per kind of traffic, so neither
-/// the policy nor the other kind changes a flow.
+/// All flows of a run: background and incast in order of their start, then the messages in theirs. Every server has its
+/// own random stream per kind of traffic, so neither the policy nor the other kind changes a flow.
 std::vector<PlannedFlow> plan_traffic(const Settings& settings);
 
 }  // namespace foretail::ns3_driver

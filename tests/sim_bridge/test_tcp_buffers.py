@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from foretail.sim_bridge.ns3.driver import build_driver, run_driver
+from foretail.sim_bridge.ns3.messages.elephants import elephants
+from foretail.sim_bridge.ns3.messages.message import columns
 from tests.scenarios import MILLISECOND, settings
 
 pytestmark = pytest.mark.ns3
@@ -47,6 +49,28 @@ def both(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("transport", ["dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp"])
 def test_every_transport_recovers_in_the_same_way(tmp_path: Path, transport: str) -> None:
     assert both(tmp_path, transport__name=transport, **ELEPHANTS)["timed_out"] > 0
+
+
+@pytest.mark.parametrize("transport", ["dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp"])
+def test_connections_with_several_messages(tmp_path: Path, transport: str) -> None:
+    bursts = elephants(
+        [[(server + 4) % 8, (server + 1) % 8] for server in range(8)],
+        *(2, 300_000, 20_000),
+        link_bps=10**10,
+        traffic_ns=3 * MILLISECOND,
+        seed=1,
+    )
+    found = both(
+        tmp_path,
+        transport__name=transport,
+        messages=columns(bursts),
+        incast__connections="reused",
+        incast__cluster_size=4.0,
+        incast__cluster_gap_ns=20_000,
+        topology__buffer_bytes_per_port_per_gbps=640,
+        incast__burst_fraction=3.0,
+    )
+    assert found["timed_out"] > 0
 
 
 @pytest.mark.parametrize("policy", ["lqd", "cs", "dt", "abm"])

@@ -23,7 +23,7 @@ TcpSender::TcpSender() {
     m_txBuffer->SetRWndCallback(MakeCallback(&TcpSender::GetRWnd, this));
 }
 
-Ptr<Socket> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced, TypeId control) {
+Ptr<TcpSocketBase> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced, TypeId control) {
     auto tcp = node->GetObject<TcpL4Protocol>();
     const auto make = [&](const char* attribute) {
         TypeIdValue type;

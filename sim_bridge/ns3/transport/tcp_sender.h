@@ -21,7 +21,7 @@ public:
 
     /// A socket on `node`, put together of the same parts as ns3::TcpL4Protocol puts its sockets together, except for
     /// the congestion control: `paced`, or without it one of type `control`.
-    static ns3::Ptr<ns3::Socket> create(ns3::Ptr<ns3::Node> node, ns3::Ptr<PacedControl> paced, ns3::TypeId control);
+    static ns3::Ptr<ns3::TcpSocketBase> create(ns3::Ptr<ns3::Node> node, ns3::Ptr<PacedControl> paced, ns3::TypeId control);
 
 protected:
     void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;

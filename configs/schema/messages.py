@@ -1,0 +1,91 @@
+"""Traffic besides background flows and queries: elephants and collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretail.configs.schema.fields import LONGEST_NS, PEERS, setting
+from foretail.features.errors import ForetailError
+
+MOST_MESSAGES = 1_000_000
+"""Of a run, and what they wait for together: more would take gigabytes to write down."""
+
+LARGEST_PART_BYTES = 2**26
+COLLECTIVES = ("all_to_all", "ring_all_reduce")
+
+
+@dataclass
+class Elephants:
+    """Long-lived connections that send bursts: the next starts some time after the one before is delivered."""
+
+    flows_per_server: int = setting(0, "connections on which every server sends; 0 = none", at_least=0, at_most=1024)
+    destinations: str = setting(
+        "next_leaf", "where they go: to the next leaf, to any other leaf, or to any other server", one_of=PEERS
+    )
+    burst_bytes: int = setting(1_000_000, "mean size of a burst, exponential", at_least=1, at_most=LARGEST_PART_BYTES)
+    idle_ns: int = setting(
+        0,
+        "mean pause, exponential, from the delivery of a burst to the next; 0 = none, so they always send",
+        at_least=0,
+        at_most=LONGEST_NS,
+    )
+
+    def check_fits(self, where: str, servers: int, link_bps: int, traffic_ns: int) -> None:
+        """Raise ForetailError when there may be more bursts than a run can take."""
+        bursts = servers * self.flows_per_server * (1 + traffic_ns / (8e9 * self.burst_bytes / link_bps + self.idle_ns))
+        if bursts > MOST_MESSAGES:
+            raise ForetailError(
+                f"{where} makes about {bursts:.3g} bursts, and a run takes {MOST_MESSAGES}: raise {where}.burst_bytes "
+                f"or {where}.idle_ns, or lower {where}.flows_per_server"
+            )
+
+
+@dataclass
+class Collective:
+    """Groups of servers that compute and exchange what they have, again and again."""
+
+    kind: str | None = setting(None, "what a group exchanges; null = nothing", one_of=COLLECTIVES)
+    size_bytes: int = setting(
+        1_000_000,
+        "what each server has: it sends all of it to the others together, or about twice that around the ring",
+        at_least=1,
+        at_most=LARGEST_PART_BYTES,
+    )
+    groups: int = setting(1, "groups, no server in two of them", at_least=1, at_most=65_535)
+    servers_per_group: int = setting(
+        2, "servers of a group, neighbours in the ring below different leaves", at_least=2, at_most=65_535
+    )
+    repeat: int = setting(1, "rounds of a group", at_least=1, at_most=MOST_MESSAGES)
+    compute_ns: int = setting(
+        0,
+        "from the instant at which a server has received all of a round to its part in the next; groups start at "
+        "random times up to this",
+        at_least=0,
+        at_most=LONGEST_NS,
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on parts without a byte, and on more messages than a run can take."""
+        if self.kind is None:
+            return
+        members = self.servers_per_group
+        if self.size_bytes < members:
+            raise ForetailError(
+                f"{where}.size_bytes = {self.size_bytes} is less than a byte for each of {members} servers: raise it"
+            )
+        steps = 2 if self.kind == "ring_all_reduce" else 1
+        listed = self.groups * self.repeat * members * (members - 1) * max(steps, members)
+        if listed > MOST_MESSAGES:
+            raise ForetailError(
+                f"{where} makes a list of {listed} messages and what they wait for, and a run takes {MOST_MESSAGES}: "
+                f"lower {where}.repeat or {where}.servers_per_group"
+            )
+
+    def check_fits(self, where: str, servers: int) -> None:
+        """Raise ForetailError when the groups need more servers than there are."""
+        wanted = self.groups * self.servers_per_group
+        if self.kind is not None and wanted > servers:
+            raise ForetailError(
+                f"{where}.groups = {self.groups} of {where}.servers_per_group = {self.servers_per_group} need {wanted} "
+                f"servers, and the network has {servers}: lower one of them"
+            )
