@@ -1,4 +1,4 @@
-"""``foretail demo``: collect, train, export and evaluate on a congested leaf-spine scenario in ns-3, then on another."""
+"""``foretail demo``: collect, train, export and evaluate on a congested leaf-spine network, then evaluate on another."""
 
 from __future__ import annotations
 
