@@ -1,4 +1,4 @@
-"""``foretail demo``: collect, train, export and evaluate on a congested leaf-spine network, then evaluate on another."""
+"""``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another."""
 
 from __future__ import annotations
 
