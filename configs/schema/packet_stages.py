@@ -264,9 +264,12 @@ class EvaluateConfig(Stage):
 
 @dataclass
 class DemoConfig(Stage):
-    """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario."""
+    """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario, then on another."""
 
     scenario: Scenario = part(Scenario, "what is simulated")
+    contended_scenario: Scenario = part(
+        Scenario, "a second network, whose ports compete for the buffer: only evaluated, with the same predictor"
+    )
     policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
     collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")

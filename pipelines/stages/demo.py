@@ -1,4 +1,4 @@
-"""``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario in ns-3."""
+"""``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
@@ -19,6 +20,7 @@ from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.sim_bridge.policies import policy_words
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,14 @@ class DemoResult:
     Attributes
     ----------
     trained, exported, evaluated : results of the stages
+    contended : the same policies on the second network, of which the predictor saw nothing
     step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
     """
 
     trained: TrainResult
     exported: ExportedPredictor
     evaluated: FlowsResult
+    contended: FlowsResult
     step_seconds: dict[str, float]
 
     def document(self) -> dict[str, Any]:
@@ -42,6 +46,7 @@ class DemoResult:
             "train": self.trained.document(),
             "export": self.exported,
             "evaluate": self.evaluated.document(),
+            "evaluate_contended": self.contended.document(),
             "step_seconds": self.step_seconds,
             "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
             "files": self.evaluated.files,
@@ -49,17 +54,30 @@ class DemoResult:
         }
 
     def verdict(self) -> list[str]:
-        """That of the evaluation."""
-        return self.evaluated.verdict()
+        """That of the evaluation, and the costs on the second network."""
+        return [*self.evaluated.verdict(), *self._cost_where_ports_compete()]
 
     def tables(self) -> list[Table]:
-        """Datasets, scores, proof, policies, differences, timings."""
+        """Datasets, scores, proof, policies and differences on both networks, timings."""
         ratio = self.credence_cpu_over_lqd()
         notes = () if ratio is None else (f"CPU time per leaf data packet, Credence over LQD: {ratio:.3f}",)
         steps = Table(
             "Steps", ("step", "seconds"), tuple((step, seconds) for step, seconds in self.step_seconds.items()), notes
         )
-        return [*self.trained.tables(), *self.evaluated.tables(), steps]
+        second = [replace(table, title=f"{table.title}, ports compete") for table in self.contended.tables()[:2]]
+        return [*self.trained.tables(), *self.evaluated.tables(), *second, steps]
+
+    def _cost_where_ports_compete(self) -> list[str]:
+        """Who has the least cost J on the second network, and what pushing out saves there."""
+        costs = {policy: found.mean for policy, found in self.contended.means("cost").items() if found.mean is not None}
+        if not {"lqd", "cs"} <= costs.keys():
+            return []
+        best = min(costs, key=lambda policy: costs[policy])
+        less = interval_text(self.contended.differences("cost", "cs")["lqd"])
+        return [
+            f"Where ports compete, {policy_words(best)} has the least cost, J = {costs[best]:.3g}; LQD has "
+            f"{costs['lqd']:.3g}, Complete Sharing {costs['cs']:.3g}, LQD less Complete Sharing is {less}."
+        ]
 
     def credence_cpu_over_lqd(self) -> float | None:
         """CPU seconds per leaf data packet of Credence with the forest over those of LQD, all seeds together."""
@@ -90,10 +108,22 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
             config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
         )
         evaluated = track_flows(config, evaluated)
+    with steps.timed("evaluate where ports compete"):
+        contended = evaluate_policies(
+            config.contended_scenario,
+            config.policy,
+            config.seeds,
+            exported,
+            tuple(config.baselines),
+            store,
+            ns3,
+            config.jobs,
+        )
+        contended = track_flows(replace(config, scenario=config.contended_scenario), contended)
     with steps.timed("draw figures"):
         evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(trained, exported, evaluated, steps.seconds)
+    return DemoResult(trained, exported, evaluated, contended, steps.seconds)
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

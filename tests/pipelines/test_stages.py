@@ -311,7 +311,7 @@ def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trai
 @pytest.mark.slow
 def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
     def demo() -> dict[str, Any]:
-        done = foretail(tmp_path, "demo", "size=small")
+        done = foretail(tmp_path, "demo", "size=small", "contended_scenario.traffic_ns=500_000")
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads((tmp_path / "outputs" / "demo" / "result.json").read_text())
         for table in ("Datasets", "Scores", "Policies", "Difference to lqd", "C predictor", "Steps"):
@@ -342,4 +342,5 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
     assert second["train"]["reused"]
     assert all(run["reused"] for run in second["evaluate"]["runs"])
     assert second["evaluate"]["means"] == first["evaluate"]["means"]
+    assert second["evaluate_contended"]["means"] == first["evaluate_contended"]["means"]
     assert sum(second["step_seconds"].values()) < 60
