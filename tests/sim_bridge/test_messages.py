@@ -242,3 +242,51 @@ def test_columns_are_equally_long_lists(run: Any) -> None:
     document["messages"]["gap_ns"] = 0
     with pytest.raises(ForetailError, match=r"'messages.gap_ns' must be a list, not 0"):
         run(document)
+
+
+def queries_of(run: DriverRun) -> Records:
+    """One answer of every query, in order of start."""
+    records = all_flows(run)
+    records = records[records["query"] >= 0]
+    return records[np.unique(records["query"], return_index=True)[1]]
+
+
+QUERIES: dict[str, Any] = {
+    "background__load": 0.0,
+    "incast__queries_per_second_per_server": 5_000.0,
+    "incast__burst_fraction": 0.001,
+    "traffic_ns": 100 * MILLISECOND,
+    "occupancy_interval_ns": 10 * MILLISECOND,
+}
+
+
+def test_clusters_leave_the_mean_rate_and_gather_queries(run: Any) -> None:
+    """4,000 queries of 8 servers are expected, in clusters of 10, 20 us from one to the next."""
+    gap_ns, size = 20_000, 10.0
+    spread = run(settings(**QUERIES))
+    clustered = run(settings(**QUERIES, incast__cluster_size=size, incast__cluster_gap_ns=gap_ns))
+    assert len(queries_of(spread)) == pytest.approx(4_000, abs=4 * 4_000**0.5)
+    found = queries_of(clustered)
+    assert len(found) == pytest.approx(4_000, abs=4 * (2 * size * 4_000) ** 0.5)  # geometric: variance 2 size^2 - size
+    for server in range(SERVERS):
+        gaps = np.diff(np.sort(found["start_ns"][found["destination"] == server]))
+        assert np.mean(gaps < 8 * gap_ns) == pytest.approx(1 - 1 / size, abs=0.08)
+        assert np.median(gaps) == pytest.approx(gap_ns * 0.77, rel=0.3)  # 0.9 of the gaps are below the median of all
+
+
+def test_a_cluster_of_one_is_a_poisson_query(run: Any) -> None:
+    plain, gapped = (run(settings(incast__cluster_gap_ns=gap_ns)) for gap_ns in (0, 10**6))
+    assert all_flows(plain).tobytes() == all_flows(gapped).tobytes()
+
+
+def test_reused_connections_carry_the_same_queries_with_fewer_handshakes(run: Any) -> None:
+    new, reused = (run(settings(**QUERIES, incast__connections=kind, trace=True)) for kind in ("new", "reused"))
+    names = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class"]
+    np.testing.assert_array_equal(all_flows(new)[names], all_flows(reused)[names])
+    assert (all_flows(reused)["connected_in_advance"] == 1).all()
+    assert (all_flows(reused)["fct_ns"] >= 0).all()
+    control = [
+        np.count_nonzero(arrivals["flow_class"] == FlowClass.CONTROL)
+        for arrivals in (read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE) for run in (new, reused))
+    ]
+    assert control[1] < control[0] / 4
