@@ -74,10 +74,6 @@ class Policy:
         asks = policies.may_ask(self.name) and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
-        if self.incast_alpha is not None and self.name not in policies.KNOW_PRIORITIES:
-            raise ForetailError(
-                f"{where}.incast_alpha gives incast a queue of its own, which {self.name} cannot: set it to null"
-            )
         if self.library is not None and not Path(self.library).is_file():
             raise ForetailError(f"{where}.library: there is no file {self.library}")
 
