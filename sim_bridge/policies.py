@@ -122,19 +122,15 @@ POLICIES = {
             "lqd",
             "LQD",
             "Longest Queue Drop: a full buffer pushes out of the longest queue",
-            knows_priorities=False,
             pushes_out=True,
         ),
-        BufferPolicy(
-            "followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS, knows_priorities=False
-        ),
+        BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS),
         BufferPolicy(
             "credence",
             "Credence",
             "LQD's thresholds, then a prediction",
             (*_THRESHOLDS, *_PREDICTION),
             asks=True,
-            knows_priorities=False,
             option={"predictor": "library"},
         ),
         BufferPolicy(

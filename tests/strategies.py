@@ -45,6 +45,14 @@ def arrivals(draw: st.DrawFn, min_arrivals: int = 0, max_arrivals: int = 30, max
     return Arrivals(records, shadow, column(0, 1).astype(np.bool_))
 
 
+@st.composite
+def schedulers(draw: st.DrawFn, priorities: int, quanta: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+    """Draw how a port serves so many queues: a scheduler, and a quantum for each where it has some."""
+    scheduler = draw(st.sampled_from(("round_robin", "strict", "deficit_round_robin")))
+    drawn = st.tuples(*[st.sampled_from(quanta)] * priorities)
+    return scheduler, draw(drawn) if scheduler == "deficit_round_robin" else ()
+
+
 class SlottedArrivals(NamedTuple):
     """Unit packets for one switch, ``slot`` and ``port`` of each in order of arrival."""
 

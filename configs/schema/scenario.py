@@ -245,6 +245,51 @@ class Transport:
             )
 
 
+MOST_QUEUES = 8
+"""Of one port."""
+
+DEFICIT_ROUND_ROBIN = "deficit_round_robin"
+
+
+@dataclass
+class Queues:
+    """The queues of every switch port: how it serves them, and which of them each kind of traffic has."""
+
+    count: int = setting(1, "queues of a port", at_least=1, at_most=MOST_QUEUES)
+    scheduler: str = setting(
+        "round_robin",
+        "packet by packet in turn, the lowest number first, or in turn a quantum of bytes",
+        one_of=("round_robin", "strict", DEFICIT_ROUND_ROBIN),
+    )
+    quantum_bytes: list[int] = setting(
+        [],
+        "deficit_round_robin: what each queue may send in its turn; [] = a full packet each",
+        at_least=1,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    background: int = setting(0, "the queue of background flows", at_least=0, at_most=MOST_QUEUES - 1)
+    incast: int = setting(0, "the queue of the answers to queries", at_least=0, at_most=MOST_QUEUES - 1)
+    control: int = setting(0, "the queue of packets without data", at_least=0, at_most=MOST_QUEUES - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a class without its queue, or quanta that do not fit the queues."""
+        for name, queue in (("background", self.background), ("incast", self.incast), ("control", self.control)):
+            if queue >= self.count:
+                raise ForetailError(
+                    f"{where}.{name} = {queue} is no queue of a port, which has 0 to {self.count - 1}: lower it, or "
+                    f"raise {where}.count"
+                )
+        if self.quantum_bytes and self.scheduler != DEFICIT_ROUND_ROBIN:
+            raise ForetailError(
+                f"{where}.quantum_bytes means nothing to {self.scheduler}: set {where}.scheduler={DEFICIT_ROUND_ROBIN}"
+            )
+        if self.quantum_bytes and len(self.quantum_bytes) != self.count:
+            raise ForetailError(
+                f"{where}.quantum_bytes has {len(self.quantum_bytes)} values for {self.count} queues: give one for "
+                "each, or []"
+            )
+
+
 @dataclass
 class Rules:
     """How Longest Queue Drop chooses its victim; LQD and every virtual LQD of a run share the rules."""
@@ -257,6 +302,11 @@ class Rules:
         "tail",
         "which packet of the longest queue (labels depend on it)",
         one_of=("tail", "tail_kept", "head", "random"),
+    )
+    order: str = setting(
+        "longest_queue",
+        "the longest of all queues, or of the lowest class (the highest queue number) that has a packet to lose",
+        one_of=("longest_queue", "lower_classes_first"),
     )
 
 
@@ -287,6 +337,7 @@ class Scenario:
     elephants: Elephants = part(Elephants, "long-lived connections")
     collective: Collective = part(Collective, "collective communication")
     transport: Transport = part(Transport, "TCP")
+    queues: Queues = part(Queues, "queues of a port")
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
     traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1, at_most=LONGEST_NS)

@@ -43,12 +43,13 @@ Victim = Literal["tail", "tail_kept", "head", "random"]
 
 @dataclass(frozen=True)
 class Rules:
-    """The three rules of LQD that labels depend on (Credence section 2, fixed by the design)."""
+    """The rules of LQD that labels depend on (Credence section 2, fixed by the design)."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     counting: Literal["counted", "uncounted"]
     tie: Literal["lowest_port", "highest_port"]
     victim: Victim
+    order: Literal["longest_queue", "lower_classes_first"] = "longest_queue"
 
 
 @dataclass(frozen=True)

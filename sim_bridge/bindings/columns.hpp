@@ -71,8 +71,8 @@ inline void known_priorities(const std::optional<Column<std::uint8_t>>& priority
     for (std::size_t i = 0; priority && i < n; ++i) {
         if ((*priority)(i) >= priorities) {
             throw std::invalid_argument("row " + std::to_string(i) + " has priority " + std::to_string((*priority)(i)) +
-                                        ", but there are " + std::to_string(priorities) +
-                                        ": alpha has one number per priority");
+                                        ", but a port has " + std::to_string(priorities) +
+                                        (priorities == 1 ? " queue" : " queues"));
         }
     }
 }

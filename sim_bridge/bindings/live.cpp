@@ -88,7 +88,7 @@ public:
                      Integer cell_bytes, Integer average_shift) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed);
-        settings.shape = shapes_of({{buffer, rates}}, wire_overhead_bytes, settings.rules.tie, 1).front();
+        settings.shape = shapes_of({{buffer, rates}}, wire_overhead_bytes, settings.rules.tie).front();
         const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 1, 65'536));
         if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");
         settings.scale = {std::countr_zero(cell), checked<int>("average_shift", average_shift, 0, 24), 10};

@@ -21,7 +21,7 @@ public:
     PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::string& counting, const std::string& tie,
              const std::string& victim, Seed seed) {
         const auto rules = push_out_rules(counting, tie, victim, seed);
-        for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie, 1)) {
+        for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie)) {
             ports_.push_back(shape.ports());
             logs_.emplace_back(shape, rules);
         }

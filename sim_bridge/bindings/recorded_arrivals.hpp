@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/columns.hpp"
+#include "bindings/runs.hpp"
 #include "buffer/queues/port_queues.hpp"
 
 namespace foretail::bindings {
@@ -14,14 +15,15 @@ namespace foretail::bindings {
 using Switches = std::vector<std::pair<Integer, std::vector<Integer>>>;
 
 /// Within these bounds no time can overflow.
-inline std::vector<Shape> shapes_of(const Switches& switches, Integer wire_overhead_bytes, Tie tie, int priorities) {
+inline std::vector<Shape> shapes_of(const Switches& switches, Integer wire_overhead_bytes, Tie tie,
+                                    const Queueing& queueing = {}) {
     const Bytes overhead = checked("wire_overhead_bytes", wire_overhead_bytes, 0, 256);
     between("number of switches", static_cast<std::int64_t>(switches.size()), 1, max_ports);
     std::vector<Shape> shapes;
     for (const auto& [buffer, rates] : switches) {
         between("number of ports", static_cast<std::int64_t>(rates.size()), 1, max_ports);
         const Bytes capacity = checked("buffer of a switch, in bytes,", buffer, 1, Bytes{1} << 30);
-        shapes.push_back({capacity, {}, tie, false, priorities});
+        shapes.push_back({capacity, {}, tie, false, queueing.count, queueing.scheduler, queueing.quanta});
         for (const auto rate : rates) {
             const auto bps = checked("port rate in bits per second", rate, 1000, 1'000'000'000'000'000);
             shapes.back().rates.push_back(LineRate::from_bps(bps, overhead));

@@ -23,10 +23,11 @@ public:
            const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
            Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
            std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
-           Integer bucket_bytes)
-        : observed_(cell_bytes.value > 0), priorities_(static_cast<int>(alpha.size())) {
+           Integer bucket_bytes, const std::string& order, Integer queues, const std::string& scheduler,
+           const std::vector<Integer>& quanta)
+        : observed_(cell_bytes.value > 0), queueing_(queueing(queues, scheduler, quanta)) {
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.rules = push_out_rules(counting, tie, victim, seed, order);
         settings.labels = observed_;
         if (observed_) settings.features = FeatureSet::all();
         const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 0, 65'536));
@@ -40,7 +41,7 @@ public:
                                             checked("low_pass_ns", low_pass_ns, 1, longest),
                                             checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets),
                                             spare_bandwidth, checked("bucket_bytes", bucket_bytes, 0, max_packets));
-        for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, priorities_)) {
+        for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_)) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
             runs_.push_back(run_under(policy, chosen, settings));
@@ -56,7 +57,7 @@ public:
         const std::size_t n = time_ns.shape(0);
         if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         same_length("predictions", predictions, n);
-        known_priorities(priority, n, priorities_);
+        known_priorities(priority, n, queueing_.count);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
         RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
         Filled filled(n, observed_, observed_);
@@ -109,7 +110,7 @@ public:
 
 private:
     bool observed_;
-    int priorities_;
+    Queueing queueing_;
     std::vector<Port> ports_;
     std::vector<std::unique_ptr<RecordedRun>> runs_;
     Tick last_time_ = 0;
@@ -127,12 +128,14 @@ void add_replay(nb::module_& m) {
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
                       const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
-                      std::optional<Integer>, Integer, Integer, double, Integer>(),
+                      std::optional<Integer>, Integer, Integer, double, Integer, const std::string&, Integer,
+                      const std::string&, const std::vector<Integer>&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
              "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut,
-             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket)
+             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket,
+             "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())

@@ -31,15 +31,43 @@ Enum rule(const std::string& what, const std::string& name, std::span<const std:
 }
 
 inline PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
-                                   Seed seed) {
+                                   Seed seed, const std::string& order = std::string(order_names.front())) {
     return {rule<Counting>("counting", counting, counting_names), rule<Tie>("tie", tie, tie_names),
-            rule<Victim>("victim", victim, victim_names), checked(seed)};
+            rule<Victim>("victim", victim, victim_names), checked(seed), rule<Order>("order", order, order_names)};
+}
+
+/// The queues of a port and how it serves them.
+struct Queueing {
+    int count = 1;
+    Scheduler scheduler = Scheduler::round_robin;
+    std::vector<Bytes> quanta;
+};
+
+/// Without quanta deficit round robin lets every queue send one packet of size 1 in its turn.
+inline Queueing queueing(Integer count_given, const std::string& scheduler, const std::vector<Integer>& quanta) {
+    Queueing out;
+    out.count = checked<int>("number of queues of a port", count_given, 1, static_cast<std::int64_t>(max_priorities));
+    const auto count = static_cast<std::size_t>(out.count);
+    out.scheduler =
+        static_cast<Scheduler>(position(scheduler, scheduler_names, "unknown scheduler '" + scheduler + "'"));
+    if (out.scheduler != Scheduler::deficit_round_robin) {
+        if (!quanta.empty()) throw std::invalid_argument("only deficit_round_robin has quanta, not " + scheduler);
+        return out;
+    }
+    for (const auto quantum : quanta) out.quanta.push_back(checked("quantum", quantum, 1, Bytes{1} << 30));
+    if (quanta.empty()) out.quanta.assign(count, 1);
+    if (out.quanta.size() != count) {
+        throw std::invalid_argument("there are " + std::to_string(out.quanta.size()) + " quanta for the " +
+                                    std::to_string(count) + " queues of a port: give one for each");
+    }
+    return out;
 }
 
 inline PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval,
                                       Tick low_pass, Bytes artifact_cut, double spare_bandwidth, Bytes bucket) {
     if (alpha.empty() || alpha.size() > max_priorities) {
-        throw std::invalid_argument("alpha must hold one number per priority, 1 to " + std::to_string(max_priorities));
+        throw std::invalid_argument("alpha must hold one number per queue of a port, 1 to " +
+                                    std::to_string(max_priorities));
     }
     std::vector<std::pair<const char*, double>> values{{"first_rtt_alpha", first_rtt_alpha},
                                                        {"spare_bandwidth", spare_bandwidth}};

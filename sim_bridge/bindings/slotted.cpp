@@ -37,16 +37,22 @@ public:
     SlottedRun(const std::string& policy, Integer ports, Integer buffer, const std::string& counting,
                const std::string& tie, const std::string& victim, Seed seed, const std::vector<double>& alpha,
                double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, double spare_bandwidth,
-               Integer bucket_packets, Integer average_shift, bool labels, bool features)
+               Integer bucket_packets, Integer average_shift, bool labels, bool features, const std::string& order,
+               Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta)
         : ports_(ports_of(ports)),
-          priorities_(static_cast<int>(alpha.size())),
+          priorities_(queueing(queues, scheduler, quanta).count),
           labels_(labels || features),
           features_(features) {
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.rules = push_out_rules(counting, tie, victim, seed, order);
+        auto served = queueing(queues, scheduler, quanta);
         settings.shape = {buffer_of(buffer),
                           std::vector<LineRate>(static_cast<std::size_t>(ports_), LineRate::one_per_slot()),
-                          settings.rules.tie, true, priorities_};
+                          settings.rules.tie,
+                          true,
+                          served.count,
+                          served.scheduler,
+                          std::move(served.quanta)};
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
@@ -135,9 +141,12 @@ nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Colum
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
                  const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
                  const std::vector<double>& alpha, double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots,
-                 double spare_bandwidth, Integer bucket_packets, Integer average_shift, bool labels, bool features) {
+                 double spare_bandwidth, Integer bucket_packets, Integer average_shift, bool labels, bool features,
+                 const std::string& order, Integer queues, const std::string& scheduler,
+                 const std::vector<Integer>& quanta) {
     SlottedRun run(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha, rtt_slots,
-                   low_pass_slots, spare_bandwidth, bucket_packets, average_shift, labels, features);
+                   low_pass_slots, spare_bandwidth, bucket_packets, average_shift, labels, features, order, queues,
+                   scheduler, quanta);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -169,19 +178,21 @@ void add_slotted(nb::module_& m) {
           "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
           "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
           "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
-          "labels"_a = true, "features"_a = false,
+          "labels"_a = true, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
+          "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
         .def(nb::init<const std::string&, Integer, Integer, const std::string&, const std::string&, const std::string&,
-                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, bool,
-                      bool>(),
+                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, bool, bool,
+                      const std::string&, Integer, const std::string&, const std::vector<Integer>&>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
              "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
              "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
-             "labels"_a = false, "features"_a = false)
+             "labels"_a = false, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
+             "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

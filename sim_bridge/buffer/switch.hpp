@@ -22,9 +22,10 @@ struct SwitchSettings {
     Shape shape;
     PushOutRules rules;
     FeatureScale scale;
-    bool labels = false;               ///< run the virtual LQD, for labels and virtual features
-    FeatureSet features;               ///< that are read
-    std::optional<Bytes> fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones
+    bool labels = false;  ///< run the virtual LQD, for labels and virtual features
+    FeatureSet features;  ///< that are read
+    std::optional<Bytes>
+        fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones; one queue per port
 };
 
 /// Bytes through one port: in = out + refused + pushed_out + queued, always.
@@ -53,9 +54,7 @@ public:
           keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
-            Shape one_queue_per_port = settings.shape;
-            one_queue_per_port.priorities = 1;
-            lqd_.emplace(one_queue_per_port, settings.rules, settings.scale, settings.features);
+            lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
     }
@@ -65,9 +64,10 @@ public:
     void advance(Tick now, Sink& sink) {
         queues_.advance(
             now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
-            [&](Port port, Packet packet, Tick time) {
+            [&](QueueIndex queue, Packet packet, Tick time) {
+                const Port port = queues_.port_of(queue);
                 at(port).out += packet.size;
-                if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(port));
+                if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
                 sink.departed(port, std::move(packet), time);
             });
     }
@@ -83,10 +83,10 @@ public:
         if (fluid_) fluid_->arrive(arrival);
         if constexpr (Policy::sees_departures) policy_.arrive(arrival);
         expel(arrival.time, sink);
-        about_to_change(queues_.queue_of(arrival), arrival.time);
+        const QueueIndex queue = queues_.queue_of(arrival);
+        about_to_change(queue, arrival.time);
         if (arrival.data && lqd_) {
-            threshold_deficits_ +=
-                lqd_->kept_last() && queues_.port_length(arrival.port) + arrival.size > threshold(arrival.port);
+            threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > threshold(queue);
         }
     }
 
@@ -109,7 +109,7 @@ public:
             if (!arrival.data) return false;
             Policy trial = policy_;  // what it decides here does not count
             decide(
-                trial, arrival, queues_, [&] { return threshold(arrival.port); },
+                trial, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
                 [&] {
                     asks = true;
                     return false;
@@ -129,10 +129,11 @@ public:
                 pushed_out(sink));
             if (!kept) outcome = Outcome::buffer_full;
         } else {
-            outcome = arrival.data ? decide(
-                                         policy_, arrival, queues_, [&] { return threshold(arrival.port); },
-                                         std::forward<Ask>(predicts_drop))
-                                   : CompleteSharing{}.decide(arrival, queues_);
+            outcome = arrival.data
+                          ? decide(
+                                policy_, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
+                                std::forward<Ask>(predicts_drop))
+                          : CompleteSharing{}.decide(arrival, queues_);
             if (outcome == Outcome::accepted) {
                 queues_.push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
@@ -168,7 +169,9 @@ public:
 
 private:
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
-    [[nodiscard]] Bytes threshold(Port port) const { return fluid_ ? fluid_->threshold(port) : lqd_->threshold(port); }
+    [[nodiscard]] Bytes threshold(QueueIndex queue) const {
+        return fluid_ ? fluid_->threshold(queue) : lqd_->threshold(queue);
+    }
     void about_to_change(QueueIndex queue, Tick now) {
         const Bytes length = queues_.length(queue);
         if (keeps_averages_) averages_.observe(queue, now, length, queues_.occupancy());
@@ -185,7 +188,8 @@ private:
     }
     template <class Sink>
     auto pushed_out(Sink& sink) {
-        return [this, &sink](Port port, Packet victim) {
+        return [this, &sink](QueueIndex queue, Packet victim) {
+            const Port port = queues_.port_of(queue);
             at(port).pushed_out += victim.size;
             sink.pushed_out(port, std::move(victim));
         };

@@ -30,12 +30,22 @@ inline constexpr std::array<std::string_view, 2> tie_names = {"lowest_port", "hi
 enum class Victim : std::uint8_t { tail, tail_kept, head, random };
 inline constexpr std::array<std::string_view, 4> victim_names = {"tail", "tail_kept", "head", "random"};
 
-/// The three choices that Longest Queue Drop leaves open, and the seed of random victims.
+/// Among which queues the longest is sought: among all, or only among those of the lowest class (the highest queue
+/// number) that has a packet to lose.
+enum class Order : std::uint8_t { longest_queue, lower_classes_first };
+inline constexpr std::array<std::string_view, 2> order_names = {"longest_queue", "lower_classes_first"};
+
+/// Which of its queues a port serves next.
+enum class Scheduler : std::uint8_t { round_robin, strict, deficit_round_robin };
+inline constexpr std::array<std::string_view, 3> scheduler_names = {"round_robin", "strict", "deficit_round_robin"};
+
+/// The choices that Longest Queue Drop leaves open, and the seed of random victims.
 struct PushOutRules {
     Counting counting = Counting::counted;
     Tie tie = Tie::lowest_port;
     Victim victim = Victim::tail;
     std::uint64_t seed = 0;
+    Order order = Order::longest_queue;
 };
 
 struct Arrival {

@@ -18,6 +18,7 @@
 #include "buffer/names.hpp"
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/port_queues.hpp"
+#include "buffer/records.hpp"
 #include "ns3/transport/timely.h"
 
 namespace foretail::ns3_driver {
@@ -307,25 +308,55 @@ Settings read_settings(const std::string& path) {
     s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, longest);
     s.drain_ns = root.between<std::int64_t>("drain_ns", 0, longest);
 
+    const Group queues = root.group("queues");
+    s.queues = {.count = queues.between("count", 1, 8),
+                .scheduler = queues.choice<buffer::Scheduler>("scheduler", buffer::scheduler_names),
+                .quantum_bytes = queues.get<std::vector<std::int64_t>>("quantum_bytes")};
+    const auto count = static_cast<std::size_t>(s.queues.count);
+    for (const auto& [key, flow_class] : {std::pair{"background", buffer::FlowClass::background},
+                                          {"incast", buffer::FlowClass::incast},
+                                          {"control", buffer::FlowClass::control}}) {
+        s.queues.queue_of[static_cast<std::size_t>(flow_class)] =
+            static_cast<std::uint8_t>(queues.between(key, 0, s.queues.count - 1));
+    }
+    auto& quanta = s.queues.quantum_bytes;
+    if (s.queues.scheduler == buffer::Scheduler::deficit_round_robin) {
+        if (quanta.empty()) quanta.assign(count, s.packet_bytes(s.transport.segment_bytes));
+        if (quanta.size() != count)
+            refuse("setting 'queues.quantum_bytes' must hold one number for each of the " + std::to_string(count) +
+                   " queues");
+        if (std::ranges::min(quanta) < 1 || std::ranges::max(quanta) > largest_buffer)
+            refuse("setting 'queues.quantum_bytes' must hold numbers from 1 to 2^30");
+    } else if (!quanta.empty()) {
+        refuse("setting 'queues.quantum_bytes' must be empty unless 'queues.scheduler' is deficit_round_robin");
+    }
+
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
     s.policy.name.erase(0, s.policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
-    s.policy.settings = {.alpha = {policy.positive("alpha")},
+    s.policy.settings = {.alpha = buffer::Alphas(count, policy.positive("alpha")),
                          .first_rtt_alpha = policy.positive("first_rtt_alpha"),
                          .interval = s.base_rtt_ns(),
                          .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40),
                          .spare_bandwidth = policy.between("spare_bandwidth", 0.0, 100.0),
                          .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer)};
-    if (!policy.is_null("incast_alpha")) s.policy.settings.alpha.push_back(policy.positive("incast_alpha"));
+    if (!policy.is_null("incast_alpha")) {
+        const auto [control, background, incast] = s.queues.queue_of;
+        if (incast == background || incast == control)
+            refuse("setting 'policy.incast_alpha' must be null unless 'queues.incast' is a queue of incast alone");
+        s.policy.settings.alpha[incast] = policy.positive("incast_alpha");
+    }
     const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0, largest_buffer);
     if (policy.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
         s.policy.fluid_slack_bytes = slack;
+    if (s.policy.fluid_slack_bytes && count > 1)
+        refuse("setting 'policy.virtual_lqd' must be exact with several queues: fluid counters know one per port");
     const bool given = policy.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1;
     if (given) s.policy.library = policy.get<std::string>("library");
     if (!policy.is_null("tau")) s.policy.tau = policy.get<std::int64_t>("tau");
     s.policy.flip_probability = policy.between("flip_probability", 0.0, 1.0);
     buffer::Shape shape;
-    shape.priorities = static_cast<int>(s.policy.settings.alpha.size());
+    shape.priorities = s.queues.count;
     const bool asks =
         buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& chosen) { return chosen.asks; });
     if (given && !asks) refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
@@ -335,7 +366,8 @@ Settings read_settings(const std::string& path) {
     s.rules = {.counting = rules.choice<Counting>("counting", counting_names),
                .tie = rules.choice<Tie>("tie", tie_names),
                .victim = rules.choice<Victim>("victim", victim_names),
-               .seed = s.seed};
+               .seed = s.seed,
+               .order = rules.choice<Order>("order", order_names)};
 
     const Group features = root.group("features");
     const auto cell_bytes = features.between<std::int64_t>("cell_bytes", 1, 65'536);

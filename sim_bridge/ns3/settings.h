@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -89,6 +90,14 @@ struct PolicyChoice {
     double flip_probability = 0;
 };
 
+/// The queues of every port, and which of them each class of traffic has.
+struct PortQueueing {
+    int count = 1;
+    buffer::Scheduler scheduler = buffer::Scheduler::round_robin;
+    std::vector<std::int64_t> quantum_bytes;  ///< deficit round robin: one for each queue
+    std::array<std::uint8_t, 3> queue_of{};   ///< by buffer::FlowClass
+};
+
 struct Settings {
     std::uint64_t seed = 0;
     Topology topology;
@@ -97,6 +106,7 @@ struct Settings {
     std::vector<Message> messages;
     Transport transport;
     std::int64_t traffic_ns = 0, drain_ns = 0;
+    PortQueueing queues;
     PolicyChoice policy;
     buffer::PushOutRules rules;
     buffer::FeatureScale scale;

@@ -38,6 +38,23 @@ DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 
 
 @dataclass(frozen=True)
+class Queueing:
+    """The queues of a port and how it serves them."""
+
+    count: int = 1  #: queues
+    scheduler: str = "round_robin"  #: or ``strict``, ``deficit_round_robin``
+    quanta: tuple[int, ...] = ()  #: of deficit_round_robin, packets that each queue may send in its turn
+
+    def keywords(self) -> dict[str, Any]:
+        """As the native runs take them."""
+        return {"queues": self.count, "scheduler": self.scheduler, "quanta": list(self.quanta)}
+
+    def priority_of(self, arrivals: Slotted) -> NDArray[np.uint8] | None:
+        """The queue of each arrival, where there are several."""
+        return arrivals.priority if self.count > 1 else None
+
+
+@dataclass(frozen=True)
 class Parameters:
     """Parameters of the policies that have some, and of the features."""
 
@@ -49,6 +66,13 @@ class Parameters:
     spare_bandwidth: float = SPARE_BANDWIDTH.default  #: Occamy: of the memory, as a share of the sum of the port rates
     bucket_packets: int = BUCKET_PACKETS.default  #: Occamy: what may be expelled at once after a rest
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
+    queues: int | None = None  #: of a port; None: one for each alpha
+    scheduler: str = "round_robin"  #: of these
+    quanta: tuple[int, ...] = ()  #: of deficit_round_robin, in packets; (): one each
+
+    def queueing(self) -> Queueing:
+        """The queues of a port."""
+        return Queueing(self.queues or len(self.alpha), self.scheduler, self.quanta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +216,7 @@ def labelled(
     *,
     seed: int = 0,
     average_shift: int = 5,
+    queueing: Queueing = Queueing(),
 ) -> Iterator[Labelled]:
     """Run LQD on the arrivals and yield every batch once its labels are final.
 
@@ -206,6 +231,7 @@ def labelled(
     features : also compute features
     seed : of random victims
     average_shift : averaged features run over ``2**average_shift`` slots
+    queueing : the queues of a port
     """
     run = SlottedRun(
         "lqd",
@@ -214,15 +240,18 @@ def labelled(
         counting=rules.counting,
         tie=rules.tie,
         victim=rules.victim,
+        order=rules.order,
         seed=seed,
         average_shift=average_shift,
         labels=True,
         features=features,
+        **queueing.keywords(),
     )
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
     for arrivals in batches:
-        seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt)
+        priority = queueing.priority_of(arrivals)
+        seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt, priority=priority)
         _relabel(waiting, seen["late_drops"])
         waiting.append((rows, Labelled(arrivals, seen["lqd_drop"], seen.get("features"))))
         rows += len(arrivals)
@@ -265,6 +294,7 @@ def compare(
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
     threads : policies run side by side on so many threads
     """
+    queueing = parameters.queueing()
     switch = _Switch(ports, buffer, rules, parameters, seed)
     runs = {
         policy_name(policy): switch.run(policy)
@@ -280,7 +310,7 @@ def compare(
     sequence: list[Slotted] = []
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        priority = batch.priority if policy in KNOW_PRIORITIES else None
+        priority = switch.queueing(policy).priority_of(batch)
         asks = policy in questions
         answers = drop if asks else None
         seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
@@ -289,11 +319,17 @@ def compare(
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         kept = drop == 0
-        reduced.feed(batch.slot[kept], batch.port[kept], columns=False)
+        priority = queueing.priority_of(batch)
+        of_kept = None if priority is None else priority[kept]
+        reduced.feed(batch.slot[kept], batch.port[kept], priority=of_kept, columns=False)
 
     def judge(batch: Labelled, predicted: Predicted) -> None:
         nonlocal whole, asked
-        asks = shadow.feed(batch.arrivals.slot, batch.arrivals.port, batch.lqd_drop)["asked"].view(np.bool_)
+        arrivals = batch.arrivals
+        seen = shadow.feed(
+            arrivals.slot, arrivals.port, batch.lqd_drop, arrivals.first_rtt, queueing.priority_of(arrivals)
+        )
+        asks = seen["asked"].view(np.bool_)
         whole = whole.with_rows(batch.lqd_drop, predicted)
         score = None if predicted.score is None else predicted.score[asks]
         asked = asked.with_rows(batch.lqd_drop[asks], Predicted(predicted.drop[asks], score))
@@ -301,7 +337,14 @@ def compare(
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[None]] = []
         for batch in labelled(
-            batches, ports, buffer, rules, features, seed=seed, average_shift=parameters.average_shift
+            batches,
+            ports,
+            buffer,
+            rules,
+            features,
+            seed=seed,
+            average_shift=parameters.average_shift,
+            queueing=queueing,
         ):
             predicted = predictions(batch)
             _wait(at_work)  # so far the policies were busy with the batch before
@@ -342,8 +385,12 @@ class _Switch:
     parameters: Parameters
     seed: int
 
+    def queueing(self, policy: str) -> Queueing:
+        """What a policy knows of the queues of a port."""
+        return self.parameters.queueing() if policy in KNOW_PRIORITIES else Queueing()
+
     def run(self, policy: str) -> SlottedRun:
-        alpha = list(self.parameters.alpha)
+        queueing, alpha = self.queueing(policy), list(self.parameters.alpha)
         return SlottedRun(
             native_policy(policy),
             self.ports,
@@ -351,14 +398,16 @@ class _Switch:
             counting=self.rules.counting,
             tie=self.rules.tie,
             victim=self.rules.victim,
+            order=self.rules.order,
             seed=self.seed,
-            alpha=alpha if policy in KNOW_PRIORITIES else alpha[:1],
+            alpha=alpha if queueing.count > 1 else alpha[:1],
             first_rtt_alpha=self.parameters.first_rtt_alpha,
             rtt_slots=self.parameters.rtt_slots,
             low_pass_slots=self.parameters.low_pass_slots,
             spare_bandwidth=self.parameters.spare_bandwidth,
             bucket_packets=self.parameters.bucket_packets,
             average_shift=self.parameters.average_shift,
+            **queueing.keywords(),
         )
 
 

@@ -75,7 +75,10 @@ def rules(place: Place) -> Iterator[Fingerprint]:
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("credence, a tenth of the predictions flipped", {"policy__name": "credence", "policy__flip_probability": 0.1}),
     ("credence, thresholds of fluid queues", {"policy__name": "credence", "policy__virtual_lqd": "fluid"}),
-    ("abm, an alpha of its own for incasts", {"policy__name": "abm", "policy__incast_alpha": 4.0}),
+    (
+        "abm, an alpha of its own for incasts",
+        {"policy__name": "abm", "policy__incast_alpha": 4.0, "queues__count": 2, "queues__incast": 1},
+    ),
     ("dt, alpha 2", {"policy__name": "dt", "policy__alpha": 2.0}),
     ("anyone to anyone", {"background__destinations": "other_leaves", "incast__responders": "other_leaves"}),
     ("slow start, delayed acknowledgements", {"transport__slow_start": True, "transport__delayed_ack_segments": 2}),

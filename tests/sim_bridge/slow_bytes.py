@@ -1,6 +1,6 @@
 """The buffer policies on packets of any size in nanoseconds, written for reading, not for speed.
 
-Every port sends at its line rate, its queues (one for each priority) round robin, each first in, first out; a packet
+Every port sends at its line rate, from the queue that `Scheduler` says, each queue first in, first out; a packet
 holds its bytes until its last bit has left; what leaves at time t has left before an arrival at time t. The packet
 being sent is no victim. Control packets share the buffer and count in their queue, but are never victims.
 Nothing here knows the C++ library.
@@ -22,11 +22,12 @@ from tests.sim_bridge.slow_slotted import (
     DropTail,
     Expulsion,
     Rules,
+    Scheduler,
     Settings,
     VirtualFeatures,
     is_safe,
-    longest_port,
-    round_robin,
+    loser_of,
+    spares_higher,
 )
 
 
@@ -75,13 +76,14 @@ class ByteRun:
 class Queues:
     """First in, first out queues, one or several to a port, over line rates."""
 
-    def __init__(self, geometry: Geometry, priorities: int, averages: Averages, settings: Settings) -> None:
+    def __init__(self, geometry: Geometry, averages: Averages, settings: Settings) -> None:
         self.geometry = geometry
-        self.priorities = priorities
+        self.priorities = priorities = settings.priorities
         self.averages = averages
         self.packets: list[list[Packet]] = [[] for _ in range(geometry.ports * priorities)]
         self.done: list[int | None] = [None] * geometry.ports  # when the packet being sent, if any, will have left
-        self.served = [priorities - 1] * geometry.ports  # the priority of the packet being sent or sent last
+        self.schedulers = [Scheduler(settings) for _ in range(geometry.ports)]
+        self.served = [0] * geometry.ports  # the priority of the packet being sent
         self.sent: list[Packet] = []
         self.artifact = ArtifactThresholds(geometry.ports, geometry.buffer, unit=1500)
         self.expulsion = Expulsion(geometry.buffer, [bps / 8e9 for bps in geometry.rates_bps], settings)
@@ -94,8 +96,11 @@ class Queues:
 
     def start(self, port: int, now: int) -> None:
         """Begin sending the next packet of a port that sends nothing."""
-        priority = round_robin(self.lengths(), port, self.priorities, self.served[port])
-        if self.done[port] is None and priority is not None:
+        of_port = self.packets[port * self.priorities : (port + 1) * self.priorities]
+        if self.done[port] is not None:
+            return
+        priority = self.schedulers[port].next([queue[0].size if queue else None for queue in of_port])
+        if priority is not None:
             self.served[port] = priority
             bits = 8 * (self.packets[port * self.priorities + priority][0].size + self.geometry.overhead)
             self.done[port] = now + -(-bits * 10**9 // self.geometry.rates_bps[port])  # rounded up to whole ns
@@ -109,12 +114,22 @@ class Queues:
             time, port = min(leaving)
             queue = port * self.priorities + self.served[port]
             self.averages.before_change(queue, time, self.lengths())
-            packet = self.packets[queue].pop(0)
+            packet = self.packets[queue][0]
+            self.take(packet)
             self.sent.append(packet)
             self.artifact.depart(port, packet.size, not self.packets[queue])
             self.expulsion.departed += packet.size
             self.done[port] = None
             self.start(port, time)
+
+    def queue_of(self, packet: Packet) -> int:
+        return packet.port * self.priorities + packet.priority
+
+    def take(self, packet: Packet) -> None:
+        """Remove a packet."""
+        queue = self.packets[self.queue_of(packet)]
+        queue.remove(packet)
+        self.schedulers[packet.port].removed(packet.priority, len(queue))
 
     def victims(self, queue: int) -> list[Packet]:
         """Packets that may be pushed out of a queue, in their order."""
@@ -129,7 +144,7 @@ class Queues:
         while (queue := self.expulsion.turn(self.lengths(), [bool(self.victims(q)) for q in everywhere])) is not None:
             self.averages.before_change(queue, now, self.lengths())
             gone.append(self.victims(queue)[0])
-            self.packets[queue].remove(gone[-1])
+            self.take(gone[-1])
             self.expulsion.tokens -= gone[-1].size
         return gone
 
@@ -140,16 +155,19 @@ def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
     gone: list[Packet] = []
     if packet.size > buffer:
         return [packet]
+    own = queues.queue_of(packet)
     if rules.counting == "counted":
-        queues.packets[packet.port].append(packet)
+        queues.packets[own].append(packet)
     extra = 0 if rules.counting == "counted" else packet.size
     while queues.occupancy() + extra > buffer:
-        lengths = [length if queues.victims(port) else -1 for port, length in enumerate(queues.lengths())]
-        loser = longest_port(lengths, rules.tie)
+        lengths = [length if queues.victims(queue) else -1 for queue, length in enumerate(queues.lengths())]
+        loser = loser_of(lengths, rules, queues.priorities)
         candidates = queues.victims(loser)
         if not candidates:
             if rules.counting == "counted":
-                queues.packets[packet.port].remove(packet)
+                queues.take(packet)
+            return [*gone, packet]
+        if rules.counting == "uncounted" and packet.data and spares_higher(rules, queues.priorities, loser, own):
             return [*gone, packet]
         if rules.victim == "head":
             victim = candidates[0]
@@ -159,12 +177,12 @@ def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
             victim = [*[c for c in candidates if c == packet], *[c for c in candidates if c != packet]][-1]
         if victim != packet:
             queues.averages.before_change(loser, packet.time_ns, queues.lengths())
-        queues.packets[loser].remove(victim)
+        queues.take(victim)
         gone.append(victim)
         if victim == packet:
             return gone
     if rules.counting == "uncounted":
-        queues.packets[packet.port].append(packet)
+        queues.packets[own].append(packet)
     queues.start(packet.port, packet.time_ns)
     return gone
 
@@ -181,9 +199,9 @@ def run_bytes(
     """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD."""
     run = ByteRun()
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
-    real = Queues(geometry, priorities, Averages(ports * priorities, settings, cell_bytes), settings)
-    seen = VirtualFeatures(ports, buffer, settings, cell_bytes, tick=1024)
-    virtual = Queues(geometry, 1, seen.averages, settings)
+    real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings)
+    seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
+    virtual = Queues(geometry, seen.averages, settings)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
 
     def ask(packet: Packet) -> int:
@@ -200,10 +218,10 @@ def run_bytes(
             if ports * max(lengths) > buffer:
                 answer = OVER_THRESHOLD if lengths[queue] + packet.size > real.artifact.t[packet.port] else ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and not occupied + packet.size < buffer else answer
-        if policy == "credence" and is_safe(max(lengths), packet.size, ports, buffer):
+        if policy == "credence" and is_safe(max(lengths), packet.size, ports * priorities, buffer):
             return ACCEPTED
         if policy in ("followlqd", "credence"):
-            within = lengths[queue] + packet.size <= virtual.lengths()[packet.port]
+            within = lengths[queue] + packet.size <= virtual.lengths()[queue]
         else:
             within = drop_tail.within(packet.time_ns, queue, packet.size, packet.first_rtt, lengths, real.averages)
         if full:
@@ -224,23 +242,22 @@ def run_bytes(
         virtual.advance(now)
         run.asked.append(0)
         run.lqd_drop.append(0)
-        seen.arrive(now, port, packet.size)
-        virtual.averages.before_change(port, now, virtual.lengths())
+        seen.arrive(now, queue, packet.size)
+        virtual.averages.before_change(queue, now, virtual.lengths())
         gone = lqd_admit(virtual, packet, rules)
         for victim in gone:
             run.lqd_drop[victim.row] = 1
             run.lqd_dropped_at[victim.row] = packet.row
-            seen.pushed_out[victim.port] = now
+            seen.pushed_out[virtual.queue_of(victim)] = now
 
         real.artifact.arrive(port, packet.size)
         if policy == "occamy":
             real.expulsion.fill(now)
             expel(packet)
         real.averages.before_change(queue, now, real.lengths())
-        length, threshold = real.lengths()[queue], virtual.lengths()[port]
-        run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports, buffer) else 1)
-        at_port = sum(real.lengths()[port * priorities : (port + 1) * priorities])
-        if packet.data and packet not in gone and at_port + packet.size > threshold:
+        length, threshold = real.lengths()[queue], virtual.lengths()[queue]
+        run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports * priorities, buffer) else 1)
+        if packet.data and packet not in gone and length + packet.size > threshold:
             run.threshold_deficits += 1
         run.features.append(
             [
@@ -249,7 +266,7 @@ def run_bytes(
                 real.occupancy() // cell_bytes,
                 real.averages.sum.value(),
                 max(threshold - length, 0) // cell_bytes,
-                *seen.read(now, port, virtual.lengths()),
+                *seen.read(now, queue, virtual.lengths()),
                 int(packet.first_rtt),
             ]
         )

@@ -1,7 +1,7 @@
 """The buffer policies on unit packets in slots, written from the papers for reading, not for speed.
 
 Credence (NSDI'24) sections 2 and 3: in a slot the arrivals come in order, then every non-empty port sends one packet.
-A port has one queue for each priority, number ``port * priorities + priority``, and serves them round robin.
+A port has one queue for each priority, number ``port * priorities + priority``; `Scheduler` says which sends next.
 Queues are lists of packet numbers, the longest is sought by looking at all of them. Nothing here knows the C++ library.
 """
 
@@ -24,6 +24,7 @@ class Rules:
     counting: str = "counted"
     tie: str = "lowest_port"
     victim: str = "tail"
+    order: str = "longest_queue"
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,19 @@ class Settings:
     `bucket` is in packets, or in bytes.
     """
 
-    alpha: tuple[float, ...] = (0.5,)  # one for each priority
+    alpha: tuple[float, ...] = (0.5,)  # one for each priority, or one for all
     first_rtt_alpha: float = 64.0
     rtt: int = 25
     average_shift: int = 5
     low_pass: int = 1024
     spare_bandwidth: float = 0.1
     bucket: int = 25
+    priorities: int = 1
+    scheduler: str = "round_robin"
+    quanta: tuple[int, ...] = ()  # of deficit round robin
 
-    @property
-    def priorities(self) -> int:
-        return len(self.alpha)
+    def alpha_of(self, queue: int) -> float:
+        return self.alpha[queue % self.priorities % len(self.alpha)]
 
 
 @dataclass
@@ -66,33 +69,85 @@ def longest_port(lengths: Sequence[int], tie: str) -> int:
     return longest[0] if tie == "lowest_port" else longest[-1]
 
 
+def loser_of(lengths: Sequence[int], rules: Rules, priorities: int) -> int:
+    """Return the queue that gives way; a length below 0 or of 0 has nothing to lose."""
+    if rules.order == "lower_classes_first":
+        lowest = max((queue % priorities for queue, length in enumerate(lengths) if length > 0), default=0)
+        lengths = [length if queue % priorities == lowest else -1 for queue, length in enumerate(lengths)]
+    return longest_port(lengths, rules.tie)
+
+
+def spares_higher(rules: Rules, priorities: int, loser: int, own: int) -> bool:
+    """Whether an arrival that does not count has to go, because all that could go for it is of higher classes."""
+    return rules.order == "lower_classes_first" and loser % priorities < own % priorities
+
+
+class Scheduler:
+    """Which queue of one port sends next."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.turn = settings.priorities - 1
+        self.deficit = [0] * settings.priorities
+
+    def next(self, heads: Sequence[int | None]) -> int | None:
+        """Return its priority, given the size of each queue's first packet; None is an empty queue."""
+        waiting = [priority for priority, head in enumerate(heads) if head is not None]
+        if not waiting:
+            return None
+        if self.settings.scheduler == "strict":
+            return waiting[0]
+        if self.settings.scheduler == "round_robin":
+            self.turn = ([p for p in waiting if p > self.turn] or waiting)[0]
+            return self.turn
+        while True:  # deficit round robin (Shreedhar and Varghese)
+            head = heads[self.turn]
+            if head is not None and head <= self.deficit[self.turn]:
+                self.deficit[self.turn] -= head
+                return self.turn
+            self.turn = (self.turn + 1) % len(heads)
+            if heads[self.turn] is not None:
+                self.deficit[self.turn] += self.settings.quanta[self.turn]
+
+    def removed(self, priority: int, left: int) -> None:
+        """Say that a queue has lost a packet and holds so many."""
+        if left == 0:
+            self.deficit[priority] = 0
+
+
 class LongestQueueDrop:
     """LQD's own queues."""
 
-    def __init__(self, ports: int, buffer: int, rules: Rules) -> None:
-        self.queues: list[list[int]] = [[] for _ in range(ports)]
+    def __init__(self, ports: int, buffer: int, rules: Rules, settings: Settings) -> None:
+        self.priorities = settings.priorities
+        self.queues: list[list[int]] = [[] for _ in range(ports * settings.priorities)]
+        self.schedulers = [Scheduler(settings) for _ in range(ports)]
         self.buffer = buffer
         self.rules = rules
 
     def lengths(self) -> list[int]:
         return [len(queue) for queue in self.queues]
 
-    def arrive(self, packet: int, port: int) -> tuple[int, int] | None:
-        """Take a packet in; return (victim, its port) when one had to go, which may be the arrival itself."""
+    def arrive(self, packet: int, queue: int) -> tuple[int, int] | None:
+        """Take a packet in; return (victim, its queue) when one had to go, which may be the arrival itself."""
         if sum(self.lengths()) < self.buffer:
-            self.queues[port].append(packet)
+            self.queues[queue].append(packet)
             return None
         if self.rules.counting == "counted":
-            self.queues[port].append(packet)
-            loser = longest_port(self.lengths(), self.rules.tie)
-            victim = self.choose(self.queues[loser], packet)
-            self.queues[loser].remove(victim)
-        else:
-            loser = longest_port(self.lengths(), self.rules.tie)
-            victim = self.choose(self.queues[loser], packet)
-            self.queues[loser].remove(victim)
-            self.queues[port].append(packet)
+            self.queues[queue].append(packet)
+        loser = loser_of(self.lengths(), self.rules, self.priorities)
+        if self.rules.counting == "uncounted" and spares_higher(self.rules, self.priorities, loser, queue):
+            return packet, queue
+        victim = self.choose(self.queues[loser], packet)
+        self.remove(loser, victim)
+        if self.rules.counting == "uncounted":
+            self.queues[queue].append(packet)
         return victim, loser
+
+    def remove(self, queue: int, packet: int) -> None:
+        self.queues[queue].remove(packet)
+        port, priority = divmod(queue, self.priorities)
+        self.schedulers[port].removed(priority, len(self.queues[queue]))
 
     def choose(self, queue: list[int], arrival: int) -> int:
         if self.rules.victim == "head":
@@ -102,35 +157,54 @@ class LongestQueueDrop:
         others = [packet for packet in queue if packet != arrival]
         return others[-1] if others else arrival
 
-    def depart(self, port: int) -> None:
-        self.queues[port].pop(0)
+    def serve(self, port: int) -> int | None:
+        """Return the queue from which a port sends now."""
+        return serve(self.schedulers[port], port, self.lengths())
+
+
+def serve(scheduler: Scheduler, port: int, lengths: Sequence[int]) -> int | None:
+    """Return the queue from which a port sends now, of unit packets."""
+    first = port * scheduler.settings.priorities
+    of_port = lengths[first : first + scheduler.settings.priorities]
+    priority = scheduler.next([1 if length > 0 else None for length in of_port])
+    return None if priority is None else first + priority
 
 
 class Thresholds:
     """The counters of FollowLQD and Credence: LQD's queue lengths without its packets (Credence section 3.2)."""
 
-    def __init__(self, ports: int, buffer: int, rules: Rules) -> None:
-        self.t = [0] * ports
+    def __init__(self, ports: int, buffer: int, rules: Rules, settings: Settings) -> None:
+        self.t = [0] * (ports * settings.priorities)
+        self.priorities = settings.priorities
+        self.schedulers = [Scheduler(settings) for _ in range(ports)]
         self.gamma = 0
         self.buffer = buffer
         self.rules = rules
 
-    def arrive(self, port: int) -> None:
-        if self.gamma == self.buffer:
-            seen = list(self.t)
-            if self.rules.counting == "counted":
-                seen[port] += 1
-            loser = longest_port(seen, self.rules.tie)
-            self.t[port] += 1
-            self.t[loser] -= 1
-        else:
+    def arrive(self, queue: int) -> None:
+        if self.gamma < self.buffer:
             self.gamma += 1
-            self.t[port] += 1
+            self.t[queue] += 1
+            return
+        seen = list(self.t)
+        if self.rules.counting == "counted":
+            seen[queue] += 1
+        loser = loser_of(seen, self.rules, self.priorities)
+        if self.rules.counting == "uncounted" and spares_higher(self.rules, self.priorities, loser, queue):
+            return
+        self.t[queue] += 1
+        self.lower(loser)
+
+    def lower(self, queue: int) -> None:
+        self.t[queue] -= 1
+        port, priority = divmod(queue, self.priorities)
+        self.schedulers[port].removed(priority, self.t[queue])
 
     def depart(self) -> None:
-        for port in range(len(self.t)):
-            if self.t[port] > 0:
-                self.t[port] -= 1
+        for port, scheduler in enumerate(self.schedulers):
+            queue = serve(scheduler, port, self.t)
+            if queue is not None:
+                self.lower(queue)
                 self.gamma -= 1
 
 
@@ -213,46 +287,46 @@ def gradient(fast: ShiftAverage, slow: ShiftAverage) -> int:
 class VirtualFeatures:
     """What the virtual LQD tells a predictor, from its lengths; `tick` is the unit of times."""
 
-    def __init__(self, ports: int, buffer: int, settings: Settings, cell_bytes: int = 1, tick: int = 1) -> None:
-        self.ports = ports
+    def __init__(self, queues: int, buffer: int, settings: Settings, cell_bytes: int = 1, tick: int = 1) -> None:
+        self.queues = queues
         self.buffer = buffer
         self.cell_bytes = cell_bytes
         self.tick = tick
-        self.averages = Averages(ports, settings, cell_bytes)
-        self.pushed_out: list[int | None] = [None] * ports
-        self.rate = [FadingSum(settings.average_shift) for _ in range(ports)]
+        self.averages = Averages(queues, settings, cell_bytes)
+        self.pushed_out: list[int | None] = [None] * queues
+        self.rate = [FadingSum(settings.average_shift) for _ in range(queues)]
         self.rate_of_all = FadingSum(settings.average_shift)
 
-    def arrive(self, now: int, port: int, size: int) -> None:
-        self.rate[port].add(now, size, self.cell_bytes)
+    def arrive(self, now: int, queue: int, size: int) -> None:
+        self.rate[queue].add(now, size, self.cell_bytes)
         self.rate_of_all.add(now, size, self.cell_bytes)
 
     def since(self, times: Sequence[int | None], now: int) -> int:
         past = [time for time in times if time is not None]
         return min((now - max(past)) // self.tick, NEVER) if past else NEVER
 
-    def read(self, now: int, port: int, lengths: Sequence[int]) -> list[int]:
+    def read(self, now: int, queue: int, lengths: Sequence[int]) -> list[int]:
         averages, cell = self.averages, self.cell_bytes
         return [
-            lengths[port] // cell,
-            averages.queue[port].value(),
+            lengths[queue] // cell,
+            averages.queue[queue].value(),
             sum(lengths) // cell,
             averages.sum.value(),
             max(lengths) // cell,
-            len([length for length in lengths if self.ports * length > self.buffer]),
-            self.since([self.pushed_out[port]], now),
-            (max(lengths) - lengths[port]) // cell,
-            sorted(lengths, reverse=True).index(lengths[port]),
-            gradient(averages.fast_queue[port], averages.queue[port]),
+            len([length for length in lengths if self.queues * length > self.buffer]),
+            self.since([self.pushed_out[queue]], now),
+            (max(lengths) - lengths[queue]) // cell,
+            sorted(lengths, reverse=True).index(lengths[queue]),
+            gradient(averages.fast_queue[queue], averages.queue[queue]),
             gradient(averages.fast_sum, averages.sum),
-            self.rate[port].value(),
+            self.rate[queue].value(),
             self.rate_of_all.value(),
             self.since(self.pushed_out, now),
         ]
 
 
 def is_safe(longest: int, size: int, ports: int, buffer: int) -> bool:
-    """Credence's safeguard, in the form that stays exact when ports do not divide the buffer."""
+    """Credence's safeguard, in the form that stays exact when ports (queues) do not divide the buffer."""
     return ports * (longest + size) <= buffer
 
 
@@ -275,8 +349,13 @@ class CongestedQueues:
         priorities = self.settings.priorities
         port, priority = divmod(queue, priorities)
         of_port = range(port * priorities, (port + 1) * priorities)
-        sharing = len([q for q in of_port if lengths[q] > 0 or q == queue]) if self.by_drain_rate else 1
-        return alpha * free / self.n[priority] / sharing
+        active = [q % priorities for q in of_port if lengths[q] > 0 or q == queue]
+        if not self.by_drain_rate:
+            return alpha * free / self.n[priority]
+        if self.settings.scheduler == "strict":
+            return alpha * free / self.n[priority] if active[0] == priority else 0.0
+        weight = self.settings.quanta or [1] * priorities
+        return alpha * free / (self.n[priority] * (sum(weight[p] for p in active) / weight[priority]))
 
     def count(self, now: int, lengths: Sequence[int], free: int) -> None:
         """Count anew if `now` is in another interval than the last call."""
@@ -286,7 +365,7 @@ class CongestedQueues:
         counted = [0] * self.settings.priorities
         for queue, length in enumerate(lengths):
             priority = queue % self.settings.priorities
-            enough = 0.9 * self.threshold(self.settings.alpha[priority], queue, lengths, free)
+            enough = 0.9 * self.threshold(self.settings.alpha_of(queue), queue, lengths, free)
             counted[priority] += length > 0 and length >= enough
         self.n = [max(1, congested) for congested in counted]
 
@@ -316,7 +395,7 @@ class DropTail:
     def within(
         self, now: int, queue: int, size: int, first_rtt: bool, lengths: Sequence[int], averages: Averages
     ) -> bool:
-        alpha = self.settings.alpha[queue % self.settings.priorities]
+        alpha = self.settings.alpha_of(queue)
         free = self.buffer - sum(lengths)
         if self.policy == "cp":
             return self.queues * (lengths[queue] + size) <= self.buffer
@@ -359,7 +438,7 @@ class Expulsion:
         first = 0 if self.last is None else self.last + 1
         for step in range(len(lengths)):
             queue = (first + step) % len(lengths)
-            alpha = self.settings.alpha[queue % self.settings.priorities]
+            alpha = self.settings.alpha_of(queue)
             if removable[queue] and lengths[queue] > alpha * (self.buffer - sum(lengths)):
                 self.last = queue
                 return queue
@@ -390,15 +469,6 @@ class ArtifactThresholds:
         self.gamma -= cut
 
 
-def round_robin(lengths: Sequence[int], port: int, priorities: int, last: int) -> int | None:
-    """Return the priority that a port serves after `last`: the first behind it, around the circle, that has packets."""
-    for step in range(1, priorities + 1):
-        priority = (last + step) % priorities
-        if lengths[port * priorities + priority] > 0:
-            return priority
-    return None
-
-
 def run_slotted(
     policy: str,
     ports: int,
@@ -413,19 +483,19 @@ def run_slotted(
     settings: Settings = Settings(),
     safe: Callable[[int, int, int, int], bool] = is_safe,
 ) -> SlottedRun:
-    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds, which knows no priorities."""
+    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds."""
     run = SlottedRun()
     priorities = settings.priorities
     queues: list[list[int]] = [[] for _ in range(ports * priorities)]  # of the drop-tail policies
-    served = [priorities - 1] * ports  # the priority that each port served last
-    own_lqd = LongestQueueDrop(ports, buffer, rules)  # of policy lqd
+    schedulers = [Scheduler(settings) for _ in range(ports)]
+    own_lqd = LongestQueueDrop(ports, buffer, rules, settings)  # of policy lqd
     if policy == "lqd":
-        queues = own_lqd.queues
-    virtual = LongestQueueDrop(ports, buffer, rules)
-    thresholds = Thresholds(ports, buffer, rules)
+        queues, schedulers = own_lqd.queues, own_lqd.schedulers
+    virtual = LongestQueueDrop(ports, buffer, rules, settings)
+    thresholds = Thresholds(ports, buffer, rules, settings)
     artifact = ArtifactThresholds(ports, buffer, unit=1)
     averages = Averages(len(queues), settings)
-    seen = VirtualFeatures(ports, buffer, settings)
+    seen = VirtualFeatures(len(queues), buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
     expulsion = Expulsion(buffer, [1.0] * ports, settings)
 
@@ -443,7 +513,7 @@ def run_slotted(
             if ports * max(lengths()) > buffer:
                 answer = OVER_THRESHOLD if length + 1 > artifact.t[queue] else ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and not occupied + 1 < buffer else answer
-        if policy == "credence" and safe(max(lengths()), 1, ports, buffer):
+        if policy == "credence" and safe(max(lengths()), 1, len(queues), buffer):
             return ACCEPTED
         if policy in ("followlqd", "credence"):
             within = length + 1 <= thresholds.t[queue]
@@ -456,10 +526,15 @@ def run_slotted(
             return OVER_THRESHOLD
         return ask(packet) if policy == "credence" else ACCEPTED
 
+    def take(queue: int) -> int:
+        first = queues[queue].pop(0)
+        schedulers[queue // priorities].removed(queue % priorities, len(queues[queue]))
+        return first
+
     def expel() -> None:
         while (queue := expulsion.turn(lengths(), [len(packets) > 0 for packets in queues])) is not None:
             averages.before_change(queue, slot, lengths())
-            victim = queues[queue].pop(0)
+            victim = take(queue)
             expulsion.tokens -= 1
             run.outcome[victim] = PUSHED_OUT
             run.removed_at[victim] = packet
@@ -473,10 +548,10 @@ def run_slotted(
             run.asked.append(0)
             run.lqd_drop.append(0)
             before = virtual.lengths()
-            seen.arrive(slot, port, 1)
-            seen.averages.before_change(port, slot, before)
-            dropped = virtual.arrive(packet, port)
-            thresholds.arrive(port)
+            seen.arrive(slot, queue, 1)
+            seen.averages.before_change(queue, slot, before)
+            dropped = virtual.arrive(packet, queue)
+            thresholds.arrive(queue)
             artifact.arrive(port, 1)
             if dropped is not None:
                 victim, loser = dropped
@@ -491,10 +566,9 @@ def run_slotted(
                 expulsion.fill(slot)
                 expel()
             averages.before_change(queue, slot, lengths())
-            run.exposed.append(0 if is_safe(max(lengths()), 1, ports, buffer) else 1)
+            run.exposed.append(0 if is_safe(max(lengths()), 1, len(queues), buffer) else 1)
             refused_by_lqd = dropped is not None and dropped[0] == packet
-            at_port = sum(lengths()[port * priorities : (port + 1) * priorities])
-            if not refused_by_lqd and at_port + 1 > thresholds.t[port]:
+            if not refused_by_lqd and len(queues[queue]) + 1 > thresholds.t[queue]:
                 run.threshold_deficits += 1
             run.features.append(
                 [
@@ -502,15 +576,15 @@ def run_slotted(
                     averages.queue[queue].value(),
                     sum(lengths()),
                     averages.sum.value(),
-                    max(thresholds.t[port] - len(queues[queue]), 0),
-                    *seen.read(slot, port, thresholds.t),
+                    max(thresholds.t[queue] - len(queues[queue]), 0),
+                    *seen.read(slot, queue, thresholds.t),
                     0 if first_rtt is None else first_rtt[packet],
                 ]
             )
 
             if policy == "lqd":
                 before = lengths()
-                out = own_lqd.arrive(packet, port)
+                out = own_lqd.arrive(packet, queue)
                 run.outcome.append(ACCEPTED)
                 if out is not None:
                     victim, loser = out
@@ -527,18 +601,17 @@ def run_slotted(
             packet += 1
 
         for port in range(ports):  # the departure phase; its effects are seen from the next slot on
-            next_served = round_robin(lengths(), port, priorities, served[port])
-            if next_served is not None:
-                served[port] = next_served
-                queue = port * priorities + next_served
-                averages.before_change(queue, slot + 1, lengths())
-                queues[queue].pop(0)
-                artifact.depart(port, 1, not queues[queue])
+            sending = serve(schedulers[port], port, lengths())
+            if sending is not None:
+                averages.before_change(sending, slot + 1, lengths())
+                take(sending)
+                artifact.depart(port, 1, not queues[sending])
                 expulsion.departed += 1
                 run.transmitted += 1
-            if virtual.queues[port]:
-                seen.averages.before_change(port, slot + 1, virtual.lengths())
-                virtual.depart(port)
+            sending = virtual.serve(port)
+            if sending is not None:
+                seen.averages.before_change(sending, slot + 1, virtual.lengths())
+                virtual.remove(sending, virtual.queues[sending][0])
         thresholds.depart()
         slot += 1
     return run

@@ -53,10 +53,23 @@ UNKNOWN = [
     ({"victim": "all"}, "unknown victim rule 'all': choose one of tail, tail_kept, head, random"),
     ({"alpha": [-0.5]}, "alpha must be a number of at least 0"),
     ({"alpha": [0.5, float("nan")], "policy": "dt"}, "alpha must be a number of at least 0"),
-    ({"alpha": []}, "alpha must hold one number per priority, 1 to 64"),
-    ({"alpha": [0.5] * 65}, "alpha must hold one number per priority, 1 to 64"),
+    ({"alpha": []}, "alpha must hold one number per queue of a port, 1 to 64"),
+    ({"alpha": [0.5] * 65}, "alpha must hold one number per queue of a port, 1 to 64"),
+    (
+        {"alpha": [0.5] * 3, "policy": "dt", "queues": 2},
+        "alpha has 3 numbers, and a port has 2 queues: give one for each",
+    ),
+    ({"queues": 0}, "number of queues of a port is 0, outside 1 to 64"),
+    ({"order": "classes"}, "unknown order rule 'classes': choose one of longest_queue, lower_classes_first"),
+    ({"scheduler": "fair"}, "unknown scheduler 'fair': choose one of round_robin, strict, deficit_round_robin"),
+    ({"scheduler": "strict", "quanta": [1]}, "only deficit_round_robin has quanta, not strict"),
+    ({"scheduler": "deficit_round_robin", "quanta": [0]}, "quantum is 0, outside 1 to 1073741824"),
+    (
+        {"scheduler": "deficit_round_robin", "queues": 2, "quanta": [1]},
+        "there are 1 quanta for the 2 queues of a port: give one for each",
+    ),
     *(
-        ({"policy": policy, "alpha": [0.5, 0.5]}, f"policy '{policy}' knows no priorities: give it one alpha")
+        ({"policy": policy, "queues": 2}, f"policy '{policy}' knows one queue per port: give it one")
         for policy in POLICIES
         if policy not in KNOW_PRIORITIES
     ),
@@ -88,7 +101,7 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"rtt_slots": 0}, "rtt_slots is 0, outside 1 to 1099511627776"),
         ({"low_pass_slots": 0}, "low_pass_slots is 0, outside 1 to 1099511627776"),
         ({"bucket_packets": -1}, "bucket_packets is -1, outside 0 to 1099511627776"),
-        ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but there are 1"),
+        ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but a port has 1 queue"),
         ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
         ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
         ({"port": SLOTTED["port"][:2]}, "slot and port differ in length"),
@@ -188,7 +201,7 @@ def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], messag
         ({"data": np.ones(2, np.uint8)}, "the columns of the arrivals differ in length"),
         ({"predictions": np.ones(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
         ({"priority": np.ones(2, np.uint8)}, "priority has 2 rows, but there are 3 arrivals"),
-        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but there are 1: alpha has one number"),
+        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but a port has 1 queue"),
     ],
 )
 def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], message: str) -> None:
@@ -221,7 +234,7 @@ BATCH = {name: SLOTTED[name] for name in ("slot", "port")}
         ({"slot": changed(BATCH["slot"], 2, 0)}, "row 2 has slot 0: slots start at 0, never decrease"),
         ({"port": BATCH["port"][:2]}, "slot and port differ in length"),
         ({"predictions": np.zeros(2, np.uint8)}, "predictions has 2 rows, but there are 3 arrivals"),
-        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but there are 1"),
+        ({"priority": np.array([0, 0, 1], np.uint8)}, "row 2 has priority 1, but a port has 1 queue"),
     ],
 )
 def test_a_refused_batch_leaves_the_slotted_run_as_it_was(bad: dict[str, Any], message: str) -> None:

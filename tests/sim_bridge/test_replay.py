@@ -22,7 +22,7 @@ from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
-from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
+from tests.strategies import SlottedArrivals, byte_arrivals, schedulers, slotted_arrivals
 from tests.traces import RUN, make_arrivals, write_trace
 
 COLUMNS = feature_names()
@@ -47,6 +47,10 @@ def begin(
         counting=rules.counting,
         tie=rules.tie,
         victim=rules.victim,
+        order=rules.order,
+        queues=chosen.priorities,
+        scheduler=chosen.scheduler,
+        quanta=chosen.quanta,
         cell_bytes=cell_bytes,
         average_shift=chosen.average_shift,
         alpha=chosen.alpha,
@@ -120,16 +124,31 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case
     alpha=st.lists(st.sampled_from((0.25, 0.5, 2.0)), min_size=3, max_size=3),
 )
 @pytest.mark.parametrize("policy", KNOW_PRIORITIES)
-def test_priorities_are_those_of_the_slow_model(
+def test_several_queues_are_those_of_the_slow_model(
     policy: str, data: st.DataObject, case: Case, alpha: list[float]
 ) -> None:
+    """Under every scheduler and rule, with an alpha for each queue or one for all; thresholds and labels included."""
     geometry, packets = case
-    chosen = data.draw(byte_settings(tuple(alpha)))
+    scheduler, quanta = data.draw(schedulers(3, (64, 500, 1500, 4000)))
+    chosen = replace(
+        data.draw(byte_settings(tuple(alpha if data.draw(st.booleans()) else alpha[:1]))),
+        priorities=3,
+        scheduler=scheduler,
+        quanta=quanta,
+    )
+    order = data.draw(st.sampled_from(("longest_queue", "lower_classes_first")))
+    rules = replace(data.draw(st.sampled_from(ANY_RULES)), order=order)
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
-    slow = run_bytes(policy, geometry, packets, settings=chosen, cell_bytes=cell_bytes)
-    replay = begin(policy, [geometry], chosen=chosen, cell_bytes=cell_bytes)
-    assert_same(feed(replay, packets), slow)
+    wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
+    predictions = data.draw(wanted) if policy == "credence" else None
+    slow = run_bytes(policy, geometry, packets, predictions, rules, chosen, cell_bytes)
+    replay = begin(policy, [geometry], rules, chosen, cell_bytes)
+    native = feed(replay, packets, predictions)
+    assert_same(native, slow)
     assert replay.finish() == totals([slow])
+    if policy == "lqd":
+        assert slow.threshold_deficits == 0 or (rules.counting, rules.victim) != ("counted", "tail")
+        np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
 def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import lcm
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
@@ -27,13 +28,14 @@ from tests.sim_bridge.slow_slotted import (
     SlottedRun,
     run_slotted,
 )
-from tests.strategies import SlottedArrivals, slotted_arrivals
+from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
 
 COLUMNS = feature_names()
 RULES = [
     Rules(*chosen)
     for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
 ]
+ORDERS = ("longest_queue", "lower_classes_first")
 any_rules = st.sampled_from(RULES)
 shift = st.integers(0, 10)
 alphas = st.lists(st.sampled_from((0.1, 0.5, 1.0, 3.0)), min_size=2, max_size=3)
@@ -63,6 +65,10 @@ def keywords(rules: Rules, chosen: Settings) -> dict[str, Any]:
         "counting": rules.counting,
         "tie": rules.tie,
         "victim": rules.victim,
+        "order": rules.order,
+        "queues": chosen.priorities,
+        "scheduler": chosen.scheduler,
+        "quanta": chosen.quanta,
         "alpha": chosen.alpha,
         "first_rtt_alpha": chosen.first_rtt_alpha,
         "rtt_slots": chosen.rtt,
@@ -134,15 +140,34 @@ def test_occamy_is_the_slow_model(
 
 @settings(max_examples=draws(300))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
-@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"])
-def test_priorities_are_those_of_the_slow_model(
+@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+def test_several_queues_are_those_of_the_slow_model(
     policy: str, data: st.DataObject, case: SlottedArrivals, alpha: list[float], rtt: int
 ) -> None:
-    """Labels are those of an LQD without priorities."""
-    chosen = Settings(tuple(alpha), 2.0, rtt, low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))), bucket=3)
-    first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, len(alpha)))
-    slow = run_slotted(policy, *case, first_rtt=first, priority=priority, settings=chosen)
-    assert_same(run_native(policy, case, first_rtt=first, priority=priority, chosen=chosen), slow)
+    """Under every scheduler and rule, with an alpha for each queue or one for all; thresholds and labels included."""
+    queues = len(alpha)
+    scheduler, quanta = data.draw(schedulers(queues, (1, 2, 5)))
+    chosen = Settings(
+        tuple(alpha if data.draw(st.booleans()) else alpha[:1]),
+        2.0,
+        rtt,
+        low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))),
+        bucket=3,
+        priorities=queues,
+        scheduler=scheduler,
+        quanta=quanta,
+    )
+    rules = replace(data.draw(any_rules), order=data.draw(st.sampled_from(ORDERS)))
+    first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, queues))
+    predictions = data.draw(bits_for(case)) if policy == "credence" else None
+    slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
+    native = run_native(policy, case, predictions, first, priority, rules, chosen)
+    assert_same(native, slow)
+    assert native["transmitted"] == slow.transmitted
+    assert native["threshold_deficits"] == slow.threshold_deficits
+    if policy == "lqd":
+        assert native["threshold_deficits"] == 0 or (rules.counting, rules.victim) != ("counted", "tail")
+        np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
 @pytest.mark.parametrize("ports", range(1, 13))
@@ -301,7 +326,11 @@ def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]
 def test_batches_are_one_run_but_for_fates_that_come_later(
     policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool
 ) -> None:
-    chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,), rtt=7, low_pass=10)
+    chosen = (
+        Settings((0.5, 2.0), rtt=7, low_pass=10, priorities=2)
+        if policy == "priorities"
+        else Settings(rtt=7, low_pass=10)
+    )
     policy = "abm" if policy == "priorities" else policy
     predictions, first = data.draw(bits_for(case)), data.draw(bits_for(case))
     priority = data.draw(priorities_for(case, chosen.priorities))
@@ -366,7 +395,7 @@ def test_what_is_written_down_does_not_change_what_happens(
     "policy", [*(name for name in POLICIES if name not in ("credence_artifact", "occamy")), "priorities"]
 )
 def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
-    chosen = Settings((0.5, 2.0) if policy == "priorities" else (0.5,))
+    chosen = Settings((0.5, 2.0), priorities=2) if policy == "priorities" else Settings()
     policy = "abm" if policy == "priorities" else policy
     later = [slot + chosen.rtt * 2**55 for slot in case.slot]  # the same slots of a round trip
     once = run_native(policy, case, rules=rules, chosen=chosen)

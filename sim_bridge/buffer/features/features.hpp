@@ -18,7 +18,7 @@
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, a virtual one at `lqd`, a virtual LQD after its update; what costs a look at every port is only sought when
+// queues, a virtual one at `lqd`, a virtual LQD after its update; what costs a look at every queue is only sought when
 // `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                              \
     FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))   \
@@ -28,17 +28,17 @@ namespace foretail::buffer {
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
     FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
-    FEATURE(threshold_average, average, feature_value(lqd.averages().queue(port)))                               \
+    FEATURE(threshold_average, average, feature_value(lqd.averages().queue(queue)))                              \
     FEATURE(thresholds_sum, cells, feature_value(lqd.sum() >> scale.cell_shift))                                 \
     FEATURE(thresholds_sum_average, average, feature_value(lqd.averages().sum()))                                \
     FEATURE(threshold_max, cells, feature_value(lqd.largest() >> scale.cell_shift))                              \
     FEATURE(queues_over_share, none, feature_value(lqd.queues_over_share()))                                     \
-    FEATURE(since_push_out, time, feature_value(lqd.since_push_out(port, arrival.time)))                         \
+    FEATURE(since_push_out, time, feature_value(lqd.since_push_out(queue, arrival.time)))                        \
     FEATURE(threshold_gap, cells, feature_value((lqd.largest() - threshold) >> scale.cell_shift))                \
-    FEATURE(threshold_rank, none, wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(port)) : 0)       \
-    FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), port)))    \
+    FEATURE(threshold_rank, none, wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(queue)) : 0)      \
+    FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), queue)))   \
     FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
-    FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(port)))                               \
+    FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
     FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))                       \
     FEATURE(first_rtt, none, arrival.first_rtt)
@@ -67,7 +67,8 @@ inline std::string feature_parameters(Feature feature, FeatureScale scale) {
     return kind == Constants::cells ? cells : cells + ",average_shift=" + std::to_string(scale.average_shift);
 }
 
-/// The features that somebody reads: what only others need is not kept, and what costs a look at every port not sought.
+/// The features that somebody reads: what only others need is not kept, and what costs a look at every queue not
+/// sought.
 class FeatureSet {
 public:
     constexpr FeatureSet() = default;
@@ -118,8 +119,8 @@ void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues
 template <class Lqd>
 void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd& lqd, Bytes queue_length,
                            FeatureScale scale, FeatureSet wanted) {
-    const Port port = arrival.port;
-    const Bytes threshold = lqd.threshold(port);
+    const QueueIndex queue = lqd.queue_of(arrival);
+    const Bytes threshold = lqd.threshold(queue);
     FORETAIL_VIRTUAL_FEATURES(READ)
 }
 

@@ -76,16 +76,18 @@ private:
 /// arrival adds its bytes to a sum that fades between arrivals as an average does.
 class ArrivalRates {
 public:
-    ArrivalRates(Port ports, FeatureScale scale) : queues_(static_cast<std::size_t>(ports)), scale_(scale) {}
+    ArrivalRates(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
 
-    void arrive(const Arrival& arrival) {
-        for (ShiftAverage* rate : {&queues_[static_cast<std::size_t>(arrival.port)], &sum_}) {
+    void arrive(QueueIndex queue, const Arrival& arrival) {
+        for (ShiftAverage* rate : {&queues_[static_cast<std::size_t>(queue)], &sum_}) {
             rate->observe(arrival.time, 0, scale_.average_shift);
             rate->add((arrival.size << 8) >> scale_.cell_shift);
         }
     }
     /// Of a queue with an arrival now.
-    [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
+    [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
+        return queues_[static_cast<std::size_t>(queue)].whole();
+    }
     [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
 
 private:

@@ -24,15 +24,15 @@ public:
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
-                const QueueIndex longest = queues.longest_removable();
-                if (longest < 0) return false;
+                const QueueIndex longest = queues.longest_removable(rules_.order);
+                if (longest < 0 || above(queues, longest, arrival)) return false;
                 push_out(queues, longest, pick(queues.removable(longest), false), pushing_out, pushed_out);
             }
             queues.push(arrival, std::move(payload));
         } else {
             queues.push(arrival, std::move(payload));
             while (!queues.fits(0)) {
-                const QueueIndex longest = queues.longest_removable();
+                const QueueIndex longest = queues.longest_removable(rules_.order);
                 if (longest < 0) {
                     queues.take_back_control(arrival);
                     return false;
@@ -52,6 +52,12 @@ public:
     }
 
 private:
+    /// Whether a queue is of a higher class than the arrival, whose own class is then the lowest, though not counted.
+    template <class Queues>
+    [[nodiscard]] bool above(const Queues& queues, QueueIndex queue, const Arrival& arrival) const {
+        return rules_.order == Order::lower_classes_first && arrival.data &&
+               queues.priority_of(queue) < queues.priority_of(queues.queue_of(arrival));
+    }
     template <class Queues, class PushingOut, class PushedOut>
     static void push_out(Queues& queues, QueueIndex queue, std::size_t victim, PushingOut& pushing_out,
                          PushedOut& pushed_out) {

@@ -19,8 +19,8 @@ public:
     [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
     /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
     /// never.
-    [[nodiscard]] std::int64_t since_push_out(Port port, Tick now) const {
-        return since(last_push_out_of_[static_cast<std::size_t>(port)], now);
+    [[nodiscard]] std::int64_t since_push_out(QueueIndex queue, Tick now) const {
+        return since(last_push_out_of_[static_cast<std::size_t>(queue)], now);
     }
     /// The same for any queue.
     [[nodiscard]] std::int64_t since_any_push_out(Tick now) const { return since(last_push_out_, now); }
@@ -28,19 +28,19 @@ public:
     [[nodiscard]] bool kept_last() const { return kept_last_; }
 
 protected:
-    LqdSignals(Port ports, FeatureScale scale, FeatureSet wanted)
+    LqdSignals(QueueIndex queues, FeatureScale scale, FeatureSet wanted)
         : keeps_averages_(wanted.has_any(of_averages)),
           keeps_fast_averages_(wanted.has_any(of_fast_averages)),
-          arrival_rates_(ports, scale),
-          last_push_out_of_(static_cast<std::size_t>(ports), never),
+          arrival_rates_(queues, scale),
+          last_push_out_of_(static_cast<std::size_t>(queues), never),
           tick_shift_(scale.tick_shift),
           keeps_arrival_rates_(wanted.has_any(of_arrival_rates)) {}
 
-    void arrived(const Arrival& arrival) {
-        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival);
+    void arrived(QueueIndex queue, const Arrival& arrival) {
+        if (keeps_arrival_rates_) arrival_rates_.arrive(queue, arrival);
     }
     /// A packet of this queue was pushed out or refused.
-    void lost(Port port, Tick now) { last_push_out_of_[static_cast<std::size_t>(port)] = last_push_out_ = now; }
+    void lost(QueueIndex queue, Tick now) { last_push_out_of_[static_cast<std::size_t>(queue)] = last_push_out_ = now; }
 
     bool keeps_averages_, keeps_fast_averages_, kept_last_ = true;
 

@@ -73,7 +73,7 @@ public:
     /// Takes in an arrival after `touch`; `dropped(row)` is called for each row that loses its place, at once or later.
     template <class Dropped>
     void arrive(const Arrival& arrival, Row row, Dropped&& dropped) {
-        arrived(arrival);
+        arrived(arrival.port, arrival);
         kept_last_ = lqd_.admit(
             queues_, arrival, row, [&](Port port) { touch(port); },
             [&](Port port, const SlotQueues<Row>::Packet& victim) {
@@ -87,6 +87,7 @@ public:
     }
 
     [[nodiscard]] const SlotQueues<Row>& queues() const { return queues_; }
+    [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const { return arrival.port; }
     [[nodiscard]] Bytes threshold(Port port) const { return queues_.length(port); }
     [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }

@@ -21,21 +21,21 @@ class VirtualLqd : public LqdSignals {
 public:
     /// `wanted`: also keep what these features read, not only the thresholds.
     VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
-        : LqdSignals(shape.ports(), scale, wanted),
+        : LqdSignals(shape.queues(), scale, wanted),
           queues_(shape),
           lqd_(rules),
-          averages_(shape.ports(), scale),
-          fast_averages_(shape.ports(), scale.fast()),
-          over_share_(shape.rates.size()),
+          averages_(shape.queues(), scale),
+          fast_averages_(shape.queues(), scale.fast()),
+          over_share_(static_cast<std::size_t>(shape.queues())),
           keeps_shares_(wanted.has(Feature::queues_over_share)) {}
 
     /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
     template <class Fate>
     void advance(Tick now, Fate&& fate) {
         queues_.advance(
-            now, [&](Port port, Tick time) { observe(port, time); },
-            [&](Port port, const Packet& packet, Tick time) {
-                recheck_share(port);
+            now, [&](QueueIndex queue, Tick time) { observe(queue, time); },
+            [&](QueueIndex queue, const Packet& packet, Tick time) {
+                recheck_share(queue);
                 fate(packet.payload, time, false);
             });
     }
@@ -44,50 +44,52 @@ public:
     template <class Fate>
     void arrive(const Arrival& arrival, Row row, Fate&& fate) {
         const Tick now = arrival.time;
-        arrived(arrival);
-        observe(arrival.port, now);
+        const QueueIndex own = queues_.queue_of(arrival);
+        arrived(own, arrival);
+        observe(own, now);
         kept_last_ = lqd_.admit(
-            queues_, arrival, row, [&](Port port) { observe(port, now); },
-            [&](Port port, const Packet& victim) {
-                lost(port, now);
-                recheck_share(port);
+            queues_, arrival, row, [&](QueueIndex queue) { observe(queue, now); },
+            [&](QueueIndex queue, const Packet& victim) {
+                lost(queue, now);
+                recheck_share(queue);
                 fate(victim.payload, now, true);
             });
-        recheck_share(arrival.port);
+        recheck_share(own);
         if (!kept_last_) {
-            lost(arrival.port, now);
+            lost(own, now);
             fate(row, now, true);
         }
     }
 
-    [[nodiscard]] Bytes threshold(Port port) const { return queues_.length(port); }
+    [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const { return queues_.queue_of(arrival); }
+    [[nodiscard]] Bytes threshold(QueueIndex queue) const { return queues_.length(queue); }
     [[nodiscard]] Bytes sum() const { return queues_.occupancy(); }
     [[nodiscard]] Bytes largest() const { return queues_.longest(); }
     [[nodiscard]] const QueueAverages& averages() const { return averages_; }
     [[nodiscard]] const QueueAverages& fast_averages() const { return fast_averages_; }
-    /// Number of thresholds above that of a port; looks at every port.
-    [[nodiscard]] std::int64_t rank(Port port) const { return queues_.longer_than(queues_.length(port)); }
+    /// Number of thresholds above that of a queue; looks at every queue.
+    [[nodiscard]] std::int64_t rank(QueueIndex queue) const { return queues_.longer_than(queues_.length(queue)); }
     /// The oldest row that is still queued, or `none` when there is none.
     [[nodiscard]] Row oldest_open(Row none) const {
         Row oldest = none;
         queues_.for_each_front([&](Row row) { oldest = std::min(oldest, row); });
         return oldest;
     }
-    /// Number of thresholds above an equal share B/N of the buffer.
+    /// Number of thresholds above an equal share of the buffer: B over the number of queues.
     [[nodiscard]] std::int64_t queues_over_share() const { return queues_over_share_; }
 
 private:
     using Packet = PortQueues<Row>::Packet;
 
-    void observe(Port port, Tick now) {
-        if (keeps_averages_) averages_.observe(port, now, queues_.length(port), queues_.occupancy());
-        if (keeps_fast_averages_) fast_averages_.observe(port, now, queues_.length(port), queues_.occupancy());
+    void observe(QueueIndex queue, Tick now) {
+        if (keeps_averages_) averages_.observe(queue, now, queues_.length(queue), queues_.occupancy());
+        if (keeps_fast_averages_) fast_averages_.observe(queue, now, queues_.length(queue), queues_.occupancy());
     }
-    void recheck_share(Port port) {
+    void recheck_share(QueueIndex queue) {
         if (!keeps_shares_) return;
-        auto& over = over_share_[static_cast<std::size_t>(port)];
+        auto& over = over_share_[static_cast<std::size_t>(queue)];
         queues_over_share_ -= over;
-        over = queues_.length(port) * queues_.ports() > queues_.capacity();
+        over = queues_.length(queue) * queues_.queues() > queues_.capacity();
         queues_over_share_ += over;
     }
 
@@ -100,7 +102,8 @@ private:
 };
 
 /// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the
-/// largest gives way when their sum exceeds the buffer. An approximation of VirtualLqd, to measure its cost.
+/// largest gives way when their sum exceeds the buffer. An approximation of VirtualLqd with one queue per port, to
+/// measure its cost.
 class FluidLqd {
 public:
     FluidLqd(const Shape& shape, Bytes slack)

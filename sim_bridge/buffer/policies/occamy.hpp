@@ -49,14 +49,14 @@ public:
         return admission_.decide(arrival, queues);
     }
 
-    /// Calls `expelling(queue)` before and `expelled(port, packet)` after the removal of each packet.
+    /// Calls `expelling(queue)` before and `expelled(queue, packet)` after the removal of each packet.
     template <class Queues, class Expelling, class Expelled>
     void expel(Queues& queues, Expelling&& expelling, Expelled&& expelled) {
         while (tokens_ >= 0 && turn(queues)) {
             expelling(expelled_last_);
             auto packet = queues.remove(expelled_last_, 0);
             tokens_ -= static_cast<double>(packet.size);
-            expelled(queues.port_of(expelled_last_), std::move(packet));
+            expelled(expelled_last_, std::move(packet));
         }
     }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -138,13 +139,17 @@ private:
 };
 
 /// ABM (thesis equation 4.9): Dynamic Thresholds over the number of congested queues of the priority, times the queue's
-/// share of its port, which under round robin is one over the port's non-empty queues.
+/// share of its port. Of the port's non-empty queues, its own always among them, every one has the same share under
+/// round robin, one as its quantum under deficit round robin, and the first has all of it under strict priority.
 class Abm : public PolicyTraits {
 public:
     static constexpr std::string_view name = "abm";
 
-    Abm(const PolicySettings& settings, const Shape&)
+    Abm(const PolicySettings& settings, const Shape& shape)
         : alpha_(settings.alpha),
+          strict_(shape.scheduler == Scheduler::strict),
+          weights_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta
+                                                                     : std::vector<Bytes>(alpha_.size(), 1)),
           first_rtt_alpha_(settings.first_rtt_alpha),
           congested_(alpha_.size(), settings.interval) {}
 
@@ -164,23 +169,32 @@ public:
 private:
     template <class Queues>
     [[nodiscard]] double threshold(double alpha, QueueIndex queue, std::size_t priority, const Queues& queues) const {
-        const double sharers = congested_.of(priority) * active(queue, queues);
+        const double sharers = congested_.of(priority) * one_over_share(queue, queues);
         return alpha * static_cast<double>(queues.capacity() - queues.occupancy()) / sharers;
     }
-    /// Queues of the port that send or will: an idle one is about to.
+    /// Over the queue's share of its port; infinite where a queue goes first.
     template <class Queues>
-    [[nodiscard]] double active(QueueIndex queue, const Queues& queues) const {
+    [[nodiscard]] double one_over_share(QueueIndex queue, const Queues& queues) const {
         if (alpha_.size() == 1) return 1;
         const auto priorities = static_cast<QueueIndex>(alpha_.size());
         const QueueIndex first = queues.port_of(queue) * priorities;
-        int found = 0;
-        for (QueueIndex other = first; other < first + priorities; ++other) {
-            found += other == queue || queues.length(other) > 0;
+        Bytes active = 0, own = 0;
+        for (QueueIndex p = 0; p < priorities; ++p) {
+            const Bytes weight = weights_[static_cast<std::size_t>(p)];
+            if (first + p == queue) {
+                if (strict_) return 1;
+                active += own = weight;
+            } else if (queues.length(first + p) > 0) {
+                if (strict_) return std::numeric_limits<double>::infinity();
+                active += weight;
+            }
         }
-        return found;
+        return static_cast<double>(active) / static_cast<double>(own);
     }
 
     Alphas alpha_;
+    bool strict_;
+    std::vector<Bytes> weights_;
     double first_rtt_alpha_;
     CongestedQueues congested_;
 };
@@ -225,30 +239,31 @@ private:
 /// Longest Queue Drop pushes out, which the switch does itself (longest_queue_drop.hpp).
 struct PushOut : PolicyTraits {
     static constexpr std::string_view name = "lqd";
-    static constexpr bool knows_priorities = false, pushes_out = true;
+    static constexpr bool pushes_out = true;
 };
 
 /// Follows the thresholds of a virtual LQD without predictions (Credence section 3.2).
 struct FollowLqd : PolicyTraits {
     static constexpr std::string_view name = "followlqd";
-    static constexpr bool knows_priorities = false, follows_thresholds = true;
+    static constexpr bool follows_thresholds = true;
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Bytes threshold) const {
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
-        return queues.length(arrival.port) + arrival.size <= threshold ? Outcome::accepted : Outcome::over_threshold;
+        return queues.length(queues.queue_of(arrival)) + arrival.size <= threshold ? Outcome::accepted
+                                                                                   : Outcome::over_threshold;
     }
 };
 
 /// Credence (Algorithm 1): a safeguard that asks nobody, then the threshold of the virtual LQD, then the prediction.
 struct Credence : PolicyTraits {
     static constexpr std::string_view name = "credence";
-    static constexpr bool knows_priorities = false, follows_thresholds = true, asks = true;
+    static constexpr bool follows_thresholds = true, asks = true;
 
     /// The safeguard: even the longest queue is within an equal share, so any drop-tail policy may accept.
     template <class Queues>
     [[nodiscard]] static bool safe(const Arrival& arrival, const Queues& queues) {
-        return queues.ports() * (queues.longest() + arrival.size) <= queues.capacity();
+        return queues.queues() * (queues.longest() + arrival.size) <= queues.capacity();
     }
 
     /// `predicts_drop()` is called at most once, and only when the answer decides.
@@ -373,11 +388,17 @@ namespace detail {
 template <class Policy, class Make>
 auto make_with(const PolicySettings& settings, const Shape& shape, Make& make) {
     if (shape.priorities > 1 && !Policy::knows_priorities) {
-        throw std::invalid_argument("policy '" + std::string(Policy::name) +
-                                    "' knows no priorities: give it one alpha");
+        throw std::invalid_argument("policy '" + std::string(Policy::name) + "' knows one queue per port: give it one");
     }
     if constexpr (std::is_constructible_v<Policy, const PolicySettings&, const Shape&>) {
-        return make(Policy{settings, shape});
+        const auto priorities = static_cast<std::size_t>(shape.priorities);
+        PolicySettings own = settings;
+        if (own.alpha.size() == 1) own.alpha.resize(priorities, own.alpha.front());
+        if (own.alpha.size() != priorities) {
+            throw std::invalid_argument("alpha has " + std::to_string(own.alpha.size()) + " numbers, and a port has " +
+                                        std::to_string(priorities) + " queues: give one for each, or one for all");
+        }
+        return make(Policy{own, shape});
     } else {
         return make(Policy{});
     }
@@ -386,7 +407,7 @@ auto make_with(const PolicySettings& settings, const Shape& shape, Make& make) {
 }  // namespace detail
 
 /// Calls `make(policy)` with the policy of that name for a switch of this shape; throws std::invalid_argument when
-/// there is none, or when it knows no priorities and the shape has several.
+/// there is none, or when it knows one queue per port and the shape has several.
 template <class Make>
 auto with_policy(std::string_view name, const PolicySettings& settings, const Shape& shape, Make&& make) {
     const std::size_t chosen = position(name, Policies::names, "unknown policy '" + std::string(name) + "'");
@@ -396,7 +417,7 @@ auto with_policy(std::string_view name, const PolicySettings& settings, const Sh
     }(Policies{});
 }
 
-/// What a policy decides on a data arrival, given what it needs: `threshold()` is that of the arrival's port.
+/// What a policy decides on a data arrival, given what it needs: `threshold()` is that of the arrival's queue.
 template <class Policy, class Queues, class Threshold, class Ask>
 Outcome decide(Policy& policy, const Arrival& arrival, const Queues& queues, Threshold&& threshold,
                Ask&& predicts_drop) {

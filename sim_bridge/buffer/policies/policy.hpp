@@ -11,7 +11,7 @@ namespace foretail::buffer {
 /// Alpha of each priority: a queue's share of the free buffer.
 using Alphas = std::vector<double>;
 
-/// Settings of the policies. The number of alphas is that of the switch's priorities.
+/// Settings of the policies. There is one alpha for each of the switch's priorities.
 struct PolicySettings {
     Alphas alpha{0.5};              ///< DT, ABM, Reverie, Occamy: one per priority
     double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback

@@ -37,15 +37,20 @@ struct Shape {
     Bytes capacity = 0;
     std::vector<LineRate> rates;  ///< one per port
     Tie tie = Tie::lowest_port;   ///< which of several longest queues is the longest
-    bool preemptive = false;  ///< what a port sends is only settled when it has left (slotted model: at the slot's end)
-    int priorities = 1;       ///< queues per port, served round robin
+    bool preemptive =
+        false;           ///< what a port sends is only settled when it has left, and all packets have size 1 (slots)
+    int priorities = 1;  ///< queues per port; a queue's number is its class, and the highest the lowest class
+    Scheduler scheduler = Scheduler::round_robin;  ///< of the queues of a port
+    std::vector<Bytes> quanta{};                   ///< deficit round robin: what each queue may send in its turn
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
     [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
 };
 
-/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate,
-/// taking turns among its non-empty queues, packet by packet.
+/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate.
+/// Round robin takes turns among its non-empty queues, packet by packet; strict takes the lowest number. In deficit
+/// round robin (Shreedhar and Varghese) a queue gains its quantum when its turn comes, sends while its head fits into
+/// what it has gained, and loses the rest when it runs empty.
 ///
 /// A packet holds its bytes until its last bit has left; departures at time t come before arrivals at time t. Data and
 /// control packets share a queue in order of arrival, but only data packets can be removed from it.
@@ -62,6 +67,9 @@ public:
         : capacity_(shape.capacity),
           priorities_(shape.priorities),
           preemptive_(shape.preemptive),
+          scheduler_(shape.scheduler),
+          quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
+          deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
           queues_(static_cast<std::size_t>(shape.queues())),
           links_(shape.rates.size()),
           lengths_(shape.queues(), shape.tie, 0),
@@ -76,11 +84,11 @@ public:
     [[nodiscard]] Port ports() const { return static_cast<Port>(links_.size()); }
     [[nodiscard]] QueueIndex queues() const { return static_cast<QueueIndex>(queues_.size()); }
     [[nodiscard]] int priorities() const { return priorities_; }
-    /// Of several priorities; the virtual LQD has one queue per port for all of them.
     [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const {
         return priorities_ == 1 ? arrival.port : arrival.port * priorities_ + arrival.priority;
     }
     [[nodiscard]] Port port_of(QueueIndex queue) const { return priorities_ == 1 ? queue : queue / priorities_; }
+    [[nodiscard]] int priority_of(QueueIndex queue) const { return priorities_ == 1 ? 0 : queue % priorities_; }
     [[nodiscard]] Bytes capacity() const { return capacity_; }
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
     [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
@@ -105,13 +113,13 @@ public:
         auto& link = this->link(port);
         if (link.sending || link.packets == 0) return;
         link.sending = true;
-        choose(port);
-        link.busy_until = now + link.duration(outgoing(link).front().size);
+        if (!preemptive_) choose(port);
+        link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
         next_departure_.set(port, -link.busy_until);
     }
 
     /// Sends everything that has left by `now`, in order of time and then port.
-    /// `departing(queue, time)` is called before a packet leaves, `departed(port, packet, time)` with it.
+    /// `departing(queue, time)` is called before a packet leaves, `departed(queue, packet, time)` with it.
     template <class Departing, class Departed>
     void advance(Tick now, Departing&& departing, Departed&& departed) {
         while (next_departure_.best() != Tournament::lowest && -next_departure_.best() <= now) {
@@ -119,15 +127,15 @@ public:
             auto& link = this->link(port);
             const Tick time = link.busy_until;
             if (preemptive_) choose(port);
-            departing(link.queue, time);
+            const QueueIndex queue = link.queue;
+            departing(queue, time);
             Packet packet = outgoing(link).pop_front();
             --link.packets;
-            resize(link.queue, -packet.size);
-            link.last_priority = link.queue - port * priorities_;
+            resize(queue, -packet.size);
             link.sending = false;
             start(port, time);
             if (!link.sending) next_departure_.set(port, Tournament::lowest);
-            departed(port, std::move(packet), time);
+            departed(queue, std::move(packet), time);
         }
     }
 
@@ -137,17 +145,13 @@ public:
     }
 
     /// The longest queue that holds a removable packet, or -1.
-    [[nodiscard]] QueueIndex longest_removable() const {
-        if (removable(lengths_.winner()) > 0) return lengths_.winner();
-        QueueIndex found = -1;
-        for (QueueIndex queue = 0; queue < queues(); ++queue) {
-            if (removable(queue) == 0) continue;
-            if (found < 0 || length(queue) > length(found) ||
-                (tie_ == Tie::highest_port && length(queue) == length(found))) {
-                found = queue;
-            }
+    [[nodiscard]] QueueIndex longest_removable(Order order) const {
+        if (priorities_ > 1 && order == Order::lower_classes_first) {
+            QueueIndex found = -1;
+            for (int priority = priorities_; found < 0 && priority-- > 0;) found = scan(priority, priorities_);
+            return found;
         }
-        return found;
+        return removable(lengths_.winner()) > 0 ? lengths_.winner() : scan(0, 1);
     }
 
     /// Removes the i-th removable data packet of a queue, counted from the head.
@@ -230,17 +234,54 @@ private:
         return link.sending_control ? at(link.queue).control : at(link.queue).data;
     }
 
-    /// Settles which queue the port sends from: the next non-empty one in turn.
+    /// The longest of every `step`-th queue that holds a removable packet, or -1.
+    [[nodiscard]] QueueIndex scan(QueueIndex first, QueueIndex step) const {
+        QueueIndex found = -1;
+        for (QueueIndex queue = first; queue < queues(); queue += step) {
+            if (removable(queue) == 0) continue;
+            if (found < 0 || length(queue) > length(found) ||
+                (tie_ == Tie::highest_port && length(queue) == length(found))) {
+                found = queue;
+            }
+        }
+        return found;
+    }
+
+    /// Settles which queue the port sends from, once for each packet that it sends.
     void choose(Port port) {
         auto& link = this->link(port);
-        const QueueIndex first = port * priorities_;
-        int priority = link.last_priority;
-        do {
-            priority = priority + 1 == priorities_ ? 0 : priority + 1;
-        } while (at(first + priority).data.empty() && at(first + priority).control.empty());
-        link.queue = first + priority;
+        if (priorities_ == 1) {
+            link.queue = port;
+        } else {
+            link.last_priority = next(port * priorities_, link.last_priority);
+            link.queue = port * priorities_ + link.last_priority;
+        }
         link.sending_control = control_first(at(link.queue));
     }
+    /// The priority to serve after `priority`, of the queues from `first` on, one of which holds a packet.
+    [[nodiscard]] int next(QueueIndex first, int priority) {
+        if (scheduler_ == Scheduler::deficit_round_robin) {
+            while (!affords(first + priority)) {
+                priority = priority + 1 == priorities_ ? 0 : priority + 1;
+                const QueueIndex queue = first + priority;
+                if (length(queue) > 0) deficit(queue) += quanta_[static_cast<std::size_t>(priority)];
+            }
+            deficit(first + priority) -= head_size(first + priority);
+            return priority;
+        }
+        if (scheduler_ == Scheduler::strict) priority = priorities_ - 1;
+        do {
+            priority = priority + 1 == priorities_ ? 0 : priority + 1;
+        } while (length(first + priority) == 0);
+        return priority;
+    }
+    [[nodiscard]] Bytes head_size(QueueIndex index) const {
+        const Queue& queue = at(index);
+        return (control_first(queue) ? queue.control : queue.data).front().size;
+    }
+    [[nodiscard]] Bytes& deficit(QueueIndex queue) { return deficits_[static_cast<std::size_t>(queue)]; }
+    /// Whether the head of a queue fits into its deficit.
+    [[nodiscard]] bool affords(QueueIndex queue) { return length(queue) > 0 && head_size(queue) <= deficit(queue); }
     [[nodiscard]] static bool control_first(const Queue& queue) {
         if (queue.control.empty() || queue.data.empty()) return queue.data.empty();
         return queue.control.front().order < queue.data.front().order;
@@ -250,13 +291,17 @@ private:
         return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
     }
     void resize(QueueIndex queue, Bytes change) {
-        lengths_.set(queue, lengths_.key(queue) + change);
+        const Bytes length = lengths_.key(queue) + change;
+        lengths_.set(queue, length);
         occupancy_ += change;
+        if (length == 0 && !deficits_.empty()) deficit(queue) = 0;
     }
 
     Bytes capacity_;
     int priorities_;
     bool preemptive_;
+    Scheduler scheduler_;
+    std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue
     Bytes occupancy_ = 0;
     std::uint64_t next_order_ = 0;
     std::vector<Queue> queues_;

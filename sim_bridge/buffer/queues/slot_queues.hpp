@@ -47,6 +47,7 @@ public:
     [[nodiscard]] QueueIndex queues() const { return ports(); }
     [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const { return arrival.port; }
     [[nodiscard]] Port port_of(QueueIndex queue) const { return queue; }
+    [[nodiscard]] int priority_of(QueueIndex) const { return 0; }
     [[nodiscard]] Bytes capacity() const { return capacity_; }
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
@@ -99,8 +100,8 @@ public:
     void start(Port, Tick) const {}
 
     [[nodiscard]] std::size_t removable(Port port) const { return static_cast<std::size_t>(length(port)); }
-    /// The longest queue, or -1 when all are empty.
-    [[nodiscard]] Port longest_removable() const {
+    /// The longest queue, or -1 when all are empty; with one queue per port there is one class.
+    [[nodiscard]] Port longest_removable(Order) const {
         if (active() == 0) return -1;
         const std::uint64_t* words = set(latest_);
         if (tie_ == Tie::lowest_port) {

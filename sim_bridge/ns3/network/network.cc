@@ -22,8 +22,8 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
-    settings.shape = {buffer_bytes, std::move(rates), s.rules.tie, false,
-                      static_cast<int>(s.policy.settings.alpha.size())};
+    settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
+                      s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
     settings.rules = s.rules;
     settings.scale = s.scale;
     settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
@@ -31,8 +31,9 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
     settings.fluid_slack = s.policy.fluid_slack_bytes;
     return buffer::with_policy(
         s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
-            return std::make_unique<PolicySwitch<decltype(policy)>>(
-                index, std::move(route), links, settings, std::move(policy), s.transport.mark_bytes, &predictor, trace);
+            return std::make_unique<PolicySwitch<decltype(policy)>>(index, std::move(route), links, settings,
+                                                                    std::move(policy), s.queues.queue_of,
+                                                                    s.transport.mark_bytes, &predictor, trace);
         });
 }
 

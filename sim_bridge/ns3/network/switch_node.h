@@ -89,10 +89,12 @@ public:
     using Buffer = buffer::Switch<Policy, Queued>;
 
     PolicySwitch(int index, Route route, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
-                 Policy policy, std::int64_t mark_bytes, Predictor* predictor, ArrivalTrace* trace)
+                 Policy policy, std::array<std::uint8_t, 3> queue_of, std::int64_t mark_bytes, Predictor* predictor,
+                 ArrivalTrace* trace)
         : SwitchNode(index, std::move(route), std::move(links)),
           buffer_(settings, std::move(policy)),
           wires_(links_.size()),
+          queue_of_(queue_of),
           mark_bytes_(mark_bytes),
           predictor_(predictor),
           trace_(trace) {
@@ -103,9 +105,8 @@ public:
     void receive(std::unique_ptr<Frame> frame) override {
         const buffer::Port port = route_(*frame);
         const bool data = frame->flow_class != buffer::FlowClass::control;
-        const bool own_queue = buffer_.queues().priorities() > 1 && frame->flow_class == buffer::FlowClass::incast;
-        const buffer::Arrival arrival{
-            now(), port, frame->size_bytes, data, frame->first_rtt, static_cast<std::uint8_t>(own_queue)};
+        const std::uint8_t queue = queue_of_[static_cast<std::size_t>(frame->flow_class)];
+        const buffer::Arrival arrival{now(), port, frame->size_bytes, data, frame->first_rtt, queue};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         buffer::Row row = buffer::no_row;
@@ -262,6 +263,7 @@ private:
 
     Buffer buffer_;
     std::vector<Wire> wires_;
+    std::array<std::uint8_t, 3> queue_of_;  // of a port, by FlowClass
     std::int64_t mark_bytes_;
     Predictor* predictor_;
     ArrivalTrace* trace_;
