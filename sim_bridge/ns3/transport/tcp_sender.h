@@ -15,7 +15,7 @@ namespace foretail::ns3_driver {
 /// ns-3's TCP socket without two of its faults (ns-3 3.44). It counts duplicate acknowledgements in the CWR state,
 /// where nothing uses the count, keeps it when it leaves that state, and fails an assertion on the next duplicate
 /// ("From OPEN->DISORDER but with n dup ACKs"). And DCTCP may lower the window below a segment: what is to be sent
-/// then, with nothing in flight, waits for ever. Here it is a segment then, as in Linux.
+/// then, with nothing in flight, waits for ever. Here it is a segment then.
 class TcpSender : public ns3::TcpSocketBase {
 public:
     static ns3::TypeId GetTypeId();
