@@ -329,6 +329,7 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
         assert document["export"]["certificate"]["model_sha256"] == trained.sha256
         assert set(document["evaluate"]["means"]["slowdown.incast.p95"]) == {
             "lqd",
+            "lqd_head",
             "credence",
             "credence_accept",
             "followlqd",
@@ -336,6 +337,7 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
             "dt_tuned",
             "abm",
             "abm_tuned",
+            "occamy",
             "cs",
         }
     assert not first["train"]["reused"]
