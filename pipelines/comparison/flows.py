@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,12 +30,14 @@ from foretail.pipelines.comparison.cost import RunCost, run_cost
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
+    ExchangeSummary,
     FlowSummary,
     PairedDifference,
     interval_text,
     mean_interval,
     occupancy_percentiles,
     paired_difference,
+    summarise_exchanges,
     summarise_flows,
 )
 from foretail.pipelines.data.scenario import driver_config
@@ -75,6 +78,19 @@ HEADLINES = (
 )
 """Columns of the table, and the metrics behind them."""
 
+EXCHANGE_COLUMNS = (
+    ("count", "number", 1),
+    ("incomplete", "incomplete", 1),
+    ("p50_ns", "time p50, ms", 1e6),
+    ("p99_ns", "time p99, ms", 1e6),
+    ("slowdown", "slowdown", 1),
+    ("timeouts", "timeouts each", 1),
+)
+"""Fields of ExchangeSummary, their titles, and how many of the field's units are one of the title's."""
+
+EXCHANGES_FILE = "figures/queries.parquet"
+"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.ns3.queries`."""
+
 
 @dataclass(frozen=True)
 class PolicyRun:
@@ -85,6 +101,8 @@ class PolicyRun:
     path: Path  #: folder of the store with flows, occupancy and counters
     flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
     flows: Mapping[str, FlowSummary]  #: summary per class
+    queries: ExchangeSummary | None  #: of queries as wholes; None without any
+    rounds: ExchangeSummary | None  #: of the rounds of collectives
     cost: RunCost  #: J, and what it is made of
     occupancy: Mapping[str, float | None]  #: percentiles of the leaves' occupancy as fractions of their buffers
     counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
@@ -265,12 +283,31 @@ class FlowsResult:
                     ),
                 )
             )
+        tables += [table for table in (self._exchanges("queries"), self._exchanges("rounds")) if table.rows]
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
             where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
             tables.append(replace(table, notes=(*table.notes, *where)))
         return tables
+
+    def _exchanges(self, kind: str) -> Table:
+        """Queries, or rounds of collectives, as wholes: means over the seeds that have any."""
+        rows: list[tuple[str | float, ...]] = []
+        for policy in self.policies:
+            summaries = [getattr(run, kind) for run in self.runs if run.policy == policy]
+            found = [summary for summary in summaries if summary is not None]
+            if found:
+                means = (np.mean([getattr(summary, name) for summary in found]) for name, _, _ in EXCHANGE_COLUMNS)
+                units = (unit for _, _, unit in EXCHANGE_COLUMNS)
+                rows.append((policy, *(float(mean) / unit for mean, unit in zip(means, units, strict=True))))
+        title = "Queries as wholes" if kind == "queries" else "Rounds of collectives"
+        return Table(
+            f"{title}, means over seeds",
+            ("policy", *(title for _, title, _ in EXCHANGE_COLUMNS)),
+            tuple(rows),
+            (f"each one is in {EXCHANGES_FILE}; what is not complete has its age as its time",),
+        )
 
     def _asked(self, policy: str) -> Iterator[float | None]:
         """Means over seeds of what the policy asked, and of what it was told to drop."""
@@ -355,11 +392,18 @@ def say_unasked(runs: Iterable[PolicyRun]) -> None:
     say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
-def flows_sha256(flows: NDArray[np.void]) -> str:
-    """Hash of the offered flows, whatever became of them."""
+def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
+    """Hash of what was offered, whatever became of it: of the flows, and of the messages in the driver's settings.
+
+    When a message starts depends on the policy, so of messages the settings count.
+    """
     digest = hashlib.sha256()
+    messages = settings["messages"]
+    planned = flows[: len(flows) - len(messages["size_bytes"])]
     for name in TRAFFIC_FIELDS:
-        digest.update(np.ascontiguousarray(flows[name]).tobytes())
+        digest.update(np.ascontiguousarray(planned[name]).tobytes())
+    if messages["size_bytes"]:
+        digest.update(json.dumps(messages, sort_keys=True).encode())
     return digest.hexdigest()
 
 
@@ -391,9 +435,11 @@ def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
         policy=name,
         seed=seed,
         path=entry.path,
-        flows_sha256=flows_sha256(flows),
+        flows_sha256=flows_sha256(flows, run.settings()),
         flows=summarise_flows(flows, run.summary["end_ns"]),
-        cost=run_cost(flows, run.summary["end_ns"], entry.document("settings.json")),
+        queries=summarise_exchanges(run.queries()),
+        rounds=summarise_exchanges(run.rounds()),
+        cost=run_cost(flows, run.summary["end_ns"], run.settings()),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
         counters=counted,
         asked=counted["asked"] if asks else None,

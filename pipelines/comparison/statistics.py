@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -37,6 +38,18 @@ class FlowSummary:
 
 
 @dataclass(frozen=True)
+class ExchangeSummary:
+    """Queries, or rounds of collectives, as wholes in one run; what is not complete has its age as its time."""
+
+    count: int  #: all of them
+    incomplete: int  #: those of them in which something was not delivered before the run ended
+    p50_ns: float  #: percentile of the time from the first start to the last delivery (linear interpolation)
+    p99_ns: float  #: the same
+    slowdown: float  #: mean, over the time alone
+    timeouts: float  #: mean of all flows of one together
+
+
+@dataclass(frozen=True)
 class PairedDifference:
     """Mean of a difference over paired seeds with its 95 % Student-t interval."""
 
@@ -56,29 +69,49 @@ def interval_text(found: PairedDifference, sign: str = "+") -> str:
 
 
 def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
-    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`.
+    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`, NaN for what never started.
 
     `flows` has the fields start_ns, fct_ns and ideal_fct_ns, int64, in ns; the run ended at `end_ns`.
     """
     fct_ns = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
-    return np.asarray(fct_ns / flows["ideal_fct_ns"], dtype=np.float64)
+    return np.asarray(np.where(started(flows), fct_ns / flows["ideal_fct_ns"], np.nan), dtype=np.float64)
+
+
+def started(flows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """All flows but the messages that were never sent, because those that they wait for came too late."""
+    return np.asarray(flows["start_ns"] >= 0, dtype=np.bool_)
 
 
 def flow_groups(flows: NDArray[np.void]) -> dict[str, NDArray[np.bool_]]:
-    """Masks of the paper's classes: short and long are background flows, incast are answers to queries."""
-    background = flows["query"] < 0
+    """Masks of the paper's classes: short and long are background flows, incast are answers to queries; and of all."""
+    background = (flows["query"] < 0) & started(flows)
     return {
         "short": background & (flows["size_bytes"] < SHORT_BELOW_BYTES),
-        "incast": ~background,
+        "incast": flows["query"] >= 0,
         "long": background & (flows["size_bytes"] >= LONG_FROM_BYTES),
+        "all": started(flows),
     }
 
 
 def summarise_flows(flows: NDArray[np.void], end_ns: int) -> dict[str, FlowSummary]:
     """A summary per class, and of ``all`` flows (which includes background flows of 100 KB to 1 MB)."""
     ratio = slowdowns(flows, end_ns)
-    groups = flow_groups(flows) | {"all": np.ones(len(flows), dtype=np.bool_)}
-    return {name: _summary(flows[mask], ratio[mask]) for name, mask in groups.items()}
+    return {name: _summary(flows[mask], ratio[mask]) for name, mask in flow_groups(flows).items()}
+
+
+def summarise_exchanges(table: pd.DataFrame) -> ExchangeSummary | None:
+    """A summary of a table of :mod:`foretail.sim_bridge.ns3.queries`; None when it is empty."""
+    if not len(table):
+        return None
+    p50_ns, p99_ns = (float(value) for value in np.percentile(table["time_ns"], (50, 99)))
+    return ExchangeSummary(
+        count=len(table),
+        incomplete=int(np.count_nonzero(~table["complete"])),
+        p50_ns=p50_ns,
+        p99_ns=p99_ns,
+        slowdown=float(table["slowdown"].mean()),
+        timeouts=float(table["timeouts"].mean()),
+    )
 
 
 def _summary(flows: NDArray[np.void], ratio: NDArray[np.float64]) -> FlowSummary:
