@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 
 from foretail.features.staging import staged_folder
 from foretail.models.scoring.figure_style import styled
-from foretail.pipelines.comparison.flows import EXCHANGES_FILE, FlowsResult, PolicyRun
+from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
+from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.policies import policy_words
@@ -52,20 +53,10 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
         _save(*_bars(result, slowdowns_of), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_bars(result, BUFFER_AND_DROPS), staging / "buffer_and_drops")
-        _exchanges(result).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
+        exchanges = [every_exchange(run.policy, run.seed, DriverRun.open(run.path)) for run in result.runs]
+        pd.concat(exchanges, ignore_index=True).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
     drawn = [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
     return [*drawn, run_dir / EXCHANGES_FILE]
-
-
-def _exchanges(result: FlowsResult) -> pd.DataFrame:
-    """Every query and every round of a collective, of all runs."""
-    parts = []
-    for run in result.runs:
-        opened = DriverRun.open(run.path)
-        for kind, found in (("query", opened.queries()), ("round", opened.rounds())):
-            keys = pd.DataFrame({"policy": run.policy, "seed": run.seed, "kind": kind, "number": found.index})
-            parts.append(pd.concat([keys, found.reset_index(drop=True)], axis=1))
-    return pd.concat(parts, ignore_index=True)
 
 
 def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:

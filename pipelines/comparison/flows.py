@@ -27,17 +27,17 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.cost import RunCost, run_cost
+from foretail.pipelines.comparison.exchanges import ExchangeSummary, exchange_table
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
-    ExchangeSummary,
     FlowSummary,
     PairedDifference,
     interval_text,
     mean_interval,
     occupancy_percentiles,
     paired_difference,
-    summarise_exchanges,
+    started,
     summarise_flows,
 )
 from foretail.pipelines.data.scenario import driver_config
@@ -78,19 +78,6 @@ HEADLINES = (
 )
 """Columns of the table, and the metrics behind them."""
 
-EXCHANGE_COLUMNS = (
-    ("count", "number", 1),
-    ("incomplete", "incomplete", 1),
-    ("p50_ns", "time p50, ms", 1e6),
-    ("p99_ns", "time p99, ms", 1e6),
-    ("slowdown", "slowdown", 1),
-    ("timeouts", "timeouts each", 1),
-)
-"""Fields of ExchangeSummary, their titles, and how many of the field's units are one of the title's."""
-
-EXCHANGES_FILE = "figures/queries.parquet"
-"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.ns3.queries`."""
-
 
 @dataclass(frozen=True)
 class PolicyRun:
@@ -101,6 +88,7 @@ class PolicyRun:
     path: Path  #: folder of the store with flows, occupancy and counters
     flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
     flows: Mapping[str, FlowSummary]  #: summary per class
+    never_started: int  #: messages whose predecessors were not delivered, or too late; they count nowhere
     queries: ExchangeSummary | None  #: of queries as wholes; None without any
     rounds: ExchangeSummary | None  #: of the rounds of collectives
     cost: RunCost  #: J, and what it is made of
@@ -252,6 +240,14 @@ class FlowsResult:
                 f"{unfinished} flows were unfinished at the end of their runs and count with their age: "
                 "percentiles of their classes are lower bounds"
             )
+        if any(run.never_started for run in self.runs):
+            counts = {
+                policy: sum(run.never_started for run in self.runs if run.policy == policy) for policy in self.policies
+            }
+            notes.append(
+                "messages that never started, because those before them were delivered too late, and count nowhere: "
+                + ", ".join(f"{policy} {count}" for policy, count in counts.items())
+            )
         tables = [
             Table(
                 "Policies",
@@ -283,31 +279,16 @@ class FlowsResult:
                     ),
                 )
             )
-        tables += [table for table in (self._exchanges("queries"), self._exchanges("rounds")) if table.rows]
+        for title, kind in (("Queries as wholes", "queries"), ("Rounds of collectives", "rounds")):
+            of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
+            table = exchange_table(title, of_seeds)
+            tables += [table] if table.rows else []
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
             where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
             tables.append(replace(table, notes=(*table.notes, *where)))
         return tables
-
-    def _exchanges(self, kind: str) -> Table:
-        """Queries, or rounds of collectives, as wholes: means over the seeds that have any."""
-        rows: list[tuple[str | float, ...]] = []
-        for policy in self.policies:
-            summaries = [getattr(run, kind) for run in self.runs if run.policy == policy]
-            found = [summary for summary in summaries if summary is not None]
-            if found:
-                means = (np.mean([getattr(summary, name) for summary in found]) for name, _, _ in EXCHANGE_COLUMNS)
-                units = (unit for _, _, unit in EXCHANGE_COLUMNS)
-                rows.append((policy, *(float(mean) / unit for mean, unit in zip(means, units, strict=True))))
-        title = "Queries as wholes" if kind == "queries" else "Rounds of collectives"
-        return Table(
-            f"{title}, means over seeds",
-            ("policy", *(title for _, title, _ in EXCHANGE_COLUMNS)),
-            tuple(rows),
-            (f"each one is in {EXCHANGES_FILE}; what is not complete has its age as its time",),
-        )
 
     def _asked(self, policy: str) -> Iterator[float | None]:
         """Means over seeds of what the policy asked, and of what it was told to drop."""
@@ -437,8 +418,9 @@ def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
         path=entry.path,
         flows_sha256=flows_sha256(flows, run.settings()),
         flows=summarise_flows(flows, run.summary["end_ns"]),
-        queries=summarise_exchanges(run.queries()),
-        rounds=summarise_exchanges(run.rounds()),
+        never_started=int(np.count_nonzero(~started(flows))),
+        queries=ExchangeSummary.of(run.queries()),
+        rounds=ExchangeSummary.of(run.rounds()),
         cost=run_cost(flows, run.summary["end_ns"], run.settings()),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
         counters=counted,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -35,18 +34,6 @@ class FlowSummary:
     timeout_share: float | None  #: share of flows with at least one retransmission timeout, None without flows
     retransmissions: int  #: sum over the class
     timeouts: int  #: sum over the class
-
-
-@dataclass(frozen=True)
-class ExchangeSummary:
-    """Queries, or rounds of collectives, as wholes in one run; what is not complete has its age as its time."""
-
-    count: int  #: all of them
-    incomplete: int  #: those of them in which something was not delivered before the run ended
-    p50_ns: float  #: percentile of the time from the first start to the last delivery (linear interpolation)
-    p99_ns: float  #: the same
-    slowdown: float  #: mean, over the time alone
-    timeouts: float  #: mean of all flows of one together
 
 
 @dataclass(frozen=True)
@@ -97,21 +84,6 @@ def summarise_flows(flows: NDArray[np.void], end_ns: int) -> dict[str, FlowSumma
     """A summary per class, and of ``all`` flows (which includes background flows of 100 KB to 1 MB)."""
     ratio = slowdowns(flows, end_ns)
     return {name: _summary(flows[mask], ratio[mask]) for name, mask in flow_groups(flows).items()}
-
-
-def summarise_exchanges(table: pd.DataFrame) -> ExchangeSummary | None:
-    """A summary of a table of :mod:`foretail.sim_bridge.ns3.queries`; None when it is empty."""
-    if not len(table):
-        return None
-    p50_ns, p99_ns = (float(value) for value in np.percentile(table["time_ns"], (50, 99)))
-    return ExchangeSummary(
-        count=len(table),
-        incomplete=int(np.count_nonzero(~table["complete"])),
-        p50_ns=p50_ns,
-        p99_ns=p99_ns,
-        slowdown=float(table["slowdown"].mean()),
-        timeouts=float(table["timeouts"].mean()),
-    )
 
 
 def _summary(flows: NDArray[np.void], ratio: NDArray[np.float64]) -> FlowSummary:

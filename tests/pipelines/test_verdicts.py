@@ -27,6 +27,7 @@ def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:
         path=Path("nowhere"),
         flows_sha256="0" * 64,
         flows=dict.fromkeys((*FLOW_GROUPS, "all"), summary),
+        never_started=0,
         queries=None,
         rounds=None,
         cost=RunCost(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1e9),
