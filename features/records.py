@@ -68,7 +68,7 @@ ARRIVAL_DTYPE = np.dtype(
 
 FLOW_DTYPE = np.dtype(
     [
-        ("start_ns", "<i8"),  # when the application hands the flow to the transport
+        ("start_ns", "<i8"),  # when the application hands the flow to the transport, or NEVER_STARTED
         ("fct_ns", "<i8"),  # flow completion time, -1 = unfinished at the end of the run
         ("ideal_fct_ns", "<i8"),  # completion time alone in this topology
         ("size_bytes", "<i8"),  # application bytes
@@ -82,6 +82,9 @@ FLOW_DTYPE = np.dtype(
         ("pad", "u1", (2,)),  # zero
     ]
 )
+
+NEVER_STARTED = -1
+"""The start of a message that was not sent, because those that it waits for were not delivered, or too late."""
 
 OCCUPANCY_DTYPE = np.dtype(
     [

@@ -59,6 +59,12 @@ LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported
 TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {"at_least": -(2**63), "at_most": 2**63 - 1})
 FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
 
+VICTIM = Parameter(
+    "which packet of the longest queue it pushes out; null: as scenario.rules.victim, which labels follow",
+    None,
+    {"one_of": ("tail", "tail_kept", "head", "random")},
+)
+
 _THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)
 _PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
 
@@ -122,6 +128,7 @@ POLICIES = {
             "lqd",
             "LQD",
             "Longest Queue Drop: a full buffer pushes out of the longest queue",
+            (VICTIM,),
             pushes_out=True,
         ),
         BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS),
@@ -208,17 +215,20 @@ def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
     return found["name"], {name: int(value) if whole.fullmatch(value) else float(value) for name, value in pairs}
 
 
+_VARIANTS = {"accept": "always accept", "head": "from the head", "tuned": "tuned"}
+"""What the options of the group ``policy`` add to the name of a policy, and its words."""
+
+
 def policy_words(policy: str) -> str:
     """What figures and sentences call a policy, or Credence with a model: ``credence_accept``, ``credence, MODEL``."""
     if (found := settings_in_name(policy)) is not None:
         settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
         return f"{policy_words(found[0])}, {settings}"
-    if policy == "credence_accept":
-        return "Credence, always accept"
-    if policy.removesuffix("_tuned") in POLICIES and policy not in POLICIES:
-        return f"{policy_words(policy.removesuffix('_tuned'))}, tuned"
     if policy in POLICIES:
         return POLICIES[policy].words or POLICIES[policy].title
+    base, _, suffix = policy.rpartition("_")
+    if base in POLICIES and suffix in _VARIANTS:
+        return f"{policy_words(base)}, {_VARIANTS[suffix]}"
     return policy_name(policy).replace("credence,", "Credence,")
 
 

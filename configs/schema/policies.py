@@ -42,6 +42,7 @@ class Policy:
     low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
     spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
     bucket_bytes: int = _heeded(policies.BUCKET_BYTES)
+    victim: str | None = _heeded(policies.VICTIM)
     virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
     fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
     predictor: str = _heeded(policies.PREDICTOR)
@@ -101,7 +102,12 @@ def require_distinct_policies(where: str, names: Sequence[str]) -> None:
 
 
 def require_tunable(where: str, name: str, values: Mapping[str, Sequence[float]]) -> None:
-    """Raise ForetailError unless a policy asks nobody, and has parameters of these names with values to try."""
+    """Raise ForetailError unless a policy asks nobody, and has parameters of these names with values to try.
+
+    Without values a name may be any option of the group ``policy``; composing refuses those that there are not.
+    """
+    if not values and name.rpartition("_")[0] in POLICIES:
+        name = name.rpartition("_")[0]
     require_known_policy(where, name)
     if name in ASKING:
         raise ForetailError(f"{where} names {name}, which asks a model: give model=..., and it is compared too")

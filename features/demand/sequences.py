@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 from foretail.features.errors import ForetailError
-from foretail.features.records import FLOW_DTYPE, Records, read_records
+from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
 from foretail.features.rows.splits import drawn_sides, time_range
 
 FloatArray = npt.NDArray[np.float64]
@@ -109,8 +109,9 @@ def uplinks(size_bytes: FloatArray, uplink_bps: int, interval_ns: int) -> FloatA
 def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int | None, run: str) -> DemandSequence:
     """Return what the flows of a run want to send: the bytes of each, spread evenly over its ideal completion time.
 
-    It does not depend on the buffer policy. A step may exceed the uplinks of a rack. ForetailError on records of
-    another type, a flow of another network, without bytes or ideal time, or numbers out of range.
+    It does not depend on the buffer policy, except for messages that wait for others. A step may exceed the uplinks of
+    a rack. ForetailError on records of another type, a flow of another network, without bytes or ideal time, or
+    numbers out of range.
 
     Parameters
     ----------
@@ -120,6 +121,7 @@ def offered_demand(flows: Records, racks: Racks, interval_ns: int, steps: int | 
     """
     if flows.dtype != FLOW_DTYPE:
         raise ForetailError(f"the flows of run {run} are of type {flows.dtype}: pass the records of flows.bin")
+    flows = flows[flows["start_ns"] != NEVER_STARTED]
     if np.any((flows["size_bytes"] <= 0) | (flows["ideal_fct_ns"] <= 0) | (flows["start_ns"] < 0)):
         raise ForetailError(f"run {run} has a flow without bytes, ideal completion time or start: simulate it again")
     source, destination = _leaves_of(flows, racks, run)
@@ -156,7 +158,7 @@ def carried_demand(dataset: Dataset, interval_ns: int, steps: int | None) -> Dem
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
     flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
     source, destination = _leaves_of(flows, racks, run)
-    first_ns, steps = _span(flows["start_ns"], interval_ns, steps, run)
+    first_ns, steps = _span(flows["start_ns"][flows["start_ns"] != NEVER_STARTED], interval_ns, steps, run)
     demand = no_demand(run, steps, racks.leaves)
     to_a_spine = (
         (pc.field("switch") < racks.leaves)

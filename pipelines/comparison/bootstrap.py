@@ -49,7 +49,7 @@ class FlowSample:
             start_ns=flows["start_ns"].astype(np.int64),
             slowdown=slowdowns(flows, end_ns),
             timed_out=flows["timeouts"] > 0,
-            groups=flow_groups(flows) | {"all": np.ones(len(flows), dtype=np.bool_)},
+            groups=flow_groups(flows),
             scalars=scalars,
         )
 

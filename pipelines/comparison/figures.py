@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from foretail.features.staging import staged_folder
 from foretail.models.scoring.figure_style import styled
+from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
 from foretail.sim_bridge.ns3.driver import DriverRun
@@ -52,7 +53,10 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
         _save(*_bars(result, slowdowns_of), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_bars(result, BUFFER_AND_DROPS), staging / "buffer_and_drops")
-    return [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
+        exchanges = [every_exchange(run.policy, run.seed, DriverRun.open(run.path)) for run in result.runs]
+        pd.concat(exchanges, ignore_index=True).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
+    drawn = [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
+    return [*drawn, run_dir / EXCHANGES_FILE]
 
 
 def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +27,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.cost import RunCost, run_cost
+from foretail.pipelines.comparison.exchanges import ExchangeSummary, exchange_table
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
@@ -35,6 +37,7 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     occupancy_percentiles,
     paired_difference,
+    started,
     summarise_flows,
 )
 from foretail.pipelines.data.scenario import driver_config
@@ -85,6 +88,9 @@ class PolicyRun:
     path: Path  #: folder of the store with flows, occupancy and counters
     flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
     flows: Mapping[str, FlowSummary]  #: summary per class
+    never_started: int  #: messages whose predecessors were not delivered, or too late; they count nowhere
+    queries: ExchangeSummary | None  #: of queries as wholes; None without any
+    rounds: ExchangeSummary | None  #: of the rounds of collectives
     cost: RunCost  #: J, and what it is made of
     occupancy: Mapping[str, float | None]  #: percentiles of the leaves' occupancy as fractions of their buffers
     counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
@@ -234,6 +240,14 @@ class FlowsResult:
                 f"{unfinished} flows were unfinished at the end of their runs and count with their age: "
                 "percentiles of their classes are lower bounds"
             )
+        if any(run.never_started for run in self.runs):
+            counts = {
+                policy: sum(run.never_started for run in self.runs if run.policy == policy) for policy in self.policies
+            }
+            notes.append(
+                "messages that never started, because those before them were delivered too late, and count nowhere: "
+                + ", ".join(f"{policy} {count}" for policy, count in counts.items())
+            )
         tables = [
             Table(
                 "Policies",
@@ -265,6 +279,10 @@ class FlowsResult:
                     ),
                 )
             )
+        for title, kind in (("Queries as wholes", "queries"), ("Rounds of collectives", "rounds")):
+            of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
+            table = exchange_table(title, of_seeds)
+            tables += [table] if table.rows else []
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
@@ -355,11 +373,18 @@ def say_unasked(runs: Iterable[PolicyRun]) -> None:
     say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
-def flows_sha256(flows: NDArray[np.void]) -> str:
-    """Hash of the offered flows, whatever became of them."""
+def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
+    """Hash of what was offered, whatever became of it: of the flows, and of the messages in the driver's settings.
+
+    When a message starts depends on the policy, so of messages the settings count.
+    """
     digest = hashlib.sha256()
+    messages = settings["messages"]
+    planned = flows[: len(flows) - len(messages["size_bytes"])]
     for name in TRAFFIC_FIELDS:
-        digest.update(np.ascontiguousarray(flows[name]).tobytes())
+        digest.update(np.ascontiguousarray(planned[name]).tobytes())
+    if messages["size_bytes"]:
+        digest.update(json.dumps(messages, sort_keys=True).encode())
     return digest.hexdigest()
 
 
@@ -391,9 +416,12 @@ def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
         policy=name,
         seed=seed,
         path=entry.path,
-        flows_sha256=flows_sha256(flows),
+        flows_sha256=flows_sha256(flows, run.settings()),
         flows=summarise_flows(flows, run.summary["end_ns"]),
-        cost=run_cost(flows, run.summary["end_ns"], entry.document("settings.json")),
+        never_started=int(np.count_nonzero(~started(flows))),
+        queries=ExchangeSummary.of(run.queries()),
+        rounds=ExchangeSummary.of(run.rounds()),
+        cost=run_cost(flows, run.summary["end_ns"], run.settings()),
         occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
         counters=counted,
         asked=counted["asked"] if asks else None,

@@ -56,29 +56,34 @@ def interval_text(found: PairedDifference, sign: str = "+") -> str:
 
 
 def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
-    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`.
+    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`, NaN for what never started.
 
     `flows` has the fields start_ns, fct_ns and ideal_fct_ns, int64, in ns; the run ended at `end_ns`.
     """
     fct_ns = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
-    return np.asarray(fct_ns / flows["ideal_fct_ns"], dtype=np.float64)
+    return np.asarray(np.where(started(flows), fct_ns / flows["ideal_fct_ns"], np.nan), dtype=np.float64)
+
+
+def started(flows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """All flows but the messages that were never sent, because those that they wait for came too late."""
+    return np.asarray(flows["start_ns"] >= 0, dtype=np.bool_)
 
 
 def flow_groups(flows: NDArray[np.void]) -> dict[str, NDArray[np.bool_]]:
-    """Masks of the paper's classes: short and long are background flows, incast are answers to queries."""
-    background = flows["query"] < 0
+    """Masks of the paper's classes: short and long are background flows, incast are answers to queries; and of all."""
+    background = (flows["query"] < 0) & started(flows)
     return {
         "short": background & (flows["size_bytes"] < SHORT_BELOW_BYTES),
-        "incast": ~background,
+        "incast": flows["query"] >= 0,
         "long": background & (flows["size_bytes"] >= LONG_FROM_BYTES),
+        "all": started(flows),
     }
 
 
 def summarise_flows(flows: NDArray[np.void], end_ns: int) -> dict[str, FlowSummary]:
     """A summary per class, and of ``all`` flows (which includes background flows of 100 KB to 1 MB)."""
     ratio = slowdowns(flows, end_ns)
-    groups = flow_groups(flows) | {"all": np.ones(len(flows), dtype=np.bool_)}
-    return {name: _summary(flows[mask], ratio[mask]) for name, mask in groups.items()}
+    return {name: _summary(flows[mask], ratio[mask]) for name, mask in flow_groups(flows).items()}
 
 
 def _summary(flows: NDArray[np.void], ratio: NDArray[np.float64]) -> FlowSummary:

@@ -27,16 +27,19 @@ def driver_config(
 
     `library` is the predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
     """
-    document = dataclasses.asdict(scenario)
+    document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
     del document["elephants"], document["collective"]  # and of these what they send
     document["messages"] = columns(messages_of(scenario, seed))
+    victim = document_of_policy.pop("victim")
+    if policy.name == "lqd" and victim is not None:
+        document["rules"] = {**document["rules"], "victim": victim}
     own = policy.library if policy.library is not None else library
     uses_library = policy.predictor == "library" and own is not None
     document.update(
         format=DRIVER_FORMAT,
         seed=seed,
-        policy=dataclasses.asdict(policy) | {"library": str(Path(own).absolute()) if uses_library and own else None},
+        policy=document_of_policy | {"library": str(Path(own).absolute()) if uses_library and own else None},
         trace=trace,
     )
     return document

@@ -23,6 +23,7 @@ from typing import Any
 
 import cmake
 import ninja
+import pandas as pd
 
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
@@ -30,6 +31,7 @@ from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read
 from foretail.features.staging import writing
 from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, is_cached, run_compiler, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy
+from foretail.sim_bridge.ns3.queries import query_table, round_table
 
 OLDEST_NS3 = (3, 44)
 _KIND, _EXECUTABLE = "ns3-driver", "foretail-ns3"
@@ -159,6 +161,14 @@ class Progress:
     wall_seconds: float
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ForetailError(f"{path.parent} holds no complete simulation ({error}): run it again") from None
+    return found
+
+
 @dataclass(frozen=True)
 class DriverRun:
     """A finished simulation.
@@ -177,14 +187,23 @@ class DriverRun:
     @classmethod
     def open(cls, folder: Path) -> DriverRun:
         """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
-        try:
-            return cls(folder, parse_json((folder / "summary.json").read_bytes()))
-        except (OSError, ValueError) as error:
-            raise ForetailError(f"{folder} holds no complete simulation ({error}): run it again") from None
+        return cls(folder, _read_json(folder / "summary.json"))
 
     def flows(self) -> Records:
-        """Return what became of every flow, in order of start: array of FLOW_DTYPE."""
+        """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
         return read_records(self.folder / "flows.bin", FLOW_DTYPE)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the driver's document of the run."""
+        return _read_json(self.folder / "settings.json")
+
+    def queries(self) -> pd.DataFrame:
+        """Return what became of every query as a whole: :func:`foretail.sim_bridge.ns3.queries.query_table`."""
+        return query_table(self.flows(), self.summary["end_ns"], self.settings())
+
+    def rounds(self) -> pd.DataFrame:
+        """Return the same of every round of a collective: :func:`foretail.sim_bridge.ns3.queries.round_table`."""
+        return round_table(self.flows(), self.summary["end_ns"], self.settings())
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

@@ -10,7 +10,7 @@ import pytest
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.sequences import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
 from foretail.features.errors import ForetailError
-from foretail.features.records import FLOW_DTYPE, FlowClass, Records
+from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, FlowClass, Records
 from tests.traces import make_arrivals, write_trace
 
 RACKS = Racks(leaves=3, servers_per_leaf=2, uplink_bps=8_000_000_000)  # 1 byte per ns
@@ -108,7 +108,8 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
         (make_flows((0, 10, 10, -1, 5)), "servers outside"),
         (make_flows((0, 0, 10, 0, 5)), "without bytes"),
         (make_flows((0, 10, 0, 0, 5)), "without bytes"),
-        (make_flows((-1, 10, 10, 0, 5)), "without bytes"),
+        (make_flows((-2, 10, 10, 0, 5)), "without bytes"),
+        (make_flows((NEVER_STARTED, 10, 10, 0, 5)), "no traffic"),
         (np.zeros(3, np.dtype([("a", "<i8")])), "flows.bin"),
     ):
         with pytest.raises(ForetailError, match=says):
@@ -158,3 +159,12 @@ def test_a_split_never_parts_a_run() -> None:
 def test_matrices_lie_in_rows_whatever_they_came_from() -> None:
     turned = np.arange(8.0).reshape(2, 2, 2).T * (1 - np.eye(2))
     assert all(matrix.flags.c_contiguous for matrix in DemandSequence(turned.transpose(0, 2, 1), 1, "a").demand)
+
+
+def test_messages_that_never_started_are_no_demand(tmp_path: Path) -> None:
+    flows = make_flows((700, 1, 1, 0, 2), (5_699, 1, 1, 3, 1))
+    with_others = np.concatenate([flows, make_flows((NEVER_STARTED, 1, 1, 0, 2))])
+    np.testing.assert_array_equal(
+        offered_demand(with_others, RACKS, 1000, None, "a").demand, offered_demand(flows, RACKS, 1000, None, "a").demand
+    )
+    assert len(carried_demand(trace(tmp_path / "a", with_others), 1000, None).demand) == 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE
+from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, OCCUPANCY_DTYPE
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     flow_groups,
@@ -58,7 +58,12 @@ def test_summaries_equal_numpy() -> None:
 
 def test_groups_do_not_overlap_and_leave_only_middle_sized_background_out() -> None:
     flows = flows_of(np.random.default_rng(2), 2_000)
-    masks = np.array(list(flow_groups(flows).values()))
+    flows["start_ns"][:100] = NEVER_STARTED
+    flows["fct_ns"][:100] = -1
+    groups = flow_groups(flows)
+    np.testing.assert_array_equal(groups.pop("all"), flows["start_ns"] >= 0)
+    flows = flows[100:]
+    masks = np.array([mask[100:] for mask in groups.values()])
     assert masks.sum(axis=0).max() == 1
     left_out = ~masks.any(axis=0)
     assert left_out.any()

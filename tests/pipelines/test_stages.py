@@ -159,12 +159,17 @@ def test_figures_come_with_their_numbers(folder: Path, trained: TrainResult, tmp
     result = evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
     files = write_figures(result, tmp_path)
     assert {path.suffix for path in files} == {".svg", ".png", ".parquet"}
+    queries = pd.read_parquet(files.pop())
+    assert queries.groupby(["policy", "seed"]).size().to_dict() == {
+        (run.policy, run.seed): run.queries.count for run in result.runs if run.queries is not None
+    }
+    assert set(queries["kind"]) == {"query"}
     assert len(files) == 3 * len({path.stem for path in files})
     frame = pd.read_parquet(tmp_path / "figures" / "slowdown_p95.parquet")
     assert frame.set_index(["policy", "seed"])["incast"].to_dict() == {
         (run.policy, run.seed): run.metrics()["slowdown.incast.p95"] for run in result.runs
     }
-    assert write_figures(result, tmp_path) == files  # replaces the folder of an earlier run
+    assert write_figures(result, tmp_path)[:-1] == files  # replaces the folder of an earlier run
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]
 
 
@@ -173,7 +178,8 @@ def test_policies_with_different_traffic_are_not_compared(
 ) -> None:
     calls = iter(range(100))
     monkeypatch.setattr(
-        "foretail.pipelines.comparison.flows.flows_sha256", lambda flows: flows_sha256(flows) + str(next(calls))
+        "foretail.pipelines.comparison.flows.flows_sha256",
+        lambda flows, settings: flows_sha256(flows, settings) + str(next(calls)),
     )
     with pytest.raises(ForetailError, match="different flows on seed 11"):
         evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
@@ -329,6 +335,7 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
         assert document["export"]["certificate"]["model_sha256"] == trained.sha256
         assert set(document["evaluate"]["means"]["slowdown.incast.p95"]) == {
             "lqd",
+            "lqd_head",
             "credence",
             "credence_accept",
             "followlqd",
@@ -336,6 +343,7 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
             "dt_tuned",
             "abm",
             "abm_tuned",
+            "occamy",
             "cs",
         }
     assert not first["train"]["reused"]

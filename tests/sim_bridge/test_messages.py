@@ -290,3 +290,16 @@ def test_reused_connections_carry_the_same_queries_with_fewer_handshakes(run: An
         for arrivals in (read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE) for run in (new, reused))
     ]
     assert control[1] < control[0] / 4
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_window_below_a_segment_does_not_silence_a_connection(run: Any, transport: str) -> None:
+    """Marks bring DCTCP's window below a segment, and nothing in flight would open it again."""
+    messages = [to(source, 0, 1_638, start_ns=150_000 * number) for number in range(60) for source in range(1, SERVERS)]
+    changes = {
+        "transport__mark_bytes": 1,
+        "transport__initial_window_segments": 2,
+        "traffic_ns": 10 * MILLISECOND,
+    }
+    records = all_flows(run(only(messages, transport__name=transport, **changes)))
+    assert (records["fct_ns"] >= 0).all()

@@ -24,6 +24,7 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import Store, file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.sim_bridge.ns3 import queries
 from foretail.sim_bridge.ns3.driver import DriverRun
 
 CREDENCE = "credence"
@@ -115,7 +116,7 @@ class SharingPlan:
             store = Store(config.store_dir)
             library = predictor_to_store(load_predictor(config.model, config.tracking, store), store).library
             rules[Rule(CREDENCE, DEFAULT)] = compose_policies([CREDENCE], f"{where}.policies")[CREDENCE]
-        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics)]
+        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics, queries)]
         return cls(sweep, scenarios, rules, library, Ns3(config.ns3_prefix), code)
 
     def document(self, case: SharingCase) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, A
             )
         return {
             **asdict(found),
-            "flows_sha256": flows_sha256(flows),
+            "flows_sha256": flows_sha256(flows, document),
             "asked": counted["asked"],
             "predicted_drops": counted["data_drops.predicted"],
             "drops": sum(value for reason, value in counted.items() if reason.startswith("data_drops.")),

@@ -49,6 +49,18 @@ void TcpSender::ReceivedAck(Ptr<Packet> packet, const TcpHeader& header) {
     const auto state = m_tcb->m_congState;
     if (state == TcpSocketState::CA_OPEN || state == TcpSocketState::CA_CWR) m_dupAckCount = 0;
     TcpSocketBase::ReceivedAck(packet, header);
+    if (m_txBuffer->Size() > 0 && opened_a_segment()) SendPendingData(m_connected);
+}
+
+int TcpSender::Send(Ptr<Packet> packet, std::uint32_t flags) {
+    if (m_state == ESTABLISHED) opened_a_segment();  // before, no window is set
+    return TcpSocketBase::Send(packet, flags);
+}
+
+bool TcpSender::opened_a_segment() {
+    if (m_retxEvent.IsPending() || BytesInFlight() > 0 || m_tcb->m_cWnd >= m_tcb->m_segmentSize) return false;
+    m_tcb->m_cWnd = m_tcb->m_cWndInfl = m_tcb->m_segmentSize;
+    return true;
 }
 
 void TcpSender::EstimateRtt(const TcpHeader& header) {
