@@ -27,8 +27,8 @@ pytestmark = pytest.mark.ns3
 Changes = tuple[tuple[str, Any], ...]
 """Paths from ``scenario`` or ``policy`` on, and their values."""
 
-NOT_THE_DRIVERS = ("scenario.topology.kind", "scenario.elephants.", "scenario.collective.")
-"""The driver knows a star by its lack of spines, and of elephants and collectives their messages."""
+NOT_THE_DRIVERS = ("scenario.topology.kind", "scenario.elephants.", "scenario.collective.", "policy.victim")
+"""The driver knows a star by its lack of spines, of elephants and collectives their messages, of a victim the rules."""
 
 KINDS = ("background", "incast", "control")
 

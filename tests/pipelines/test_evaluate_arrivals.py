@@ -246,6 +246,8 @@ REFUSED = [
     (["predictions=accept", "model=m.json"], "", "predictions=accept does not ask the model m.json"),
     (["model=nowhere.json"], "slot,port\n0,1\n", "there is no model nowhere.json"),
     (["parameters.alpha=[]"], "", "parameters.alpha has 0 values"),
+    (["parameters.alpha=[1,1,1]", "parameters.queues=2"], "", "parameters.alpha has 3 values for 2 queues of a port"),
+    (["parameters.quanta=[1]"], "", "parameters.quanta means nothing to round_robin"),
     (["parameters.alpha=[0]"], "", "parameters.alpha = 0.0 is out of range"),
     (["rules.victim=any"], "", "rules.victim = any is unknown"),
     (["arrivals=null", "ports=null", "buffer=null", "policies=[dt]"], "", "policies is for arrivals=FILE and datasets"),

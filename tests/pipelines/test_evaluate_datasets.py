@@ -140,6 +140,7 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
         (["optimum=true"], "optimum is for arrivals=FILE"),
         (["predictions=column"], "predictions=column is for arrivals=FILE"),
         (["parameters.alpha=[1,2]"], "parameters.alpha has several values"),
+        (["parameters.queues=2"], "parameters.queues and parameters.scheduler are for arrivals=FILE"),
         (["model=narrow.json"], "the model reads feature queue with cell_bytes=512, and the dataset trace-1 gives it"),
     ],
 )

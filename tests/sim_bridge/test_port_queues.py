@@ -13,6 +13,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
+from foretail.gym.traffic import FromDatasets
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.ns3.collection import write_trace
@@ -164,6 +165,8 @@ def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path
         compare_replays(dataset, ("credence_artifact",), accepted)
     with pytest.raises(ForetailError, match="one queue per port is what a record of push-outs can have"):
         push_outs(dataset)
+    with pytest.raises(ForetailError, match="one queue per port is what an environment can have"):
+        FromDatasets([dataset.path]).episode(0)
 
 
 @pytest.mark.parametrize(
