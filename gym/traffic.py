@@ -20,6 +20,7 @@ from foretail.sim_bridge._native import LiveRuns, slotted
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import OnOff, Workload
+from foretail.sim_bridge.open_loop.replay import require_one_queue
 
 
 class Episode(ABC):
@@ -165,6 +166,7 @@ class FromDatasets(Traffic):
         found: list[RecordedEpisode] = []
         for path in self.paths:
             dataset = Dataset.open(Path(path))
+            require_one_queue(dataset.manifest, "an environment")
             records = np.concatenate(list(dataset.arrivals()))
             for switch in range(len(dataset.manifest.switches)):
                 here = records[records["switch"] == switch]

@@ -23,7 +23,7 @@ class Parameter:
 
 ALPHA = Parameter("threshold = alpha * free buffer", 0.5, {"above": 0})
 INCAST_ALPHA = Parameter(
-    "incast packets have a queue of their own at each port, with this alpha; null: one queue per port",
+    "alpha of the queue that incast has for itself (scenario.queues); null: as the others",
     None,
     {"above": 0},
 )
@@ -76,7 +76,7 @@ class BufferPolicy:
     name: str  #: in settings and in the native library
     title: str  #: in tables and sentences
     meaning: str  #: one sentence
-    parameters: tuple[Parameter, ...] = ()  #: what it heeds, beside the alpha of incast where it knows priorities
+    parameters: tuple[Parameter, ...] = ()  #: what it heeds, beside the alpha of incast where it has one
     asks: bool = False  #: whether it asks a predictor
     knows_priorities: bool = True  #: whether a port may have several queues; else it has one
     pushes_out: bool = False  #: whether it removes packets that it has accepted
@@ -196,7 +196,7 @@ _WITH_SETTINGS = re.compile(
 def numbers_of(policy: str) -> list[str]:
     """The names of those that a policy heeds."""
     known = POLICIES[policy]
-    heeded = (*known.parameters, INCAST_ALPHA) if known.knows_priorities else known.parameters
+    heeded = (*known.parameters, INCAST_ALPHA) if ALPHA in known.parameters else known.parameters
     return [setting for setting, parameter in NUMBERS.items() if parameter in heeded]
 
 

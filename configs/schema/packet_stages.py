@@ -25,6 +25,7 @@ from foretail.configs.schema.policies import (
     require_distinct_policies,
     require_one_policy,
     require_policies,
+    require_queues,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
@@ -74,6 +75,8 @@ class CollectConfig(Stage):
         """Raise ForetailError unless the source has what it reads."""
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
+        if self.source == "ns3":
+            require_queues("policy", self.policy, self.scenario.queues)
         if self.source in ("ns3", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
@@ -206,6 +209,7 @@ class EvaluateConfig(Stage):
 
     def _check_flows(self) -> None:
         require_baselines(self.baselines, self.policy)
+        require_queues("policy", self.policy, self.scenario.queues)
         for name in ("policies", "ports", "buffer", "optimum", "predictions"):
             if getattr(self, name):
                 raise ForetailError(
@@ -224,16 +228,17 @@ class EvaluateConfig(Stage):
         if self.model is not None and self.models:
             raise ForetailError("model and models are both given: name all of them in models=[...]")
         require_distinct("models", self.models, "name every model once")
-        if self.mode == "slots" and len(self.parameters.alpha) != 1:
+        if self.mode == "slots" and self.parameters.count > 1:
             raise ForetailError(
-                "parameters.alpha has several values, but generated arrivals have one priority: give one"
+                "parameters gives a port several queues, but generated arrivals have one: set parameters.queues=1 and "
+                "one number in parameters.alpha"
             )
 
     def _check_open_loop(self) -> None:
         require_distinct_policies("policies", self.policies)
         if not 1 <= len(self.parameters.alpha) <= 8:
             raise ForetailError(
-                f"parameters.alpha has {len(self.parameters.alpha)} values: give one per priority, 1 to 8 of them"
+                f"parameters.alpha has {len(self.parameters.alpha)} values: give one per queue of a port, 1 to 8"
             )
         if self.mode == "arrivals":
             if self.ports is None or self.buffer is None:
@@ -248,7 +253,11 @@ class EvaluateConfig(Stage):
                     raise ForetailError(f"{name} is for arrivals=FILE: leave it out, a dataset knows its switches")
             if len(self.parameters.alpha) > 1:
                 raise ForetailError(
-                    "parameters.alpha has several values, but datasets have one priority: give one value"
+                    "parameters.alpha has several values, but a dataset is replayed with one for all queues: give one"
+                )
+            if self.parameters.queues or self.parameters.scheduler != "round_robin":
+                raise ForetailError(
+                    "parameters.queues and parameters.scheduler are for arrivals=FILE: a dataset knows its queues"
                 )
             if self.predictions == "column":
                 raise ForetailError("predictions=column is for arrivals=FILE: a dataset has no predictions")
@@ -286,6 +295,9 @@ class DemoConfig(Stage):
         """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""
         require_policies("policy", self.policy)
         require_one_policy("collect_policy", self.collect_policy)
+        require_queues("collect_policy", self.collect_policy, self.scenario.queues)
+        for scenario in (self.scenario, self.contended_scenario):
+            require_queues("policy", self.policy, scenario.queues)
         require_seeds("seeds", self.seeds)
         require_baselines(self.baselines, self.policy)
         training_columns(self.features.names, self.features.own_queues)

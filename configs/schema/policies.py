@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
+from foretail.configs.schema.scenario import MOST_QUEUES, SCHEDULERS, Queues, require_quanta
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge import policies
 
@@ -22,11 +23,11 @@ NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
 
 
 def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
-    """A parameter of policies, whose titles begin its documentation; `listed`: one number per priority."""
+    """A parameter of policies, whose titles begin its documentation; `listed`: one number per queue of a port."""
     heeding = ", ".join(policy.title for policy in policies.POLICIES.values() if parameter in policy.parameters)
     doc = f"{heeding}: {parameter.meaning}" if heeding else parameter.meaning
     if listed:
-        return setting([parameter.default], f"{doc}, one per priority", **parameter.bounds)
+        return setting([parameter.default], f"{doc}, one for all queues of a port or one for each", **parameter.bounds)
     return setting(parameter.default, doc, **parameter.bounds)
 
 
@@ -54,16 +55,26 @@ class Policy:
         """Whether the policy needs the stage's exported model, having no library of its own."""
         return policies.may_ask(self.name) and self.predictor == "library" and self.library is None
 
+    def require_queues(self, where: str, queues: Queues) -> None:
+        """Raise ForetailError unless the policy, as it is set, knows the queues of a port."""
+        if self.incast_alpha is not None and queues.incast in (queues.background, queues.control):
+            raise ForetailError(
+                f"{where}.incast_alpha is the alpha of a queue of incast alone, and incast shares queue "
+                f"{queues.incast}: give it another in scenario.queues.incast, or set incast_alpha to null"
+            )
+        if queues.count > 1 and self.name in POLICIES and self.name not in policies.KNOW_PRIORITIES:
+            raise ForetailError(f"{where} = {self.name} knows one queue per port: set scenario.queues.count=1")
+        if queues.count > 1 and self.virtual_lqd == "fluid":
+            raise ForetailError(
+                f"{where}.virtual_lqd = fluid knows one queue per port: set it to exact, or scenario.queues.count=1"
+            )
+
     def check(self, where: str) -> None:
         """Raise ForetailError on parameters that the policy does not know."""
         require_known_policy(f"{where}.name", self.name)
         asks = policies.may_ask(self.name) and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
-        if self.incast_alpha is not None and self.name not in policies.KNOW_PRIORITIES:
-            raise ForetailError(
-                f"{where}.incast_alpha gives incast a queue of its own, which {self.name} cannot: set it to null"
-            )
         if self.library is not None and not Path(self.library).is_file():
             raise ForetailError(f"{where}.library: there is no file {self.library}")
 
@@ -129,6 +140,12 @@ def require_baselines(baselines: Sequence[str], policies: Mapping[str, Policy]) 
             )
 
 
+def require_queues(where: str, policies: Mapping[str, Policy], queues: Queues) -> None:
+    """Raise ForetailError unless all policies know the queues of a port."""
+    for name, policy in policies.items():
+        policy.require_queues(f"{where}.{name}", queues)
+
+
 def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:
     """Raise ForetailError unless there is one policy, which moves the packets of a trace."""
     require_policies(where, policies)
@@ -152,3 +169,30 @@ class PolicyParameters:
     average_shift: int = setting(
         5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
     )
+    queues: int | None = setting(
+        None,
+        "arrivals: queues of a port, into which the column priority sorts; null: one for each alpha",
+        at_least=1,
+        at_most=MOST_QUEUES,
+    )
+    scheduler: str = setting("round_robin", "arrivals: which of its queues a port serves next", one_of=SCHEDULERS)
+    quanta: list[int] = setting(
+        [],
+        "arrivals, deficit_round_robin: packets that each queue may send in its turn; [] = one each",
+        at_least=1,
+        at_most=2**30,
+    )
+
+    @property
+    def count(self) -> int:
+        """Queues of a port."""
+        return self.queues or len(self.alpha)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on numbers that do not fit the queues of a port."""
+        if len(self.alpha) not in (1, self.count):
+            raise ForetailError(
+                f"{where}.alpha has {len(self.alpha)} values for {self.count} queues of a port: give one for each, or "
+                "one for all"
+            )
+        require_quanta(f"{where}.quanta", self.quanta, self.scheduler, self.count)

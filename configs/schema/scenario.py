@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omegaconf import MISSING
@@ -248,7 +249,7 @@ class Transport:
 MOST_QUEUES = 8
 """Of one port."""
 
-DEFICIT_ROUND_ROBIN = "deficit_round_robin"
+SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
 
 
 @dataclass
@@ -259,7 +260,7 @@ class Queues:
     scheduler: str = setting(
         "round_robin",
         "packet by packet in turn, the lowest number first, or in turn a quantum of bytes",
-        one_of=("round_robin", "strict", DEFICIT_ROUND_ROBIN),
+        one_of=SCHEDULERS,
     )
     quantum_bytes: list[int] = setting(
         [],
@@ -279,15 +280,17 @@ class Queues:
                     f"{where}.{name} = {queue} is no queue of a port, which has 0 to {self.count - 1}: lower it, or "
                     f"raise {where}.count"
                 )
-        if self.quantum_bytes and self.scheduler != DEFICIT_ROUND_ROBIN:
-            raise ForetailError(
-                f"{where}.quantum_bytes means nothing to {self.scheduler}: set {where}.scheduler={DEFICIT_ROUND_ROBIN}"
-            )
-        if self.quantum_bytes and len(self.quantum_bytes) != self.count:
-            raise ForetailError(
-                f"{where}.quantum_bytes has {len(self.quantum_bytes)} values for {self.count} queues: give one for "
-                "each, or []"
-            )
+        require_quanta(f"{where}.quantum_bytes", self.quantum_bytes, self.scheduler, self.count)
+
+
+def require_quanta(where: str, quanta: Sequence[int], scheduler: str, queues: int) -> None:
+    """Raise ForetailError unless there is a quantum for each queue, or none."""
+    if quanta and scheduler != "deficit_round_robin":
+        raise ForetailError(f"{where} means nothing to {scheduler}: choose deficit_round_robin, or give []")
+    if quanta and len(quanta) != queues:
+        raise ForetailError(
+            f"{where} has {len(quanta)} values for the {queues} queues of a port: give one for each, or []"
+        )
 
 
 @dataclass

@@ -143,7 +143,7 @@ def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
     parameters = config.parameters
     batches = file.batches(
         config.ports,
-        priorities=len(parameters.alpha),
+        priorities=parameters.count,
         predictions=source == "column",
         allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
     )
@@ -155,7 +155,9 @@ def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
             config.policies or BUFFER_POLICIES,
             predictions,
             rules=Rules(**vars(config.rules)),
-            parameters=Parameters(**(vars(parameters) | {"alpha": tuple(parameters.alpha)})),
+            parameters=Parameters(
+                **(vars(parameters) | {"alpha": tuple(parameters.alpha), "quanta": tuple(parameters.quanta)})
+            ),
             seed=config.rules_seed,
             features=source == "model",
             optimum=config.optimum,

@@ -278,7 +278,7 @@ def _remedy(name: str) -> str:
     if name == "port":
         return "count ports from 0, or set ports to their number"
     if name == "priority":
-        return "count priorities from 0, and give one alpha for each"
+        return "count priorities from 0, and say how many there are in parameters.queues"
     return "write 1 or 0"
 
 

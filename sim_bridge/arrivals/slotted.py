@@ -19,7 +19,7 @@ class Slotted:
     prediction: NDArray[np.uint8] | None = None  #: uint8[n] or None, 1 where a predictor says drop
     #: uint8[n] or None, 1 for packets of a flow's first round trip, which ABM treats better
     first_rtt: NDArray[np.uint8] | None = None
-    #: uint8[n] or None, priority of each packet, from 0; policies without priorities ignore it
+    #: uint8[n] or None, queue of its port for each packet, from 0; a policy that knows one queue per port ignores it
     priority: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:

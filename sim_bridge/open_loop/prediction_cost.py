@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Outcome, Records
-from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import RunReplay, feed, replay_of
 
 
 def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
@@ -57,7 +56,7 @@ def _losses(
 
 
 def _accepted(
-    replay: Replay, arrivals: Records, is_data: NDArray[np.bool_], drop: NDArray[np.bool_]
+    replay: RunReplay, arrivals: Records, is_data: NDArray[np.bool_], drop: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Feed all arrivals but the rows to drop; whether every row was accepted."""
     kept = np.ones(len(arrivals), np.bool_)

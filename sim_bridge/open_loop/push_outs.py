@@ -37,7 +37,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import feed, replay_of, require_one_queue
 
 Freedom = Literal["stretch", "queue"]
 
@@ -119,7 +119,11 @@ def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
 
 
 def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) -> PushOuts:
-    """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows."""
+    """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows.
+
+    ForetailError if the ports of the run have several queues.
+    """
+    require_one_queue(run, "a record of push-outs")
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],

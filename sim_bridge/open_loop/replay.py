@@ -19,7 +19,60 @@ from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import ALPHA, FIRST_RTT_ALPHA, SPARE_BANDWIDTH, may_ask, policy_name
+from foretail.sim_bridge.policies import (
+    ALPHA,
+    FIRST_RTT_ALPHA,
+    KNOW_PRIORITIES,
+    POLICIES,
+    SPARE_BANDWIDTH,
+    may_ask,
+    policy_name,
+)
+
+_HEADER_BYTES = 40  # IPv4 and TCP without options
+
+
+@dataclass(frozen=True, eq=False)
+class RunQueues:
+    """The queues of the ports of a recorded run."""
+
+    count: int  #: of a port
+    scheduler: str  #: of these
+    quanta: list[int]  #: of deficit_round_robin, in bytes
+    of_class: NDArray[np.uint8]  #: uint8[3], the queue of each FlowClass
+
+
+def queues_of(run: Run) -> RunQueues:
+    """What the scenario of a run says of them; one queue per port where it says nothing."""
+    queues = run.scenario.get("queues", {"count": 1})
+    if queues["count"] == 1:
+        return RunQueues(1, "round_robin", [], np.zeros(len(FlowClass), np.uint8))
+    quanta = list(queues["quantum_bytes"])
+    if queues["scheduler"] == "deficit_round_robin" and not quanta:
+        quanta = [run.scenario["transport"]["segment_bytes"] + _HEADER_BYTES] * queues["count"]
+    of_class = [queues[flow_class.name.lower()] for flow_class in FlowClass]
+    return RunQueues(queues["count"], queues["scheduler"], quanta, np.array(of_class, np.uint8))
+
+
+def require_one_queue(run: Run, what: str) -> None:
+    """Raise ForetailError if the ports of a run have several queues, which `what` does not know."""
+    if (count := queues_of(run).count) > 1:
+        raise ForetailError(
+            f"one queue per port is what {what} can have, and the run has {count}: leave it out, or collect with "
+            "scenario.queues.count=1"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RunReplay:
+    """A replay of a recorded run."""
+
+    native: Replay
+    queues: RunQueues  #: of its ports
+
+    def finish(self) -> dict[str, Any]:
+        """Send what is still queued; return what was sent, and the threshold deficits."""
+        return self.native.finish()
 
 
 @dataclass(frozen=True)
@@ -115,12 +168,15 @@ def compare_replays(
     if len(predicted_drop) != manifest.rows:
         raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
 
-    def replay(policy: str) -> Replay:
+    def replay(policy: str) -> RunReplay:
         return replay_of(
             policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha, spare_bandwidth=spare_bandwidth
         )
 
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
+    for policy in set(POLICIES) - set(KNOW_PRIORITIES):
+        if policy in ran:
+            require_one_queue(manifest, policy)
     replays = {policy_name(policy): replay(policy) for policy in ran}
     reduced = replay("followlqd")
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
@@ -171,7 +227,7 @@ def bytes_without(
     replays = [replay_of("followlqd", dataset.manifest) for _ in least]
     row = 0
 
-    def feed_without(replay: Replay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
+    def feed_without(replay: RunReplay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
         feed(replay, arrivals[of_arrival < from_level])
 
     with ThreadPoolExecutor(threads) as pool:
@@ -198,8 +254,8 @@ def replay_of(
     alpha: float = ALPHA.default,
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
     spare_bandwidth: float = SPARE_BANDWIDTH.default,
-) -> Replay:
-    """Return a replay of `policy` on the switches of `run`, to be fed with arrivals of that run in order.
+) -> RunReplay:
+    """Return a replay of `policy` on the switches and queues of `run`, to be fed with arrivals of that run in order.
 
     Parameters
     ----------
@@ -210,13 +266,18 @@ def replay_of(
     first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
     spare_bandwidth : Occamy: of the memory, as a share of the sum of the port rates
     """
-    return Replay(
+    queues = queues_of(run)
+    replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
         counting=run.rules.counting,
         tie=run.rules.tie,
         victim=run.rules.victim,
+        order=run.rules.order,
+        queues=queues.count,
+        scheduler=queues.scheduler,
+        quanta=queues.quanta,
         seed=run.seed,
         cell_bytes=run.cell_bytes if features else 0,
         average_shift=run.average_shift,
@@ -224,15 +285,16 @@ def replay_of(
         first_rtt_alpha=first_rtt_alpha,
         spare_bandwidth=spare_bandwidth,
     )
+    return RunReplay(replay, queues)
 
 
-def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
+def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
     Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
     fate is not known at the end of the batch) and ``features`` (n, 20) int32.
     """
-    return replay.feed(
+    return replay.native.feed(
         np.ascontiguousarray(arrivals["time_ns"]),
         np.ascontiguousarray(arrivals["switch"]),
         np.ascontiguousarray(arrivals["port"]),
@@ -240,10 +302,11 @@ def feed(replay: Replay, arrivals: Records, predictions: NDArray[np.uint8] | Non
         (arrivals["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
         np.ascontiguousarray(arrivals["first_rtt"]),
         predictions,
+        replay.queues.of_class[arrivals["flow_class"]],
     )
 
 
-def _sent(replay: Replay) -> Sent:
+def _sent(replay: RunReplay) -> Sent:
     finished = replay.finish()
     return Sent(finished["transmitted_packets"], finished["transmitted_bytes"])
 
@@ -253,7 +316,7 @@ def _wait(futures: Iterable[Future[Any]]) -> None:
         future.result()
 
 
-def shadow_credence(shadow: Replay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
     real = len(REAL_FEATURES)
     seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))

@@ -58,7 +58,7 @@ class Queueing:
 class Parameters:
     """Parameters of the policies that have some, and of the features."""
 
-    #: DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold; one per priority
+    #: DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold; for all queues, or one for each
     alpha: tuple[float, ...] = (ALPHA.default,)
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
     rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie: congested queues are counted once in so many slots

@@ -85,6 +85,26 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "abm, an alpha of its own for incasts",
         {"policy__name": "abm", "policy__incast_alpha": 4.0, "queues__count": 2, "queues__incast": 1},
     ),
+    (
+        "lqd, incast before background, lower classes first",
+        {
+            "queues__count": 2,
+            "queues__background": 1,
+            "queues__scheduler": "strict",
+            "rules__order": "lower_classes_first",
+        },
+    ),
+    (
+        "credence, deficit round robin",
+        {
+            "policy__name": "credence",
+            "queues__count": 3,
+            "queues__background": 1,
+            "queues__incast": 2,
+            "queues__scheduler": "deficit_round_robin",
+            "queues__quantum_bytes": [1500, 3000, 1500],
+        },
+    ),
     ("dt, alpha 2", {"policy__name": "dt", "policy__alpha": 2.0}),
     ("anyone to anyone", {"background__destinations": "other_leaves", "incast__responders": "other_leaves"}),
     ("slow start, delayed acknowledgements", {"transport__slow_start": True, "transport__delayed_ack_segments": 2}),

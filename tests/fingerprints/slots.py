@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.open_loop.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
+from foretail.sim_bridge.policies import KNOW_PRIORITIES
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
@@ -56,6 +58,12 @@ def policies(place: Place) -> Iterator[Fingerprint]:
     found = compare(arrivals, 8, 24, POLICIES, perfect, parameters=parameters, seed=2)
     for policy in POLICIES:
         yield Fingerprint("sent", parameters_text(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))
+    for scheduler, quanta in (("strict", ()), ("deficit_round_robin", (3, 1))):
+        rules = Rules("counted", "lowest_port", "tail", "lower_classes_first")
+        chosen = replace(parameters, scheduler=scheduler, quanta=quanta)
+        found = compare(arrivals, 8, 24, POLICIES, perfect, rules=rules, parameters=chosen, seed=2)
+        sent = {policy: found.transmitted[policy] for policy in KNOW_PRIORITIES}
+        yield Fingerprint("sent", parameters_text(scheduler=scheduler, order=rules.order), fingerprint(sent))
 
 
 def rules(place: Place) -> Iterator[Fingerprint]:
@@ -67,7 +75,7 @@ def rules(place: Place) -> Iterator[Fingerprint]:
         Rules("uncounted", "lowest_port", "random"),
         Rules("uncounted", "highest_port", "tail"),
     ):
-        parameters = parameters_text(**vars(chosen))
+        parameters = parameters_text(counting=chosen.counting, tie=chosen.tie, victim=chosen.victim)
         found = list(labelled(arrivals, 8, 80, chosen, features=True, seed=3))
         yield Fingerprint("labels", parameters, fingerprint([batch.lqd_drop for batch in found]))
         yield Fingerprint("features", parameters, fingerprint([batch.features for batch in found]))

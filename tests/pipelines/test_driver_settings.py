@@ -30,6 +30,8 @@ Changes = tuple[tuple[str, Any], ...]
 NOT_THE_DRIVERS = ("scenario.topology.kind", "scenario.elephants.", "scenario.collective.")
 """The driver knows a star by its lack of spines, and of elephants and collectives their messages."""
 
+KINDS = ("background", "incast", "control")
+
 CROSSED: list[Changes] = [
     (("scenario.background.load", 0.0), ("scenario.incast.queries_per_second_per_server", 0.0)),
     (("scenario.background.load", 0.0),),
@@ -94,6 +96,37 @@ CROSSED: list[Changes] = [
         )
     ),
     *((("policy.name", name), ("policy.incast_alpha", 1.0)) for name in POLICIES),
+    *(
+        (
+            ("policy.name", name),
+            ("scenario.queues.count", count),
+            ("scenario.queues.incast", count - 1),
+            ("policy.virtual_lqd", counters),
+        )
+        for name in POLICIES
+        for count in (1, 2)
+        for counters in ("exact", "fluid")
+    ),
+    *(
+        (
+            ("policy.incast_alpha", alpha),
+            ("scenario.queues.count", 3),
+            *((f"scenario.queues.{kind}", queue) for kind, queue in zip(KINDS, own, strict=True)),
+        )
+        for alpha in (None, 1.0)
+        for own in ((0, 0, 0), (0, 1, 0), (1, 2, 2), (2, 1, 2), (0, 3, 0), (3, 0, 1), (0, 1, 3))
+    ),
+    *(
+        (
+            ("scenario.queues.count", count),
+            ("scenario.queues.incast", 0),
+            ("scenario.queues.scheduler", scheduler),
+            ("scenario.queues.quantum_bytes", quanta),
+        )
+        for count in (1, 2)
+        for scheduler in ("round_robin", "strict", "deficit_round_robin")
+        for quanta in ([], [1], [1500, 1], [1500, 0], [2**30, 2**30], [2**30 + 1, 1], [1, 1, 1])
+    ),
     *((("policy.name", name), ("policy.predictor", "library"), ("policy.library", __file__)) for name in POLICIES),
     *((("policy.name", name), ("policy.predictor", "library")) for name in POLICIES),
 ]
@@ -147,6 +180,7 @@ def base() -> CollectConfig:
     config = typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
     (policy,) = config.policy.values()
     policy.incast_alpha = 1.0  # numbers, so that their ranges are tried too
+    config.scenario.queues.count, config.scenario.queues.incast = 2, 1
     policy.tau = 0
     config.scenario.features.average_shift = 15
     validate(config)
@@ -162,7 +196,12 @@ def test_the_driver_and_the_stages_refuse_the_same_settings(base: CollectConfig,
                 singles += [((path, other),) for other in around(value, limits) + extremes(value, limits)]
     random = np.random.default_rng(1)
     pairs = [singles[i] + singles[j] for i, j in random.integers(len(singles), size=(200, 2))]
-    without = (("policy.incast_alpha", None), ("scenario.features.average_shift", None))
+    without = (
+        ("policy.incast_alpha", None),
+        ("scenario.queues.count", 1),
+        ("scenario.queues.incast", 0),
+        ("scenario.features.average_shift", None),
+    )
     cases = [*singles, *pairs, *(without + changes for changes in CROSSED)]
 
     refused: list[str] = []

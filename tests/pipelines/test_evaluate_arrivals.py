@@ -143,8 +143,11 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
         *("parameters.alpha=[0.25,1]", "parameters.first_rtt_alpha=8", "parameters.rtt_slots=7"),
         *("parameters.low_pass_slots=20", "parameters.spare_bandwidth=0.5", "parameters.bucket_packets=2"),
         *("rules.counting=uncounted", "rules.tie=highest_port", "rules.victim=head"),
+        *("rules.order=lower_classes_first", "parameters.scheduler=deficit_round_robin", "parameters.quanta=[1,3]"),
     )
     rules: dict[str, Any] = {"counting": "uncounted", "tie": "highest_port", "victim": "head"}
+    classes: dict[str, Any] = {"queues": 2, "scheduler": "deficit_round_robin", "quanta": [1, 3]}
+    rules |= {"order": "lower_classes_first", "priority": np.array(priority, np.uint8), **classes}
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
     for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"):
         native = slotted(
@@ -154,7 +157,6 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
             slot,
             port,
             first_rtt=np.array(first_rtt, np.uint8),
-            priority=np.array(priority, np.uint8),
             **rules,
             alpha=[0.25, 1.0],
             first_rtt_alpha=8.0,

@@ -194,7 +194,7 @@ def test_rules_that_were_offered_other_flows_are_no_comparison() -> None:
 WRONG = {
     "sharing.small.policies.dt.alpha=[0]": "policies.dt.alpha = 0.0 is out of range: it must be above 0",
     "+sharing.small.policies.dt.first_rtt_alpha=[1]": "dt has first_rtt_alpha, which it does not heed",
-    "+sharing.small.policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has incast_alpha",
+    "+sharing.small.policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has none",
     "sharing.small.policies.dt.alpha=[1,1]": "holds 1.0 twice",
     "sharing.small.policies.dt.alpha=[]": "policies.dt.alpha is empty: give at least one value",
     "+sharing.small.policies.lqd.alpha=[1]": "lqd has alpha, which it does not heed: lqd has none",

@@ -148,7 +148,7 @@ def test_the_size_chooses_the_scenario_in_ns3() -> None:
         (["slots.small.flip_probabilities=[1.5]"], "at most 1"),
         (["slots.small.policies=[dt]"], "lacks credence"),
         (["arrivals=x.csv", "ports=2", "buffer=4"], "slots and arrivals are both given"),
-        (["parameters.alpha=[0.5,1]"], "one priority"),
+        (["parameters.alpha=[0.5,1]"], "several queues, but generated arrivals have one"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(overrides: list[str], words: str) -> None:

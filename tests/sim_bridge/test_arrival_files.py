@@ -93,7 +93,11 @@ ROW_FAULTS: list[tuple[dict[str, list[Any]], dict[str, Any], str]] = [
     ({"slot": [0, 0, 7, 7, 7, 7]}, {}, "row 6 .* is arrival 4 of slot 7 .* allow_more_than_ports_per_slot=true"),
     ({"slot": [7] * 6}, {}, "row 4 .* is arrival 4 of slot 7"),
     ({"first_rtt": [0, 0, 0, 2, 0, 0]}, {}, "row 4 .* has first_rtt 2"),
-    ({"priority": [0, 0, 1, 2, 0, 0]}, {"priorities": 2}, "row 4 .* has priority 2, outside 0 to 1: .* one alpha"),
+    (
+        {"priority": [0, 0, 1, 2, 0, 0]},
+        {"priorities": 2},
+        "row 4 .* has priority 2, outside 0 to 1: .* parameters.queues",
+    ),
     ({"prediction": [0, 0, 1, 1, 0, 2]}, {"predictions": True}, "row 6 .* has prediction 2"),
 ]
 

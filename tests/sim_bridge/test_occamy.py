@@ -52,7 +52,7 @@ def outcomes(geometry: Geometry, packets: list[Packet], chosen: Settings) -> lis
 
 def outcomes_cell_by_cell(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
     """The same switch with an engine that also runs between arrivals, whenever it can read another cell."""
-    real = Queues(geometry, 1, Averages(geometry.ports, chosen), chosen)
+    real = Queues(geometry, Averages(geometry.ports, chosen), chosen)
     cell_ns = int(CELL_BYTES / real.expulsion.rate)
     outcome: list[int] = []
 

@@ -152,7 +152,7 @@ def _counts(case: SlotCase, so_far: SoFar, sweep: SlotExperiment, config: Evalua
         sorted(sweep.policies),
         flipped(case.flip_probability, FLIP_SEED + case.seed),
         rules=Rules(**asdict(config.rules)),
-        parameters=Parameters(**(asdict(config.parameters) | {"alpha": tuple(config.parameters.alpha)})),
+        parameters=Parameters(**(asdict(config.parameters) | {"alpha": tuple(config.parameters.alpha), "quanta": ()})),
         seed=config.rules_seed,
         optimum=sweep.experiment in EXACT,
         threads=1,

@@ -1,0 +1,189 @@
+"""Several queues per port: examples by hand, and the ns-3 switch against its own replay."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.features.dataset.reader import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
+from foretail.pipelines.settings.validation import typed, validate
+from foretail.sim_bridge._native import slotted
+from foretail.sim_bridge.ns3.collection import write_trace
+from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
+from foretail.sim_bridge.open_loop.push_outs import push_outs
+from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_of
+from foretail.sim_bridge.policies import KNOW_PRIORITIES
+from tests.composed import composed
+from tests.scenarios import MILLISECOND, settings
+
+SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
+ORDERS = ("longest_queue", "lower_classes_first")
+
+
+def run_in_slots(policy: str, classes: str, buffer: int, **chosen: Any) -> dict[str, Any]:
+    """Run one port; each word is the classes of a slot's arrivals, such as ``0011``, and ``-`` none."""
+    words = classes.split()
+    slot = [number for number, word in enumerate(words) for _ in word.strip("-")]
+    priority = [int(own) for word in words for own in word.strip("-")]
+    columns = (np.array(slot, np.int64), np.zeros(len(slot), np.int32))
+    return slotted(
+        policy, 1, buffer, *columns, priority=np.array(priority, np.uint8), queues=2, features=True, **chosen
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "quanta", "lengths"),
+    [
+        ("round_robin", [], (6, 6)),
+        ("strict", [], (2, 10)),
+        ("deficit_round_robin", [1, 3], (8, 4)),
+        ("deficit_round_robin", [3, 1], (4, 8)),
+        ("deficit_round_robin", [], (6, 6)),
+    ],
+)
+def test_a_port_shares_its_slots_as_its_scheduler_says(
+    scheduler: str, quanta: list[int], lengths: tuple[int, int]
+) -> None:
+    """Ten packets each, eight slots: the next arrivals see what is left."""
+    out = run_in_slots("cs", "0000000000" + "1111111111" + " -" * 7 + " 01", 100, scheduler=scheduler, quanta=quanta)
+    assert tuple(out["features"][-2:, 0]) == lengths
+
+
+@pytest.mark.parametrize(
+    ("classes", "counting", "order", "outcomes"),
+    [
+        ("00010", "counted", "longest_queue", (0, 0, 0, 0, 3)),
+        ("00010", "counted", "lower_classes_first", (0, 0, 0, 4, 0)),
+        ("00010", "uncounted", "lower_classes_first", (0, 0, 0, 4, 0)),
+        ("00001", "counted", "longest_queue", (0, 0, 0, 4, 0)),
+        ("00001", "counted", "lower_classes_first", (0, 0, 0, 0, 3)),
+        ("00001", "uncounted", "longest_queue", (0, 0, 0, 4, 0)),
+        ("00001", "uncounted", "lower_classes_first", (0, 0, 0, 0, 3)),
+    ],
+)
+def test_lower_classes_go_first_where_that_is_the_rule(
+    classes: str, counting: str, order: str, outcomes: tuple[int, ...]
+) -> None:
+    """The buffer holds four. Nothing of a higher class goes for a packet of a lower one, counted or not."""
+    assert tuple(run_in_slots("lqd", classes, 4, counting=counting, order=order)["outcome"]) == outcomes
+
+
+def test_a_queue_behind_another_has_no_share_of_its_port_under_strict_priority() -> None:
+    """ABM: with a packet in queue 0 the threshold of queue 1 is 0, and half of the free buffer without."""
+    assert tuple(run_in_slots("abm", "0 1", 20, scheduler="strict", first_rtt_alpha=0.5)["outcome"]) == (0, 0)
+    assert tuple(run_in_slots("abm", "001", 20, scheduler="strict", first_rtt_alpha=0.5)["outcome"]) == (0, 0, 1)
+
+
+# The ns-3 switch: incast before background, control packets with the incast.
+CLASSES = {"queues__count": 3, "queues__background": 2, "queues__incast": 1, "traffic_ns": 2 * MILLISECOND}
+TIGHT = {"topology__buffer_bytes_per_port_per_gbps": 2000}
+
+
+def arrivals_of(run: DriverRun) -> Records:
+    return read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize(("scheduler", "order"), list(product(SCHEDULERS, ORDERS)))
+def test_labels_are_the_fates_under_lqd(tmp_path: Path, scheduler: str, order: str) -> None:
+    chosen = {"queues__scheduler": scheduler, "rules__order": order}
+    run = run_driver(settings(trace=True, **CLASSES, **TIGHT, **chosen), tmp_path)
+    assert [node["threshold_deficits"] for node in run.summary["switches"]] == [0] * 4
+    records = arrivals_of(run)
+    data = records[records["flow_class"] != FlowClass.CONTROL]
+    lost = np.isin(data["outcome"], [Outcome.BUFFER_FULL, Outcome.PUSHED_OUT])
+    np.testing.assert_array_equal(lost, data["lqd_drop"] == 1)
+    assert np.count_nonzero(lost) > 100
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+def test_bytes_are_conserved_and_all_flows_end(tmp_path: Path, policy: str) -> None:
+    run = run_driver(settings(policy__name=policy, queues__scheduler="strict", **CLASSES, **TIGHT), tmp_path)
+    for node in run.summary["switches"]:
+        dropped = sum(why["bytes"] for kind in ("data", "control") for why in node[f"{kind}_drops"].values())
+        arrived = node["data_in"]["bytes"] + node["control_in"]["bytes"]
+        assert arrived == node["data_out"]["bytes"] + node["control_out"]["bytes"] + dropped
+        assert node["queued_bytes"] == 0
+    assert run.summary["completed_flows"] == run.summary["flows"] > 50
+
+
+@pytest.mark.ns3
+def test_strict_priority_lets_incast_overtake(tmp_path: Path) -> None:
+    """In a buffer where nothing is lost, the answers to queries end sooner, and background flows later."""
+    ample = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "transport__mark_bytes": 0}
+    means = {}
+    for name, chosen in {"one": {}, "strict": CLASSES | {"queues__scheduler": "strict"}}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        changes = {"transport__name": "newreno", "incast__burst_fraction": 0.01, "traffic_ns": 2 * MILLISECOND}
+        flows = run_driver(settings(**ample | changes | chosen), folder).flows()
+        assert (flows["fct_ns"] > 0).all()
+        means[name] = [
+            flows["fct_ns"][flows["flow_class"] == kind].mean() for kind in (FlowClass.INCAST, FlowClass.BACKGROUND)
+        ]
+    assert means["strict"][0] < 0.8 * means["one"][0]
+    assert means["strict"][1] > means["one"][1]
+
+
+def traced(tmp_path: Path, **changes: Any) -> tuple[Dataset, Records]:
+    """Return the dataset of a run, and all that the driver wrote of its arrivals."""
+    document = settings(trace=True, **CLASSES | TIGHT | changes)
+    (tmp_path / "run").mkdir()
+    run = run_driver(document, tmp_path / "run")
+    write_trace(run, document, tmp_path / "dataset", scenario=document)
+    return Dataset.open(tmp_path / "dataset"), arrivals_of(run)
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "occamy", "lqd", "followlqd", "credence"])
+def test_a_replay_decides_as_the_driver_did(tmp_path: Path, policy: str) -> None:
+    """Where decisions do not depend on the base round trip, which a trace does not tell."""
+    order, scheduler = ORDERS[policy > "g"], SCHEDULERS[len(policy) % 3]
+    dataset, records = traced(tmp_path, policy__name=policy, queues__scheduler=scheduler, rules__order=order)
+    seen = feed(replay_of(policy, dataset.manifest, features=True), records)
+    data = records["flow_class"] != FlowClass.CONTROL
+    np.testing.assert_array_equal(seen["outcome"], records["outcome"])
+    np.testing.assert_array_equal(seen["features"][data], records["features"][data])
+    assert len(set(records["outcome"].tolist())) > 1
+
+
+@pytest.mark.ns3
+def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path) -> None:
+    dataset, _ = traced(tmp_path)
+    accepted = np.zeros(dataset.manifest.rows, np.bool_)
+    assert compare_replays(dataset, ("lqd",), accepted).transmitted["lqd"].packets > 1000
+    with pytest.raises(ForetailError, match="one queue per port is what credence_artifact can have, and the run has 3"):
+        compare_replays(dataset, ("credence_artifact",), accepted)
+    with pytest.raises(ForetailError, match="one queue per port is what a record of push-outs can have"):
+        push_outs(dataset)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ("count=2 background=2", "background = 2 is no queue of a port, which has 0 to 1"),
+        ("incast=1", "incast = 1 is no queue of a port, which has 0 to 0"),
+        ("count=2 scheduler=deficit_round_robin quantum_bytes=[0,1]", "quantum_bytes .*0.* at least 1"),
+        ("count=2 scheduler=deficit_round_robin quantum_bytes=[1]", "has 1 values for the 2 queues of a port"),
+        ("count=2 quantum_bytes=[1,2]", "means nothing to round_robin: choose deficit_round_robin"),
+        ("count=2 policy.credence.virtual_lqd=fluid", "virtual_lqd = fluid knows one queue per port"),
+        ("count=2 policy=credence_artifact", "credence_artifact knows one queue per port"),
+        ("count=2 policy.credence.incast_alpha=1", "incast shares queue 0"),
+    ],
+)
+def test_queues_that_cannot_be_get_one_sentence(changes: str, sentence: str) -> None:
+    words = [word if word.startswith("policy") else f"scenario.queues.{word}" for word in changes.split()]
+    chosen = [] if "policy=credence_artifact" in words else ["policy=credence"]
+    predictor = "credence_artifact" if "policy=credence_artifact" in words else "credence"
+    config = composed("collect", "scenario=tiny", *chosen, *words, f"policy.{predictor}.predictor=accept")
+    with pytest.raises(ForetailError, match=sentence) as refused:
+        validate(typed(config, CollectConfig))
+    assert "\n" not in str(refused.value)
