@@ -72,6 +72,7 @@ RULES = [
     # docs/ensemble.md
     Rule(r"ensemble.md: export model=forest.skops", "compose"),
     # docs/predictors.md
+    Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there

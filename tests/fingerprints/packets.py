@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from foretail.export.c.target import C
 from foretail.export.target import export
+from foretail.sim_bridge.ns3.messages.collectives import collective
+from foretail.sim_bridge.ns3.messages.elephants import elephants
+from foretail.sim_bridge.ns3.messages.message import columns, joined
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble
 from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS
+from tests.scenarios import MILLISECOND
 
 POLICIES = (
     *("cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"),
@@ -114,6 +120,31 @@ def options(place: Place) -> Iterator[Fingerprint]:
         yield Fingerprint("records and counters", name, at_once(place, **changes))
 
 
+def messages(place: Place) -> Iterator[Fingerprint]:
+    """Elephants, collectives, and queries that share connections and come in clusters, with background flows."""
+    peers = [[(server + 4) % 8, (server + 1) % 8] for server in range(8)]
+    traffic = 2 * MILLISECOND
+    bursts = elephants(peers, 2, 100_000, 50_000, link_bps=10**10, traffic_ns=traffic, seed=1)
+    ring, all_pairs = (
+        collective(kind, [servers], 100_000, repeat=2, compute_ns=10_000, traffic_ns=traffic, seed=1)
+        for kind, servers in (("ring_all_reduce", [0, 4, 1, 5]), ("all_to_all", [2, 6, 3]))
+    )
+    for name, rows in (
+        ("elephants", bursts),
+        ("ring all-reduce", joined(ring)),
+        ("all to all", joined(all_pairs)),
+        ("all at once", joined(bursts, ring, all_pairs)),
+    ):
+        listed = hashlib.sha256(json.dumps(columns(rows), sort_keys=True).encode()).hexdigest()
+        yield Fingerprint("messages", name, listed[:24])
+        for transport in ("dctcp", "cubic", "powertcp"):
+            changes = {"messages": columns(rows), "transport__name": transport, "background__load": 0.3}
+            yield from seen(place, f"{name}, {transport}", **changes, topology__buffer_bytes_per_port_per_gbps=1280)
+    for connections, size in (("new", 4.0), ("reused", 1.0), ("reused", 4.0)):
+        changes = {"incast__connections": connections, "incast__cluster_size": size, "incast__cluster_gap_ns": 50_000}
+        yield from seen(place, parameters_text(connections=connections, cluster_size=size), **changes)
+
+
 def exported_predictor(place: Place) -> Iterator[Fingerprint]:
     """A predictor in C inside the switch, at three thresholds: it accepts nearly all, some, nearly nothing."""
     exported = export(drawn_ensemble(PAPER_INPUTS, seed=5, narrow=10), C(), place.folder() / "export")
@@ -132,5 +163,6 @@ GROUPS = (
     Group("ns3", "transports", transports, ns3=True),
     Group("ns3", "rules", rules, ns3=True),
     Group("ns3", "options", options, ns3=True),
+    Group("ns3", "messages", messages, ns3=True),
     Group("ns3", "exported predictor", exported_predictor, ns3=True),
 )

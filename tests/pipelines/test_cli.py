@@ -46,7 +46,10 @@ REFUSED = [
     (["collect", f"scenario.traffic_ns={2**63}"], "scenario.traffic_ns = 9223372036854775808 is out of range"),
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
     (["evaluate", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
-    (["collect", "scenario=leafspin"], "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, star, tiny"),
+    (
+        ["collect", "scenario=leafspin"],
+        "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, star, tiny",
+    ),
     (
         ["collect", "policy=red"],
         "choose from abm, abm_tuned, cp, credence, credence_accept, credence_artifact, cs,",

@@ -36,6 +36,25 @@ REFUSED = [
     ("collect", "scenario.features.cell_bytes=100", "not a power of two"),
     ("collect", "scenario.features.average_shift=99", "scenario.features.average_shift = 99"),
     ("collect", "scenario.traffic_ns=0", "scenario.traffic_ns = 0"),
+    ("collect", "scenario.incast.cluster_size=0.5", "scenario.incast.cluster_size = 0.5"),
+    ("collect", "scenario.incast.connections=shared", "choose from new, reused"),
+    ("collect", "scenario.elephants={flows_per_server:1,burst_bytes:0}", "scenario.elephants.burst_bytes = 0"),
+    ("collect", "scenario.elephants={flows_per_server:9,burst_bytes:1}", "bursts, and a run takes 1000000: raise"),
+    ("collect", "scenario.elephants.destinations=anywhere", "choose from next_leaf, other_leaves, other_servers"),
+    ("collect", "scenario.collective.kind=broadcast", "choose from all_to_all, ring_all_reduce"),
+    ("collect", "scenario.collective={kind:all_to_all,size_bytes:0}", "scenario.collective.size_bytes = 0"),
+    (
+        "collect",
+        "scenario.collective={kind:all_to_all,servers_per_group:8,size_bytes:7}",
+        "scenario.collective.size_bytes = 7 is less than a byte for each of 8 servers",
+    ),
+    (
+        "collect",
+        "scenario.collective={kind:ring_all_reduce,servers_per_group:16,groups:3}",
+        "scenario.collective.groups = 3 of scenario.collective.servers_per_group = 16 need 48 servers, and the network "
+        "has 32",
+    ),
+    ("collect", "scenario.collective={kind:all_to_all,servers_per_group:32,repeat:100}", "a run takes 1000000"),
     ("collect", "seeds=[]", "seeds is empty"),
     ("collect", "seeds=[1,1]", "seeds holds 1 twice"),
     ("collect", "seeds=[0]", "seeds = 0"),
@@ -130,3 +149,21 @@ def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:
     assert document["features"] == {"cell_bytes": 256, "average_shift": None}
     assert document["background"]["cumulative"][-1] == 1.0
     assert "name" not in document
+
+
+@pytest.mark.parametrize(
+    "only",
+    ["scenario.elephants.flows_per_server=1", "scenario.collective.kind=all_to_all", "scenario.background.load=1"],
+)
+def test_messages_alone_are_traffic(only: str) -> None:
+    none = ("scenario.background.load=0", "scenario.incast.queries_per_second_per_server=0")
+    typed(composed("collect", *none, only), CollectConfig)
+
+
+def test_elephants_of_a_star_go_to_other_servers() -> None:
+    star = ("scenario=star", "scenario.elephants.flows_per_server=1")
+    with pytest.raises(
+        ForetailError, match=re.escape("scenario.elephants.destinations = next_leaf needs several leaves")
+    ):
+        typed(composed("collect", *star), CollectConfig)
+    typed(composed("collect", *star, "scenario.elephants.destinations=other_servers"), CollectConfig)
