@@ -61,7 +61,8 @@ def run(
     """Return which packets were accepted."""
     ports = int(arrivals.port.max()) + 1
     slot, port, priority = arrivals
-    found = slotted(policy, ports, buffer, slot, port, priority=priority, alpha=alpha, labels=False, **settings)
+    given = {"priority": priority, "alpha": alpha, "queues": len(alpha), "labels": False, **settings}
+    found = slotted(policy, ports, buffer, slot, port, **given)
     accepted: NDArray[np.bool_] = found["outcome"] == 0
     return accepted
 
