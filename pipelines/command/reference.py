@@ -48,7 +48,8 @@ def help_text(stage: str, what: str, example: str, overrides: Sequence[str] = ()
         lines += _wrapped(f"{group}: {', '.join(options)}", "  ", "      ")
     lines += ["", "settings, with their defaults (??? has to be given):"]
     for found in described:
-        lines += [f"  {found.name}" + ("" if found.default is None else f"={found.default}")]
+        given = found.name if found.default is None else f"{found.name}={found.default}"
+        lines += [line.replace(", ", ",") for line in _wrapped(given.replace(",", ", "), "  ", "      ")]
         lines += _wrapped(found.meaning, "      ", "      ")
     lines += ["", *_wrapped(FLAGS, "", "")]
     return "\n".join(lines)
