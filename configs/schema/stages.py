@@ -16,7 +16,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.plugins import register_plugins
-from foretail.configs.schema.circuit_stages import DemandConfig, ScheduleConfig
+from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.circuit_stages import DemandConfig
+from foretail.configs.schema.circuits import DemandConfig
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema.circuit_stages import DemandConfig
+from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import NUMBERS

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema.circuit_stages import ScheduleConfig
+from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.export.schedule import render_schedule
 from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
 
-from foretail.configs.schema.circuit_stages import DemandConfig
+from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.sequences import DemandSequence, carried_demand

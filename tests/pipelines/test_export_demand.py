@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.configs.schema.circuit_stages import DemandConfig
+from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli

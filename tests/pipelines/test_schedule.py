@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.circuit_stages import ScheduleConfig
+from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.export.schedule.json_text import read_json
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError

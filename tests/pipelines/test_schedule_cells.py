@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.circuit_experiments import CellDesign
+from foretail.configs.schema.circuits import CellDesign
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.experiments.circuits.cells import scheduled

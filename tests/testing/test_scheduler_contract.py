@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema import circuit_experiments
+from foretail.configs.schema import circuits
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULERS, RoundRobin, Scheduler, Vermilion
 from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS
@@ -21,8 +21,8 @@ def test_schedulers_keep_the_contract(name: str) -> None:
 
 
 def test_settings_know_our_own_names() -> None:
-    assert tuple(SCHEDULERS) == circuit_experiments.SCHEDULERS
-    assert tuple(DESIGNS) == circuit_experiments.DESIGNS
+    assert tuple(SCHEDULERS) == circuits.SCHEDULERS
+    assert tuple(DESIGNS) == circuits.DESIGNS
 
 
 def test_other_settings_keep_it_too() -> None:

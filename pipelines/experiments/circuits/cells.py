@@ -15,8 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from foretail.configs.schema.circuit_experiments import CellDesign, CellExperiment
-from foretail.configs.schema.circuit_stages import ScheduleConfig
+from foretail.configs.schema.circuits import CellDesign, CellExperiment, ScheduleConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval

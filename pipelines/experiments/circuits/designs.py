@@ -14,8 +14,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.circuit_experiments import DesignExperiment
-from foretail.configs.schema.circuit_stages import ScheduleConfig
+from foretail.configs.schema.circuits import DesignExperiment, ScheduleConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases

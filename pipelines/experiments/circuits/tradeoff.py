@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.circuit_experiments import TradeoffExperiment
-from foretail.configs.schema.circuit_stages import ScheduleConfig
+from foretail.configs.schema.circuits import ScheduleConfig, TradeoffExperiment
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_tradeoff
