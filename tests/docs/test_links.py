@@ -73,3 +73,14 @@ def test_named_files_exist(page: Path) -> None:
 def test_lines_are_short(page: Path) -> None:
     long = [line for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 120]
     assert [line for line in long if not line.startswith(("|", "!["))] == []
+
+
+def test_api_pages_name_modules_that_exist_and_every_module_of_settings() -> None:
+    named = {
+        module
+        for page in (ROOT / "docs" / "api").glob("*.rst")
+        for module in re.findall(r"automodule:: foretail\.([\w.]+)", page.read_text("utf-8"))
+    }
+    files = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in tracked()}
+    assert named <= files
+    assert {module for module in files if module.startswith("configs.schema")} <= named
