@@ -55,6 +55,8 @@ struct Arrival {
     bool data = true;        ///< false: a pure ACK, SYN or FIN, which shares the buffer but is never a victim
     bool first_rtt = false;  ///< sent in the first round trip of its flow, before any feedback (ABM)
     std::uint8_t priority = 0;
+    Bytes sent = 0;  ///< bytes of its message that come before it
+    Bytes left = 0;  ///< bytes of its message that come after it
 };
 
 /// What became of an arrival under the policy of its switch.

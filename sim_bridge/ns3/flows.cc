@@ -356,7 +356,10 @@ void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
     }
     if (telemetry_) frame.telemetry = Create<Telemetry>();
     frame.flow_class = plan_[i].flow_class;
-    frame.first_rtt = byte < stretch_at(connection, byte)->first_rtt_end;
+    const Stretch& message = *stretch_at(connection, byte);
+    frame.first_rtt = byte < message.first_rtt_end;
+    frame.sent_bytes = byte - message.begin;
+    frame.left_bytes = std::max<std::int64_t>(0, message.end - byte - payload);  // a segment may reach into the next
     progress_[i].record.retransmissions += byte < connection.next_byte;
     connection.next_byte = std::max(connection.next_byte, byte + payload);
 }

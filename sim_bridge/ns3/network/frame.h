@@ -23,6 +23,8 @@ struct Frame {
     std::int32_t flow = -1;                    ///< index in the plan; acknowledgements carry the flow they belong to
     std::uint32_t path_hash = 0;               ///< of the 5-tuple
     buffer::FlowClass flow_class = buffer::FlowClass::control;
+    std::int64_t sent_bytes = 0;  ///< of its message, before it
+    std::int64_t left_bytes = 0;  ///< of its message, after it
     bool first_rtt = false;
     bool ecn_capable = false;
     bool congestion_experienced = false;  ///< set by a switch

@@ -106,7 +106,8 @@ public:
         const buffer::Port port = route_(*frame);
         const bool data = frame->flow_class != buffer::FlowClass::control;
         const std::uint8_t queue = queue_of_[static_cast<std::size_t>(frame->flow_class)];
-        const buffer::Arrival arrival{now(), port, frame->size_bytes, data, frame->first_rtt, queue};
+        const buffer::Arrival arrival{
+            now(), port, frame->size_bytes, data, frame->first_rtt, queue, frame->sent_bytes, frame->left_bytes};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         buffer::Row row = buffer::no_row;
