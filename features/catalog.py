@@ -36,7 +36,7 @@ SHADOW_PREFIX = "shadow_"
 """Columns with this prefix hold a real feature as a shadow Credence, driven by the true labels, would see it."""
 
 State = Literal["real", "virtual", "packet"]
-Unit = Literal["cells", "queues", "us", "flag"]
+Unit = Literal["cells", "queues", "us", "flag", "octaves", "share"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,8 @@ class Feature:
     #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
     #: policy on one arrival sequence. ``packet``: said by the packet itself.
     state: State
-    unit: Unit  #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1
+    #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
+    unit: Unit
     bits: int  #: values are integers in ``[0, 2**bits)``, ``bits <= 24``
     description: str  #: one sentence
     averaged: bool = False  #: whether the value comes from shift-weighted averages and so depends on ``average_shift``
@@ -103,7 +104,7 @@ class Feature:
         """
         if self.unit == "us":
             return f"tick_ns={TICK_NS}"
-        if self.unit in ("queues", "flag"):
+        if self.unit in ("queues", "flag", "octaves", "share"):
             return ""
         return f"cell_bytes={cell_bytes}" + (f",average_shift={average_shift}" if self.averaged else "")
 
@@ -164,6 +165,23 @@ FEATURES: tuple[Feature, ...] = (
         "occupancy", "real", "Occupancy of the shared buffer before the packet is added", _OCCUPANCY_AVERAGE
     ),
     Feature(
+        "pressure",
+        "real",
+        "octaves",
+        8,
+        "Length of the packet's queue over the free buffer: 128 where they are equal, 8 more for each factor of two, 0"
+        " for an empty queue, 255 in a full buffer; logarithms are read off the highest bit and the three below it.",
+        operations=9,
+    ),
+    Feature(
+        "fill",
+        "real",
+        "share",
+        8,
+        "Occupancy of the shared buffer before the packet is added, in 255ths of the buffer, rounded down.",
+        operations=2,
+    ),
+    Feature(
         "threshold_headroom",
         "real",
         "cells",
@@ -219,6 +237,14 @@ FEATURES: tuple[Feature, ...] = (
         1,
         "1 if the packet begins within the bytes that its sender's link can move in the flow's first base RTT (a tag"
         " that the sender sets), 0 also where a trace does not say.",
+    ),
+    Feature(
+        "message_left",
+        "packet",
+        "cells",
+        8,
+        "Bytes of the packet's message that its sender has yet to send after it (a tag that the sender sets); 255 means"
+        " as much or more, or that nobody says.",
     ),
 )
 """Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""

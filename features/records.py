@@ -106,7 +106,8 @@ REPLAY_DTYPE = np.dtype(
         ("flow_class", "u1"),
         ("first_rtt", "u1"),
         ("lqd_drop", "u1"),
-        ("pad", "u1", (5,)),
+        ("message_left", "u1"),  # the feature; zero for control packets
+        ("pad", "u1", (4,)),
     ]
 )
 """What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""

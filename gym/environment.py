@@ -53,7 +53,7 @@ class _Switches:
         if reward.unit not in ("packets", "bytes"):
             raise ForetailError(f"the reward's unit must be packets or bytes, not {reward.unit!r}")
         names = training_columns(features, own_queues=True)
-        self._runs = LiveRuns("told", count, list(names), in_bytes=reward.unit == "bytes")
+        self._runs = LiveRuns("learned", count, list(names), in_bytes=reward.unit == "bytes")
         self._reward, self._labels = reward, labels
         columns = self._runs.columns()
         self.features: Observation = columns["features"]

@@ -141,6 +141,14 @@ POLICIES = {
             option={"predictor": "library"},
         ),
         BufferPolicy(
+            "learned",
+            "Learned rule",
+            "Complete Sharing, but for the packets that a predictor drops: it is asked about every data packet",
+            _PREDICTION,
+            asks=True,
+            option={"predictor": "library"},
+        ),
+        BufferPolicy(
             "credence_artifact",
             "Credence (artifact)",
             "Credence as its public artifact does it",

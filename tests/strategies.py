@@ -117,7 +117,8 @@ def byte_arrivals(
         count = draw(st.integers(1, 6))
         while (bytes_left > 0 or count > 0) and len(packets) < max_packets:
             priority = draw(st.integers(0, priorities - 1))
-            packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt, priority))
+            message_left = draw(st.integers(0, 255))
+            packets.append(Packet(len(packets), now, port, draw(size), data, first_rtt, priority, message_left))
             bytes_left -= packets[-1].size
             count -= 1
             now += step_ns

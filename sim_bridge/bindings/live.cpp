@@ -176,8 +176,7 @@ private:
         }
         settings.labels = !chosen_.empty();
         settings.features = wanted_;
-        course.run =
-            policy_ == Told::name ? recorded_run(Told{}, settings) : recorded_run(policy_, of_policy, settings);
+        course.run = recorded_run(policy_, of_policy, settings);
         courses_[i] = std::move(course);
         held_[i] = given;
         lost_[i] = ended_[i] = 0;
@@ -230,7 +229,7 @@ private:
 
 void add_live(nb::module_& m) {
     using namespace nb::literals;
-    nb::class_<LiveRuns>(m, "LiveRuns", "Runs that stop where their policy asks; 'told' asks for every data packet.")
+    nb::class_<LiveRuns>(m, "LiveRuns", "Runs that stop where their policy asks; 'learned' asks for every data packet.")
         .def(nb::init<const std::string&, Integer, const std::vector<std::string>&, bool>(), "policy"_a, "runs"_a,
              "features"_a, nb::kw_only(), "in_bytes"_a = false)
         .def("begin_slots", &LiveRuns::begin_slots, "index"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(),

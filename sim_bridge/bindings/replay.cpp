@@ -35,7 +35,8 @@ public:
             throw std::invalid_argument("cell_bytes must be a power of two");
         }
         const int shift = checked<int>("average_shift", average_shift, 0, 24);
-        settings.scale = {observed_ ? std::countr_zero(cell) : 0, shift, 10};
+        cell_shift_ = observed_ ? std::countr_zero(cell) : 0;
+        settings.scale = {cell_shift_, shift, 10};
         const auto chosen = policy_settings(alpha, first_rtt_alpha,
                                             checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
                                             checked("low_pass_ns", low_pass_ns, 1, longest),
@@ -53,10 +54,12 @@ public:
 
     nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
                   Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
-                  std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority) {
+                  std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority,
+                  std::optional<Column<std::uint8_t>> message_left) {
         const std::size_t n = time_ns.shape(0);
         if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         same_length("predictions", predictions, n);
+        same_length("message_left", message_left, n);
         known_priorities(priority, n, queueing_.count);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
         RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
@@ -72,6 +75,9 @@ public:
                     rows_.push_back(i);
                     arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
                                          priority ? (*priority)(i) : std::uint8_t{0}});
+                    if (message_left && (*message_left)(i) < 255) {
+                        arrivals_.back().left = Bytes{(*message_left)(i)} << cell_shift_;
+                    }
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
                 Filled part(rows_.size(), observed_, observed_);
@@ -110,6 +116,7 @@ public:
 
 private:
     bool observed_;
+    int cell_shift_ = 0;
     Queueing queueing_;
     std::vector<Port> ports_;
     std::vector<std::unique_ptr<RecordedRun>> runs_;
@@ -138,7 +145,8 @@ void add_replay(nb::module_& m) {
              "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
-             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none())
+             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
+             "message_left"_a.noconvert() = nb::none())
         .def("finish", &Replay::finish);
 }
 

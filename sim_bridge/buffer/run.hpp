@@ -239,7 +239,10 @@ private:
             lqd_->touch(arrival.port);
         }
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : nullptr;
-        if (features) read_real_features(*features, arrival, queues, averages, scale_);
+        if (features) {
+            read_real_features(*features, arrival, queues, averages, scale_);
+            read_packet_features(*features, arrival, scale_);
+        }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
 
         const Bytes length = queues.length(arrival.port);

@@ -90,12 +90,13 @@ public:
         }
     }
 
-    /// Features of an observed arrival; needs `labels`, and `features` names those that count.
+    /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
         read_real_features(out, arrival, queues_, averages_, scale_);
+        read_packet_features(out, arrival, scale_);
         const Bytes length = queues_.length(queues_.queue_of(arrival));
-        read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
+        if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
         return out;
     }
 

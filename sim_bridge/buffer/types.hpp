@@ -48,6 +48,9 @@ struct PushOutRules {
     Order order = Order::longest_queue;
 };
 
+/// Where nobody says how many bytes of its message come after a packet.
+inline constexpr Bytes not_said_how_much = Bytes{1} << 40;
+
 struct Arrival {
     Tick time = 0;
     Port port = 0;
@@ -55,8 +58,8 @@ struct Arrival {
     bool data = true;        ///< false: a pure ACK, SYN or FIN, which shares the buffer but is never a victim
     bool first_rtt = false;  ///< sent in the first round trip of its flow, before any feedback (ABM)
     std::uint8_t priority = 0;
-    Bytes sent = 0;  ///< bytes of its message that come before it
-    Bytes left = 0;  ///< bytes of its message that come after it
+    Bytes sent = 0;                  ///< bytes of its message that come before it
+    Bytes left = not_said_how_much;  ///< bytes of its message that come after it
 };
 
 /// What became of an arrival under the policy of its switch.

@@ -15,7 +15,7 @@ import numpy as np
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.sim_bridge.open_loop.replay import feed, replay_of, shadow_credence
+from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, feed, replay_of, shadow_credence
 
 WINDOW_ARRIVALS = 1 << 17
 _LEAST_PACKET_BYTES = 20
@@ -73,7 +73,7 @@ def labelled_records(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]
     """
     stay_ns = longest_stay_ns(run)
     replays = [replay_of("lqd", run, features=True) for _ in range(2)]
-    windows = chain(_windows(arrivals, stay_ns), [np.empty(0, ARRIVAL_DTYPE)])
+    windows = chain(_windows(map(_without_messages, arrivals), stay_ns), [np.empty(0, ARRIVAL_DTYPE)])
     for number, (window, following) in enumerate(pairwise(windows)):
         if number == 0:
             feed(replays[1], window)
@@ -89,6 +89,13 @@ def labelled_records(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]
         at_once = records["outcome"] == Outcome.BUFFER_FULL
         records["fate_time_ns"] = records["time_ns"] + np.where(at_once, 0, stay_ns)
         yield records
+
+
+def _without_messages(arrivals: Records) -> Records:
+    """No trace from outside says how much of a message is left."""
+    records = arrivals.copy()
+    records["features"][:, MESSAGE_LEFT] = 255
+    return records
 
 
 def _windows(arrivals: Iterable[Records], least_ns: int) -> Iterator[Records]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.catalog import REAL_FEATURES
+from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
@@ -28,6 +28,9 @@ from foretail.sim_bridge.policies import (
     may_ask,
     policy_name,
 )
+
+MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
+"""Column of the features that says it."""
 
 _HEADER_BYTES = 40  # IPv4 and TCP without options
 
@@ -292,7 +295,7 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
     Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-    fate is not known at the end of the batch) and ``features`` (n, 20) int32.
+    fate is not known at the end of the batch) and ``features`` (n, 23) int32.
     """
     return replay.native.feed(
         np.ascontiguousarray(arrivals["time_ns"]),
@@ -303,7 +306,14 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
         np.ascontiguousarray(arrivals["first_rtt"]),
         predictions,
         replay.queues.of_class[arrivals["flow_class"]],
+        _message_left(arrivals),
     )
+
+
+def _message_left(arrivals: Records) -> NDArray[np.uint8]:
+    if "message_left" in (arrivals.dtype.names or ()):
+        return np.ascontiguousarray(arrivals["message_left"])
+    return arrivals["features"][:, MESSAGE_LEFT].astype(np.uint8)
 
 
 def _sent(replay: RunReplay) -> Sent:

@@ -24,9 +24,9 @@ NAMES = tuple(f.name for f in FEATURES)
 def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
-    assert NAMES[:5] == REAL_FEATURES
-    assert NAMES[5:12] == VIRTUAL_FEATURES
-    assert NAMES[5:-1] == SWITCH_FEATURES
+    assert NAMES[:7] == REAL_FEATURES
+    assert NAMES[7:14] == VIRTUAL_FEATURES
+    assert NAMES[7:-2] == SWITCH_FEATURES
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -35,7 +35,7 @@ def test_every_value_is_exact_in_float32() -> None:
 
 def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
-    for name in ("queues_over_share", "threshold_rank", "first_rtt"):
+    for name in ("pressure", "fill", "queues_over_share", "threshold_rank", "first_rtt"):
         assert params.pop(name) == ""
     for name in ("since_push_out", "since_any_push_out"):
         assert params.pop(name) == "tick_ns=1024"

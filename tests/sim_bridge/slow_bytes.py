@@ -27,6 +27,7 @@ from tests.sim_bridge.slow_slotted import (
     VirtualFeatures,
     is_safe,
     loser_of,
+    pressure,
     spares_higher,
 )
 
@@ -42,6 +43,7 @@ class Packet:
     data: bool = True
     first_rtt: bool = False
     priority: int = 0
+    message_left: int = 255  # in cells; 255: as much or more, or nobody says
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,9 @@ def run_bytes(
             if ports * max(lengths) > buffer:
                 answer = OVER_THRESHOLD if lengths[queue] + packet.size > real.artifact.t[packet.port] else ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and not occupied + packet.size < buffer else answer
+        if policy == "learned":
+            answer = ask(packet)
+            return BUFFER_FULL if answer == ACCEPTED and full else answer
         if policy == "credence" and is_safe(max(lengths), packet.size, ports * priorities, buffer):
             return ACCEPTED
         if policy in ("followlqd", "credence"):
@@ -265,9 +270,12 @@ def run_bytes(
                 real.averages.queue[queue].value(),
                 real.occupancy() // cell_bytes,
                 real.averages.sum.value(),
+                pressure(length, buffer - real.occupancy()),
+                255 * real.occupancy() // buffer,
                 max(threshold - length, 0) // cell_bytes,
                 *seen.read(now, queue, virtual.lengths()),
                 int(packet.first_rtt),
+                packet.message_left,
             ]
         )
 

@@ -513,6 +513,9 @@ def run_slotted(
             if ports * max(lengths()) > buffer:
                 answer = OVER_THRESHOLD if length + 1 > artifact.t[queue] else ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and not occupied + 1 < buffer else answer
+        if policy == "learned":
+            answer = ask(packet)
+            return BUFFER_FULL if answer == ACCEPTED and occupied + 1 > buffer else answer
         if policy == "credence" and safe(max(lengths()), 1, len(queues), buffer):
             return ACCEPTED
         if policy in ("followlqd", "credence"):
@@ -576,9 +579,12 @@ def run_slotted(
                     averages.queue[queue].value(),
                     sum(lengths()),
                     averages.sum.value(),
+                    pressure(len(queues[queue]), buffer - sum(lengths())),
+                    255 * sum(lengths()) // buffer,
                     max(thresholds.t[queue] - len(queues[queue]), 0),
                     *seen.read(slot, queue, thresholds.t),
                     0 if first_rtt is None else first_rtt[packet],
+                    255,
                 ]
             )
 
@@ -615,6 +621,20 @@ def run_slotted(
         thresholds.depart()
         slot += 1
     return run
+
+
+def pressure(length: int, free: int) -> int:
+    """How many eighths of octaves a queue is above the free buffer, from 128 on."""
+    if length == 0 or free == 0:
+        return 0 if length == 0 else 255
+    return min(max(128 + eighths_of_octaves(length) - eighths_of_octaves(free), 0), 255)
+
+
+def eighths_of_octaves(value: int) -> int:
+    octave = 0
+    while 2 ** (octave + 1) <= value:
+        octave += 1
+    return 8 * octave + int(8 * (Fraction(value, 2**octave) - 1))
 
 
 def reduced(slots: Sequence[int], ports: Sequence[int], drop: Sequence[int]) -> tuple[list[int], list[int]]:

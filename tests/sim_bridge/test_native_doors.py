@@ -330,7 +330,7 @@ LIVE_BYTES: dict[str, Any] = {
     ],
 )
 def test_live_runs_refuse_in_one_sentence(begin: str, bad: dict[str, Any], message: str) -> None:
-    runs = LiveRuns("told", 2, ["queue"])
+    runs = LiveRuns("learned", 2, ["queue"])
     good = {"slots": LIVE_SLOTS, "bytes": LIVE_BYTES}[begin]
     beginning = getattr(runs, f"begin_{begin}")
     beginning(**good)
@@ -341,17 +341,17 @@ def test_live_runs_refuse_in_one_sentence(begin: str, bad: dict[str, Any], messa
 
 def test_live_runs_check_what_they_are_made_of() -> None:
     with pytest.raises(ForetailError, match=r"^unknown feature 'length': choose one of queue"):
-        LiveRuns("told", 1, ["length"])
+        LiveRuns("learned", 1, ["length"])
     with pytest.raises(ForetailError, match=r"^number of runs is 0, outside 1 to 1048576$"):
-        LiveRuns("told", 0, ["queue"])
+        LiveRuns("learned", 0, ["queue"])
     with pytest.raises(ForetailError, match=r"^unknown policy 'red'"):
         LiveRuns("red", 1, ["queue"]).begin_slots(**LIVE_SLOTS)
     with pytest.raises(ForetailError, match=r"^there are 1 answers for 2 runs$"):
-        LiveRuns("told", 2, ["queue"]).step(np.zeros(1, np.uint8))
+        LiveRuns("learned", 2, ["queue"]).step(np.zeros(1, np.uint8))
 
 
 def test_live_runs_that_have_not_begun_ignore_answers() -> None:
-    runs = LiveRuns("told", 2, [])
+    runs = LiveRuns("learned", 2, [])
     runs.begin_slots(**LIVE_SLOTS)
     for _ in range(5):
         runs.step(np.zeros(2, np.uint8))
@@ -362,7 +362,7 @@ def test_live_runs_that_have_not_begun_ignore_answers() -> None:
 
 
 def test_live_runs_keep_what_they_read_and_write_alive() -> None:
-    runs = LiveRuns("told", 1, ["queue"])
+    runs = LiveRuns("learned", 1, ["queue"])
     runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32))
     seen = runs.columns()["features"]
     for _ in range(1000):

@@ -74,6 +74,7 @@ def feed(
         np.array([p.first_rtt for p in packets], np.uint8),
         None if predictions is None else np.array(predictions, np.uint8),
         np.array([p.priority for p in packets], np.uint8),
+        np.array([p.message_left for p in packets], np.uint8),
     )
 
 
@@ -187,7 +188,9 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: Case, tie: str) 
 
 
 @given(data=st.data(), case=byte_arrivals())
-@pytest.mark.parametrize("policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "credence_artifact"])
+@pytest.mark.parametrize(
+    "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "learned", "credence_artifact"]
+)
 def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st.DataObject, case: Case) -> None:
     geometry, packets = case
     cuts = sorted(data.draw(st.lists(st.integers(0, len(packets)), max_size=4)))

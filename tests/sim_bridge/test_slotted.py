@@ -208,10 +208,13 @@ def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, 
 
 @settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals())
-def test_the_artifact_of_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals) -> None:
+@pytest.mark.parametrize("policy", ["learned", "credence_artifact"])
+def test_what_asks_without_thresholds_is_the_slow_model(
+    policy: str, data: st.DataObject, case: SlottedArrivals
+) -> None:
     predictions = data.draw(st.none() | bits_for(case))
-    slow = run_slotted("credence_artifact", *case, predictions=predictions)
-    assert_same(run_native("credence_artifact", case, predictions), slow)
+    slow = run_slotted(policy, *case, predictions=predictions)
+    assert_same(run_native(policy, case, predictions), slow)
 
 
 def bits_for(case: SlottedArrivals) -> st.SearchStrategy[list[int]]:
@@ -356,7 +359,8 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
         assert settled_before <= part["settled"] <= end
         settled_before = part["settled"]
         assert labels[:settled_before] == slow.lqd_drop[:settled_before]
-        assert settled_before >= sum(case.slot[i] + case.buffer <= case.slot[end - 1] for i in range(end))
+        if chosen.priorities == 1:  # of several queues one can wait for as long as others have packets
+            assert settled_before >= sum(case.slot[i] + case.buffer <= case.slot[end - 1] for i in range(end))
     totals = run.finish()
     for row in totals.pop("late_drops").tolist():
         raise AssertionError(f"row {row} was dropped after the last arrival")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -18,13 +19,15 @@
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, a virtual one at `lqd`, a virtual LQD after its update; what costs a look at every queue is only sought when
-// `wanted`.
+// queues, a virtual one at `lqd`, a virtual LQD after its update, and one of the packet at nothing else; what costs a
+// look at every queue is only sought when `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                              \
     FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))   \
     FEATURE(queue_average, average, feature_value(averages.queue(queue)))            \
     FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift)) \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))               \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                 \
+    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
     FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
@@ -40,9 +43,14 @@ namespace foretail::buffer {
     FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
     FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
     FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
-    FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))                       \
-    FEATURE(first_rtt, none, arrival.first_rtt)
-#define FORETAIL_FEATURES(FEATURE) FORETAIL_REAL_FEATURES(FEATURE) FORETAIL_VIRTUAL_FEATURES(FEATURE)
+    FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
+#define FORETAIL_PACKET_FEATURES(FEATURE)       \
+    FEATURE(first_rtt, none, arrival.first_rtt) \
+    FEATURE(message_left, cells, feature_value(std::min<Bytes>(arrival.left >> scale.cell_shift, 255)))
+#define FORETAIL_FEATURES(FEATURE)     \
+    FORETAIL_REAL_FEATURES(FEATURE)    \
+    FORETAIL_VIRTUAL_FEATURES(FEATURE) \
+    FORETAIL_PACKET_FEATURES(FEATURE)
 
 /// What a feature's arithmetic depends on.
 enum class Constants : std::uint8_t { none, cells, average, time };
@@ -106,16 +114,34 @@ inline std::int32_t feature_difference(std::int64_t value) {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(value + (1 << 15), 0, (1 << 16) - 1));
 }
 
+/// Eighths of an octave: 8 log2(value), rounded down on a chord; `value` is at least 1.
+inline int eighths_of_octaves(std::int64_t value) {
+    const int octave = std::bit_width(static_cast<std::uint64_t>(value)) - 1;
+    return 8 * octave + static_cast<int>((value << 3 >> octave) & 7);
+}
+
+/// Length of a queue over the free buffer, in 8 bits: 128 where they are equal, 8 more for each factor of two.
+inline std::int32_t pressure_of(Bytes length, Bytes free) {
+    if (length == 0) return 0;
+    if (free == 0) return 255;
+    return std::clamp(128 + eighths_of_octaves(length) - eighths_of_octaves(free), 0, 255);
+}
+
 #define READ(name, constants, value) at(out, Feature::name) = value;
 
 template <class Queues, class Averages>
 void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
                         FeatureScale scale) {
     const QueueIndex queue = queues.queue_of(arrival);
+    const Bytes free = queues.capacity() - queues.occupancy();
     FORETAIL_REAL_FEATURES(READ)
 }
 
-/// The rest; `queue_length` is that of the real queue.
+inline void read_packet_features(FeatureVector& out, const Arrival& arrival, FeatureScale scale) {
+    FORETAIL_PACKET_FEATURES(READ)
+}
+
+/// `queue_length` is that of the real queue.
 template <class Lqd>
 void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd& lqd, Bytes queue_length,
                            FeatureScale scale, FeatureSet wanted) {
@@ -126,8 +152,14 @@ void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd
 
 #undef READ
 #undef FORETAIL_FEATURES
-#undef FORETAIL_VIRTUAL_FEATURES
+#undef FORETAIL_PACKET_FEATURES
 #undef FORETAIL_REAL_FEATURES
+
+/// What only a virtual LQD knows.
+#define INSERT(name, constants, value) Feature::name,
+inline constexpr FeatureSet of_virtual_lqd{FORETAIL_VIRTUAL_FEATURES(INSERT)};
+#undef INSERT
+#undef FORETAIL_VIRTUAL_FEATURES
 
 /// What the averages, the fast averages and the arrival rates of the virtual queues are kept for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,

@@ -277,6 +277,17 @@ struct Credence : PolicyTraits {
     }
 };
 
+/// A learned rule: Complete Sharing, but for the packets that a predictor drops. It asks for every data packet.
+struct Learned : PolicyTraits {
+    static constexpr std::string_view name = "learned";
+    static constexpr bool asks = true;
+
+    template <class Queues, class Ask>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Ask&& predicts_drop) const {
+        return predicts_drop() ? Outcome::predicted : CompleteSharing{}.decide(arrival, queues);
+    }
+};
+
 /// Credence as its public artifact does it, for comparison: the counters that stand for LQD's queues fall with the
 /// packets of the real queues, and to zero when a real queue runs empty; the largest gives way by a fixed cut; the
 /// safeguard does not count the arrival; the predictor is asked even when the buffer is full; the last byte stays free.
@@ -323,18 +334,6 @@ private:
     Bytes capacity_, cut_, sum_ = 0;
 };
 
-/// Somebody outside decides: Complete Sharing, but for the packets that the answer drops. No policy of the list, for it
-/// only makes sense where each answer can depend on the queues that the ones before have left (RecordedRun::offer).
-struct Told : PolicyTraits {
-    static constexpr std::string_view name = "told";
-    static constexpr bool asks = true;
-
-    template <class Queues, class Ask>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Ask&& predicts_drop) const {
-        return predicts_drop() ? Outcome::predicted : CompleteSharing{}.decide(arrival, queues);
-    }
-};
-
 }  // namespace foretail::buffer
 
 // A policy from outside, FORETAIL_GUEST_TYPE in the header FORETAIL_GUEST_HEADER, under the name FORETAIL_GUEST_NAME.
@@ -376,7 +375,7 @@ struct PolicyList {
     static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};
 };
 using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, Occamy,
-                            PushOut, FollowLqd, Credence, CredenceArtifact
+                            PushOut, FollowLqd, Credence, Learned, CredenceArtifact
 #ifdef FORETAIL_GUEST_TYPE
                             ,
                             Guest

@@ -27,7 +27,7 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
     settings.rules = s.rules;
     settings.scale = s.scale;
     settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
-    settings.labels = !settings.features.empty();
+    settings.labels = trace || settings.features.has_any(buffer::of_virtual_lqd);
     settings.fluid_slack = s.policy.fluid_slack_bytes;
     return buffer::with_policy(
         s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
