@@ -167,6 +167,7 @@ class SharingMap(Experiment):
     policies: dict[str, dict[str, list[float]]] = setting(
         MISSING, "by name: values of each parameter, all of whose combinations are tried beside the policy's defaults"
     )
+    asking: list[str] = setting(["credence"], "with model=: the policies that ask it", one_of=ASKING)
     seeds: list[int] = setting(MISSING, "traffic seeds of every setting", at_least=1, at_most=2**30)
     most_seeds: int = setting(
         30, "further seeds follow while a comparison with LQD or CS is open, up to so many", at_least=1, at_most=1000

@@ -7,7 +7,16 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import SIZES, part, require_distinct, require_seeds, setting
+from foretail.configs.schema.fields import (
+    SIZES,
+    Experiment,
+    experiment_of_size,
+    part,
+    require_distinct,
+    require_seeds,
+    setting,
+)
+from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
@@ -166,6 +175,52 @@ class Search:
                 raise ForetailError(f"{where}.budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")
 
 
+RULE_NUMBERS = {"message_left": (-1, 254), "fill": (0, 255), "pressure": (0, 255), "first_rtt_more": (0, 255)}
+"""What a sharing rule has, each with its least and largest value."""
+
+
+@dataclass
+class RuleSearch(Experiment):
+    """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families of ``sharing``.
+
+    Every trial runs the first condition of each family on the first seed; the best of them run all.
+    """
+
+    ranges: dict[str, list[int]] = setting(
+        MISSING,
+        "first and last value, equal to fix it: message_left in cells (-1: no packet is kept for that), fill in 255ths "
+        "of the buffer, pressure in eighths of octaves, first_rtt_more: so much more pressure in a first round trip",
+    )
+    first: list[dict[str, int]] = setting([], "rules that are tried first")
+    trials: int = setting(MISSING, "rules in total, those of earlier runs included", at_least=1, at_most=100_000)
+    finalists: int = setting(4, "best trials that run everywhere", at_least=1, at_most=1000)
+    seeds: list[int] = setting(MISSING, "traffic seeds of the finalists, the first that of all trials", at_least=1)
+    batch: int = setting(
+        4, "rules drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a number that no rule has, or outside its range."""
+        super().check(where)
+        for name, known in RULE_NUMBERS.items():
+            given = self.ranges.get(name, [])
+            if len(given) != 2 or not known[0] <= given[0] <= given[1] <= known[1]:
+                raise ForetailError(
+                    f"{where}.ranges.{name} = {given}: give two values in order, from {known[0]} to {known[1]}"
+                )
+        for name in self.ranges:
+            if name not in RULE_NUMBERS:
+                raise ForetailError(f"{where}.ranges.{name} is unknown: choose from {', '.join(RULE_NUMBERS)}")
+        for position, rule in enumerate(self.first):
+            for name in {*self.ranges, *rule}:
+                low, high = self.ranges.get(name, (1, 0))
+                if not low <= rule.get(name, low - 1) <= high:
+                    raise ForetailError(
+                        f"{where}.first[{position}] needs {name} within ranges.{name}, and nothing else"
+                    )
+
+
 @dataclass
 class StudyConfig(Stage):
     """``foretail study``: predictors on held-out runs and conditions, open loop and in ns-3."""
@@ -189,9 +244,13 @@ class StudyConfig(Stage):
 
 @dataclass
 class SearchConfig(Stage):
-    """``foretail search``: predictors by their scores on validation runs and their costs in a switch."""
+    """``foretail search``: predictors by their scores and their costs in a switch, or sharing rules by their cost J."""
 
-    search: dict[str, Search] = setting(MISSING, "the search by size: full and small")
+    search: dict[str, Search] = setting({}, "a search of predictors by size: full and small")
+    rules: dict[str, RuleSearch] = setting({}, "a search of sharing rules by size")
+    sharing: dict[str, SharingMap] = setting(
+        {}, "rules: their conditions by size, of which the training families count"
+    )
     size: str = setting("full", "which one", one_of=SIZES)
     file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
     name: str | None = setting(
@@ -202,7 +261,10 @@ class SearchConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError without a search of the size."""
-        if self.size not in self.search:
+        if self.rules:
+            experiment_of_size("rules", self.rules, self.size)
+            experiment_of_size("sharing", self.sharing, self.size)
+        elif self.size not in self.search:
             raise ForetailError(
                 f"search has no size {self.size}: choose an experiment that has it, such as predictor_search"
             )

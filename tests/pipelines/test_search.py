@@ -33,7 +33,7 @@ from foretail.pipelines.experiments.search.searching import SearchResult
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
-from foretail.pipelines.stages.search import search
+from foretail.pipelines.stages.search import predictor_search
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.composed import composed as config_of
@@ -93,7 +93,7 @@ def settings(folder: Path, shared: list[str], trials: int, *overrides: str, **mo
 
 
 def run(folder: Path, shared: list[str], trials: int, *overrides: str, **more: Any) -> SearchResult:
-    return search(settings(folder, shared, trials, "tracking=off", *overrides, **more), folder / "out")
+    return predictor_search(settings(folder, shared, trials, "tracking=off", *overrides, **more), folder / "out")
 
 
 def drawn(result: SearchResult) -> list[Any]:
@@ -190,9 +190,9 @@ def test_tpe_goes_on_as_if_it_had_never_stopped(folder: Path, candidate: list[st
 KILLED = """
 import sys
 from pathlib import Path
-from foretail.pipelines.stages.search import search
+from foretail.pipelines.stages.search import predictor_search
 from tests.pipelines.test_search import settings
-search(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "out")
+predictor_search(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "out")
 """
 
 
@@ -211,7 +211,7 @@ def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[
     kept = count(file)
     with closing(sqlite3.connect(file)) as database:
         assert database.execute("SELECT DISTINCT state FROM trials").fetchall() == [("COMPLETE",)]
-    result = search(settings(here, candidate, kept + 1), here / "out")
+    result = predictor_search(settings(here, candidate, kept + 1), here / "out")
     assert drawn(result) == drawn(run(folder, candidate, kept + 1, f"file={folder / 'fresh.db'}"))
 
     client = mlflow.MlflowClient(f"sqlite:///{here / 'mlflow.db'}")

@@ -23,6 +23,7 @@ from foretail.configs.schema.packet_experiments import Family, SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
+from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.sharing import race as races
 from foretail.pipelines.experiments.sharing.figures import draw_settings
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan
@@ -222,7 +223,7 @@ def test_a_condition_that_no_scenario_has_is_named() -> None:
     change = "sharing.small.families.websearch.conditions.load_40=['scenario.background.load=7']"
     config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small", change], "the test")
     with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
-        SharingPlan.of(config)
+        SharingPlan.of(config.sharing["small"], "sharing.small", Ns3(None))
 
 
 @pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
@@ -242,7 +243,7 @@ def test_a_policy_in_a_header_is_one_of_them() -> None:
     header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
     config = compose_settings(EvaluateConfig, ["experiment=sharing_map", "size=small"], "the test")
     config.sharing["small"].policies[f"{header}:HalfAndHalf"] = {}
-    plan = SharingPlan.of(config)
+    plan = SharingPlan.of(config.sharing["small"], "sharing.small", Ns3(None))
     assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
 
 

@@ -59,6 +59,7 @@ class Trials:
         population: int,
         batch: int,
         seed: int,
+        first: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._stored = stored
         self._distributions = dict(distributions)
@@ -69,6 +70,8 @@ class Trials:
         kept = stored.get_trials(deepcopy=False)
         for start in range(0, len(kept) - len(kept) % batch, batch):
             self._drawing.add_trials(kept[start : start + batch])
+        for values in first[len(kept) - len(kept) % batch :]:
+            self._drawing.enqueue_trial(dict(values))
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
@@ -140,6 +143,7 @@ def open_trials(
     population: int,
     batch: int,
     seed: int,
+    first: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Trials]:
     """Open the trials of a search, those of earlier runs included; nobody else can meanwhile.
 
@@ -153,6 +157,7 @@ def open_trials(
     distributions : by setting
     objectives : directions by the names of figures
     sampler, population, batch, seed : as in the settings
+    first : values of the first trials, which nobody draws
     """
     url = f"sqlite:///{file.absolute()}"
     with locked(url):
@@ -174,7 +179,7 @@ def open_trials(
                 raise ForetailError(
                     f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
                 )
-            yield Trials(stored, distributions, objectives, sampler, population, batch, seed)
+            yield Trials(stored, distributions, objectives, sampler, population, batch, seed, first)
         finally:
             storage.remove_session()
             storage.engine.dispose()

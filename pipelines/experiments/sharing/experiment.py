@@ -10,20 +10,28 @@ import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, tracked_experiment
 from foretail.pipelines.experiments.sharing.figures import CAPTIONS, draw_map, draw_settings
-from foretail.pipelines.experiments.sharing.plan import CREDENCE, Rule, SharingPlan
+from foretail.pipelines.experiments.sharing.plan import Rule, SharingPlan
 from foretail.pipelines.experiments.sharing.race import Race, race
 from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, conclusion, rows_of, shown, verdicts_of
+from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
+from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import policy_words
 
 
 def sharing_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
     """Run the experiment that ``config.size`` chooses of ``config.sharing``, draw it and track it."""
-    plan = SharingPlan.of(config)
+    sweep, where = config.sharing[config.size], f"sharing.{config.size}"
+    plan = SharingPlan.of(sweep, where, Ns3(config.ns3_prefix))
+    if config.model is not None:
+        store = Store(config.store_dir)
+        plan = plan.with_model(predictor_to_store(load_predictor(config.model, config.tracking, store), store).library)
     settings = {"experiment": plan.sweep.experiment, "size": config.size, "sharing": asdict(plan.sweep)}
     return tracked_experiment(config, settings, lambda: _result(config, plan, run_dir))
 
@@ -32,9 +40,11 @@ def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> Experim
     finished = race(config, plan)
     rows, verdicts, name = rows_of(finished), verdicts_of(finished), plan.sweep.experiment
     frame = pd.DataFrame([asdict(row) for row in rows])
-    asked = frame[frame["policy"] == CREDENCE][["asked", "predicted_drops"]].sum()
     if plan.library is not None:
-        say_if_unasked({CREDENCE: (int(asked["asked"]), int(asked["predicted_drops"]))})
+        asking = {policy: frame[frame["policy"] == policy] for policy in plan.sweep.asking}
+        say_if_unasked(
+            {name: (int(one["asked"].sum()), int(one["predicted_drops"].sum())) for name, one in asking.items()}
+        )
     frozen = {policy: rule.setting for policy, rule in finished.frozen.items()}
     return ExperimentResult(
         name,

@@ -11,7 +11,6 @@ from typing import Any
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_experiments import SharingMap
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
@@ -19,15 +18,12 @@ from foretail.pipelines.comparison import cost, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matter, simulate_flows
-from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.runs.store import Store, file_digest
+from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
-from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.ns3 import queries
 from foretail.sim_bridge.ns3.driver import DriverRun
 
-CREDENCE = "credence"
 DEFAULT = "default"
 """The setting with which the literature, or the user's model, comes."""
 
@@ -80,13 +76,13 @@ class SharingPlan:
     sweep: SharingMap
     scenarios: Mapping[Condition, Scenario]
     rules: Mapping[Rule, Policy]  #: the default of every policy is its first
-    library: Path | None  #: of the model that Credence asks; None: no Credence
+    library: Path | None  #: of the model, if there is one
     ns3: Ns3
     code: Sequence[str]  #: digests of what computes costs
 
     @classmethod
-    def of(cls, config: EvaluateConfig) -> SharingPlan:
-        sweep, where = config.sharing[config.size], f"sharing.{config.size}"
+    def of(cls, sweep: SharingMap, where: str, ns3: Ns3) -> SharingPlan:
+        """Compose what the settings `where` name: without a model."""
         scenarios = {
             Condition(name, condition): compose_settings(
                 TrainConfig,
@@ -111,13 +107,14 @@ class SharingPlan:
                 if replace(policy, **known) not in rules.values():
                     text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
                     rules[Rule(name, text)] = replace(policy, **known)
-        library = None
-        if config.model is not None:
-            store = Store(config.store_dir)
-            library = predictor_to_store(load_predictor(config.model, config.tracking, store), store).library
-            rules[Rule(CREDENCE, DEFAULT)] = compose_policies([CREDENCE], f"{where}.policies")[CREDENCE]
         code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics, queries)]
-        return cls(sweep, scenarios, rules, library, Ns3(config.ns3_prefix), code)
+        return cls(sweep, scenarios, rules, None, ns3, code)
+
+    def with_model(self, library: Path) -> SharingPlan:
+        """The plan with the policies that ask a model, which is a compiled library."""
+        asking = compose_policies(list(self.sweep.asking), "sharing.asking")
+        added = {Rule(name, DEFAULT): policy for name, policy in asking.items()}
+        return replace(self, rules={**self.rules, **added}, library=library)
 
     def document(self, case: SharingCase) -> dict[str, Any]:
         """The driver's document of a simulation."""

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
-from foretail.pipelines.experiments.sharing.plan import CREDENCE, DEFAULT, Condition, Rule
+from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule
 from foretail.pipelines.experiments.sharing.race import CS, LQD, Race
 from foretail.sim_bridge.policies import PUSHING_OUT, policy_words
 
@@ -153,19 +153,18 @@ def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdic
         verdict, sentence = LQD_PAYS, f"{LQD_PAYS}: it costs {_percent(lqd_cs)} against CS"
     else:
         verdict, sentence = OPEN, f"{OPEN}: LQD costs {_percent(lqd_cs)} against CS"
-    recovered = _recovered(race, wheres)
-    if recovered is not None and verdict == LQD_PAYS:
-        sentence += f"; Credence with the model recovers {recovered:.0f} % of that"
+    if verdict == LQD_PAYS and race.plan.library is not None:
+        for policy in race.plan.sweep.asking:
+            if (recovered := _recovered(race, wheres, policy)) is not None:
+                sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
     return FamilyVerdict(name, race.plan.sweep.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
 
 
-def _recovered(race: Race, wheres: Sequence[Condition]) -> float | None:
-    """Of what LQD saves against Complete Sharing, the part that Credence saves, %."""
-    if CREDENCE not in race.plan.policies:
-        return None
-    credence = race.costs.family_difference(wheres, Rule(CREDENCE, DEFAULT), CS).mean
+def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | None:
+    """Of what LQD saves against Complete Sharing, the part that the policy saves, %."""
+    found = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
     lqd = race.costs.family_difference(wheres, LQD, CS).mean
-    return None if credence is None or not lqd else 100 * credence / lqd
+    return None if found is None or not lqd else 100 * found / lqd
 
 
 def _below(found: PairedDifference) -> bool:

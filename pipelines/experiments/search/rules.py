@@ -1,0 +1,284 @@
+"""``foretail search experiment=sharing_rule``: the four numbers of a sharing rule, by its cost J in ns-3.
+
+Every trial is simulated in the first condition of each training family, on one seed that all trials share. The best of
+them run in all conditions of the training families, on more seeds. Held-out families are never simulated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from optuna.distributions import IntDistribution
+
+from foretail.configs.schema.studies import RuleSearch, SearchConfig
+from foretail.export.p4.profile import load_profile
+from foretail.export.switch_cost import SwitchCost, switch_cost
+from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
+from foretail.pipelines.comparison.statistics import PairedDifference
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiments.frame import measure_cases
+from foretail.pipelines.experiments.search.trials import Trial, Trials, open_trials
+from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured
+from foretail.pipelines.experiments.sharing.race import POINT, Costs
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.points import write_files
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Key, Store, canonical_json
+from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.tracking.identity import register_trained
+from foretail.pipelines.tracking.runs import address, tracked
+
+LEARNED = "learned"
+COST = "cost"
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A rule in all conditions of the training families."""
+
+    trial: int  #: its number
+    rule: SharingRule
+    cost: float  #: J, geometric mean over conditions and seeds
+    less_first: PairedDifference  #: log J less that of the first finalist, mean over conditions, paired by seed
+
+
+@dataclass(frozen=True)
+class RuleSearchResult:
+    """A search of sharing rules."""
+
+    name: str  #: under which the trials are kept
+    file: Path  #: where the trials are kept
+    trials: tuple[Trial, ...]  #: all of them, in order
+    finalists: tuple[Finalist, ...]  #: the best first
+    ensemble: Ensemble  #: the best of them as a tree
+    switch: SwitchCost  #: of the tree in a switch of 32 ports
+    simulations: int  #: of trials and finalists
+    reused: int  #: so many of them were in the store
+    files: tuple[Path, ...]  #: all trials, and the model
+    tracked: Mapping[str, Any] | None  #: run in MLflow, or None
+    registered: RegisteredModel | None  #: its version in the registry
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "name": self.name,
+            "file": self.file,
+            "trials": plain(_frame(self.trials).to_dict("records")),
+            "finalists": plain([asdict(one) for one in self.finalists]),
+            "ensemble_sha256": self.ensemble.sha256,
+            "switch": asdict(self.switch),
+            "files": [path.name for path in self.files],
+            "tracked": self.tracked,
+            "registered": None if self.registered is None else asdict(self.registered),
+        }
+
+    def verdict(self) -> list[str]:
+        """The best rule."""
+        best = self.finalists[0]
+        rule = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in asdict(best.rule).items())
+        return [
+            f"Trial {best.trial} is the best of {len(self.trials)} rules on the training families: {rule}; "
+            f"J {best.cost:.3g}."
+        ]
+
+    def tables(self) -> list[Table]:
+        """The finalists."""
+        rows: list[tuple[Cell, ...]] = [
+            (one.trial, *astuple(one.rule), one.cost, *map(_percent, astuple(one.less_first)[:3]))
+            for one in self.finalists
+        ]
+        names = [name.replace("_", " ") for name in asdict(self.finalists[0].rule)]
+        return [
+            Table(
+                "Sharing rules in all conditions of the training families",
+                ("trial", *names, "J", "against the first, %", "low", "high"),
+                tuple(rows),
+                (
+                    f"{self.simulations:,} simulations, {self.reused:,} of them in the store",
+                    f"the best as a tree: {self.switch.table_entries} P4 table entries, {self.switch.tcam_bits} TCAM "
+                    f"bits, {self.switch.feature_bits} bits of registers",
+                    f"search {self.name} in {self.file}",
+                    *(f"file: {path}" for path in self.files),
+                ),
+            )
+        ]
+
+
+@dataclass
+class Simulations:
+    """Rules under conditions of a plan."""
+
+    config: SearchConfig
+    plan: SharingPlan
+    store: Store
+    costs: Costs
+    cell_bytes: int
+
+    def level(self, rules: Sequence[SharingRule], wheres: Sequence[Condition], seeds: Sequence[int]) -> list[float]:
+        """Return the mean of log J over conditions and seeds of each rule, and simulate what is not known."""
+        policy = compose_policies([LEARNED], LEARNED)[LEARNED]
+        libraries = {rule: export_to_store(rule.ensemble(self.cell_bytes), self.store).library for rule in set(rules)}
+        plan = replace(
+            self.plan,
+            rules={_name(rule): replace(policy, library=str(library)) for rule, library in libraries.items()},
+        )
+        cases = [
+            SharingCase(where.family, where.condition, LEARNED, _name(rule).setting, seed)
+            for where in wheres
+            for rule in libraries
+            for seed in seeds
+        ]
+        found = measure_cases(
+            "search",
+            POINT,
+            cases,
+            self.config,
+            name=lambda case: f"{case.where}: {case.rule}, seed {case.seed}",
+            depends_on=plan.depends_on,
+            measure=partial(measured, plan=plan),
+        )
+        for case, one in zip(found.cases, found.found, strict=True):
+            self.costs.add(case, one)
+        self.costs.points += len(cases)
+        self.costs.reused += sum(entry.reused for entry in found.entries)
+        return [float(np.mean([self.costs.level(where, _name(rule), seeds) for where in wheres])) for rule in rules]
+
+
+def _name(rule: SharingRule) -> Rule:
+    return Rule(LEARNED, " ".join(map(str, astuple(rule))))
+
+
+def _rule(values: Mapping[str, int]) -> SharingRule:
+    more = min(values["pressure"] + values["first_rtt_more"], HIGHEST)
+    return SharingRule(values["message_left"], values["fill"], values["pressure"], more)
+
+
+def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
+    """Draw and judge rules until there are as many as wanted, those of earlier runs included; then the finalists."""
+    settings, where = config.rules[config.size], f"sharing.{config.size}"
+    sweep = replace(config.sharing[config.size], experiment="tune")  # no held-out family
+    store, plan = Store(config.store_dir), SharingPlan.of(sweep, where, Ns3(config.ns3_prefix))
+    [cell_bytes] = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
+    simulations = Simulations(config, plan, store, Costs(), cell_bytes)
+    first_conditions = [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
+    searched = _searched(settings, plan, first_conditions)
+    name = config.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
+    file = Path(config.file) if config.file else store.folder.parent / "search.db"
+    with (
+        open_trials(
+            file,
+            name,
+            searched,
+            {number: IntDistribution(low, high) for number, (low, high) in settings.ranges.items()},
+            {COST: "minimize"},
+            sampler="tpe",
+            population=settings.batch,
+            batch=settings.batch,
+            seed=settings.seed,
+            first=settings.first,
+        ) as trials,
+        tracked(config.tracking, store, asdict(config), name) if config.tracking.enabled else nullcontext() as run,
+    ):
+        finished = _all_trials(settings, trials, simulations, first_conditions)
+        finalists = _finalists(settings, finished, simulations)
+        ensemble = finalists[0].rule.ensemble(cell_bytes)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        ensemble.save(run_dir / ENSEMBLE_FILE)
+        files = (*write_files(run_dir, {"trials.csv": _frame(finished)}), run_dir / ENSEMBLE_FILE)
+        registered, where_tracked = None, None
+        if run is not None:
+            for trial in finished:
+                run.log_nested(f"trial {trial.number}", trial.values, {COST: _cost_of(trial)})
+            run.log_metrics({"finalist/cost": finalists[0].cost})
+            for path in files:
+                run.log_file(path)
+            run.log_model(ensemble)
+            where_tracked = address(run)
+            description = (
+                f"Sharing rule of policy learned, by cost J over {len(plan.scenarios)} conditions of the training "
+                f"families of sharing.{config.size}, seeds {', '.join(map(str, settings.seeds))}: "
+                f"J {finalists[0].cost:.3g}."
+            )
+            tags = {"ensemble_sha256": ensemble.sha256, "features": ",".join(item.name for item in ensemble.features)}
+            registered = register_trained(config.tracking, where_tracked, description, tags)
+    return RuleSearchResult(
+        name,
+        file,
+        tuple(finished),
+        finalists,
+        ensemble,
+        switch_cost(ensemble, 32, load_profile("v1model")),
+        simulations.costs.points,
+        simulations.costs.reused,
+        files,
+        where_tracked,
+        registered,
+    )
+
+
+def _searched(settings: RuleSearch, plan: SharingPlan, conditions: Sequence[Condition]) -> dict[str, Any]:
+    """Everything that decides the trials."""
+    seed = settings.seeds[0]
+    cases = [SharingCase(where.family, where.condition, "cs", DEFAULT, seed) for where in conditions]
+    kept = ("ranges", "first", "batch", "seed")
+    return {
+        **{name: getattr(settings, name) for name in kept},
+        "traffic_seed": seed,
+        "conditions": {str(case.where): Key(POINT, plan.depends_on(case)).digest for case in cases},
+    }
+
+
+def _all_trials(
+    settings: RuleSearch, trials: Trials, simulations: Simulations, conditions: Sequence[Condition]
+) -> list[Trial]:
+    while batch := trials.batch(settings.trials):
+        levels = simulations.level([_rule(drawn.values) for drawn in batch], conditions, settings.seeds[:1])
+        trials.keep(
+            [
+                Trial(drawn.number, drawn.values, {COST: math.exp(level)}, None)
+                for drawn, level in zip(batch, levels, strict=True)
+            ]
+        )
+    return trials.finished()[: settings.trials]
+
+
+def _finalists(settings: RuleSearch, trials: Sequence[Trial], simulations: Simulations) -> tuple[Finalist, ...]:
+    """The rules of the cheapest trials in all conditions, the best first."""
+    chosen: dict[SharingRule, int] = {}
+    for trial in sorted(trials, key=_cost_of):
+        if len(chosen) < settings.finalists:
+            chosen.setdefault(_rule(trial.values), trial.number)
+    wheres = list(simulations.plan.scenarios)
+    levels = simulations.level(list(chosen), wheres, settings.seeds)
+    ranked = sorted(zip(levels, chosen.items(), strict=True), key=lambda one: one[0])
+    first = _name(ranked[0][1][0])
+    return tuple(
+        Finalist(number, rule, math.exp(level), simulations.costs.family_difference(wheres, _name(rule), first))
+        for level, (rule, number) in ranked
+    )
+
+
+def _cost_of(trial: Trial) -> float:
+    return float((trial.found or {})[COST])
+
+
+def _frame(trials: Sequence[Trial]) -> pd.DataFrame:
+    """One row per trial."""
+    return pd.DataFrame([{"trial": trial.number, **trial.values, COST: _cost_of(trial)} for trial in trials])
+
+
+def _percent(difference: float | None) -> float | None:
+    """A difference of logarithms as a change."""
+    return None if difference is None else 100 * math.expm1(difference)
