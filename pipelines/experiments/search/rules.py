@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +21,7 @@ import pandas as pd
 from optuna.distributions import IntDistribution
 
 from foretail.configs.schema.studies import RuleSearch, SearchConfig
+from foretail.configs.schema.tracking import Launcher
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
@@ -117,10 +118,19 @@ class RuleSearchResult:
 
 
 @dataclass
+class Here:
+    """Where and how many at a time simulations run: on this machine."""
+
+    store_dir: str
+    jobs: int
+    launcher: Launcher = field(default_factory=Launcher)
+
+
+@dataclass
 class Simulations:
     """Rules under conditions of a plan."""
 
-    config: SearchConfig
+    here: Here
     plan: SharingPlan
     store: Store
     costs: Costs
@@ -144,7 +154,7 @@ class Simulations:
             "search",
             POINT,
             cases,
-            self.config,
+            self.here,
             name=lambda case: f"{case.where}: {case.rule}, seed {case.seed}",
             depends_on=plan.depends_on,
             measure=partial(measured, plan=plan),
@@ -171,7 +181,7 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
     sweep = replace(config.sharing[config.size], experiment="tune")  # no held-out family
     store, plan = Store(config.store_dir), SharingPlan.of(sweep, where, Ns3(config.ns3_prefix))
     [cell_bytes] = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
-    simulations = Simulations(config, plan, store, Costs(), cell_bytes)
+    simulations = Simulations(Here(config.store_dir, config.jobs), plan, store, Costs(), cell_bytes)
     first_conditions = [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
     searched = _searched(settings, plan, first_conditions)
     name = config.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
