@@ -56,14 +56,18 @@ SPARES_FIRST_RTT = Parameter(
     "1: predictions drop no packet of a flow's first RTT; 0: they may", 1, {"at_least": 0, "at_most": 1}
 )
 DROP_BUDGET_BYTES = Parameter(
-    "what predictions may drop of a queue in a base RTT", 30_000, {"at_least": 0, "at_most": 2**30}
+    "what predictions may drop of a queue in a base RTT",
+    30_000,  # what a link of 10 Gbit/s sends in 24 us
+    {"at_least": 0, "at_most": 2**30},
 )
 DROP_BUDGET_PACKETS = Parameter(
-    "arrivals: what predictions may drop of a queue in rtt_slots", 20, {"at_least": 0, "at_most": 2**30}
+    "arrivals: what predictions may drop of a queue in rtt_slots",
+    2**30,  # no limit: bursts in slots have to lose far more than a link sends
+    {"at_least": 0, "at_most": 2**30},
 )
 ANSWERS_NEEDED = Parameter(
     "a prediction drops a packet only when so many of its queue's answers in a row say drop",
-    2,
+    3,
     {"at_least": 1, "at_most": 8},
 )
 VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
@@ -256,7 +260,7 @@ _VARIANTS = {"accept": "always accept", "head": "from the head", "tuned": "tuned
 
 
 def policy_words(policy: str) -> str:
-    """What figures and sentences call a policy, also with the model that it asks: ``credence_accept``, ``credence, MODEL``."""
+    """What figures and sentences call a policy: ``dt_tuned`` too, and with the model that it asks, ``credence, MODEL``."""
     if (found := settings_in_name(policy)) is not None:
         settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
         return f"{policy_words(found[0])}, {settings}"

@@ -76,7 +76,7 @@ _TINY: dict[str, Any] = {
         "bucket_bytes": 40_000,
         "spares_first_rtt": 1,
         "drop_budget_bytes": 30_000,
-        "answers_needed": 2,
+        "answers_needed": 3,
         "virtual_lqd": "exact",
         "fluid_slack_bytes": 0,
         "predictor": "accept",

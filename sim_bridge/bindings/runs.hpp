@@ -22,7 +22,7 @@ namespace foretail::bindings {
 /// What runs take where nobody says otherwise.
 inline const PolicySettings policy_defaults;
 inline constexpr Tick slots_per_rtt = 25;
-inline constexpr Bytes budget_in_packets = 20;
+inline constexpr Bytes budget_in_packets = 1 << 30;
 
 /// Queues of one port.
 inline constexpr std::size_t max_priorities = 64;

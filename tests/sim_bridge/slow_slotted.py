@@ -42,8 +42,8 @@ class Settings:
     spare_bandwidth: float = 0.1
     bucket: int = 25
     spares_first_rtt: int = 1
-    drop_budget: int = 20
-    answers_needed: int = 2
+    drop_budget: int = 2**30
+    answers_needed: int = 3
     priorities: int = 1
     scheduler: str = "round_robin"
     quanta: tuple[int, ...] = ()  # of deficit round robin

@@ -22,7 +22,7 @@ struct PolicySettings {
     Bytes bucket = 40'000;         ///< Occamy: what it may expel at once after a rest
     bool spares_first_rtt = true;  ///< Guarded: no predicted drop of a packet sent before any feedback
     Bytes drop_budget = 30'000;    ///< Guarded: what predictions may drop of a queue in an interval
-    int answers_needed = 2;        ///< Guarded: so many answers in a row must say drop
+    int answers_needed = 3;        ///< Guarded: so many answers in a row must say drop
 };
 
 /// What a policy is unless it says otherwise. sim_bridge/policies.py has the same for Python; a test compares them.
