@@ -260,7 +260,7 @@ _VARIANTS = {"accept": "always accept", "head": "from the head", "tuned": "tuned
 
 
 def policy_words(policy: str) -> str:
-    """What figures and sentences call a policy: ``dt_tuned`` too, and with the model that it asks, ``credence, MODEL``."""
+    """What figures and sentences call a policy: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
     if (found := settings_in_name(policy)) is not None:
         settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
         return f"{policy_words(found[0])}, {settings}"
