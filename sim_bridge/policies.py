@@ -29,7 +29,9 @@ INCAST_ALPHA = Parameter(
 )
 FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
 RTT_SLOTS = Parameter(
-    "arrivals: congested queues are counted once in so many slots", 25, {"at_least": 1, "at_most": 2**40}
+    "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",
+    25,
+    {"at_least": 1, "at_most": 2**40},
 )
 LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, {"at_least": 1, "at_most": 2**40})
 LOW_PASS_SLOTS = Parameter(
@@ -50,6 +52,24 @@ BUCKET_PACKETS = Parameter(
     25,  # full packets of 8 cells in 200 cells
     {"at_least": 0, "at_most": 2**30},
 )
+SPARES_FIRST_RTT = Parameter(
+    "1: predictions drop no packet of a flow's first RTT; 0: they may", 1, {"at_least": 0, "at_most": 1}
+)
+DROP_BUDGET_BYTES = Parameter(
+    "what predictions may drop of a queue in a base RTT",
+    30_000,  # what a link of 10 Gbit/s sends in 24 us
+    {"at_least": 0, "at_most": 2**30},
+)
+DROP_BUDGET_PACKETS = Parameter(
+    "arrivals: what predictions may drop of a queue in rtt_slots",
+    2**30,  # no limit: bursts in slots have to lose far more than a link sends
+    {"at_least": 0, "at_most": 2**30},
+)
+ANSWERS_NEEDED = Parameter(
+    "a prediction drops a packet only when so many of its queue's answers in a row say drop",
+    3,
+    {"at_least": 1, "at_most": 8},
+)
 VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
 FLUID_SLACK_BYTES = Parameter(
     "fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0, "at_most": 2**30}
@@ -67,6 +87,7 @@ VICTIM = Parameter(
 
 _THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)
 _PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
+_GUARDS = (SPARES_FIRST_RTT, DROP_BUDGET_BYTES, DROP_BUDGET_PACKETS, RTT_SLOTS, ANSWERS_NEEDED)
 
 
 @dataclass(frozen=True)
@@ -141,6 +162,14 @@ POLICIES = {
             option={"predictor": "library"},
         ),
         BufferPolicy(
+            "guarded",
+            "Guarded Credence",
+            "Credence, where guards must allow a predicted drop",
+            (*_THRESHOLDS, *_PREDICTION, *_GUARDS),
+            asks=True,
+            option={"predictor": "library"},
+        ),
+        BufferPolicy(
             "learned",
             "Learned rule",
             "Complete Sharing, but for the packets that a predictor drops: it is asked about every data packet",
@@ -189,6 +218,9 @@ NUMBERS = {
     "low_pass_ns": LOW_PASS_NS,
     "spare_bandwidth": SPARE_BANDWIDTH,
     "bucket_bytes": BUCKET_BYTES,
+    "spares_first_rtt": SPARES_FIRST_RTT,
+    "drop_budget_bytes": DROP_BUDGET_BYTES,
+    "answers_needed": ANSWERS_NEEDED,
     "fluid_slack_bytes": FLUID_SLACK_BYTES,
     "tau": TAU,
     "flip_probability": FLIP_PROBABILITY,
@@ -228,7 +260,7 @@ _VARIANTS = {"accept": "always accept", "head": "from the head", "tuned": "tuned
 
 
 def policy_words(policy: str) -> str:
-    """What figures and sentences call a policy, or Credence with a model: ``credence_accept``, ``credence, MODEL``."""
+    """What figures and sentences call a policy: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
     if (found := settings_in_name(policy)) is not None:
         settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
         return f"{policy_words(found[0])}, {settings}"
@@ -237,7 +269,8 @@ def policy_words(policy: str) -> str:
     base, _, suffix = policy.rpartition("_")
     if base in POLICIES and suffix in _VARIANTS:
         return f"{policy_words(base)}, {_VARIANTS[suffix]}"
-    return policy_name(policy).replace("credence,", "Credence,")
+    base, _, asked = policy.partition(", ")
+    return f"{policy_words(base)}, {asked}" if asked and base in ASKING else policy_name(policy)
 
 
 def may_ask(policy: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import Experiment, part, setting
+from foretail.configs.schema.fields import Experiment, part, require_distinct, setting
 from foretail.configs.schema.policies import ASKING, require_distinct_policies, require_tunable
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
@@ -113,7 +113,8 @@ class FlowExperiment(Experiment):
     scenario: list[str] = setting(MISSING, "overrides that all conditions and the training share")
     conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
     policies: list[str] = setting(MISSING, "of the group policy, without a model; lqd has to be there")
-    models: dict[str, list[str]] = setting(MISSING, "overrides of each model that Credence asks, by its name")
+    asking: list[str] = setting(["credence"], "policies that ask the models; credence has to be there")
+    models: dict[str, list[str]] = setting(MISSING, "overrides of each model that these ask, by its name")
     train: list[str] = setting(MISSING, "overrides of the scenario on which models train")
     split: Split = part(Split, "seeds of the training runs, by run")
     flip_probabilities: list[float] = setting(
@@ -131,6 +132,12 @@ class FlowExperiment(Experiment):
         for name in ASKING:
             if name in self.policies:
                 raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")
+        require_distinct(f"{where}.asking", self.asking, "every policy asks every model once")
+        if "credence" not in self.asking or not set(self.asking) <= set(ASKING):
+            raise ForetailError(
+                f"{where}.asking = {', '.join(self.asking) or 'nothing'}: give credence, and beside it any of "
+                f"{', '.join(name for name in ASKING if name != 'credence')}"
+            )
         if self.split.name != "by_run":
             raise ForetailError(f"{where}.split is {self.split.name}: models train on whole runs, use by_run")
         self.split.require_unseen(f"{where}.seeds and its split", self.seeds, "simulate seeds that did not train")

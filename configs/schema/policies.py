@@ -42,6 +42,9 @@ class Policy:
     low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
     spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
     bucket_bytes: int = _heeded(policies.BUCKET_BYTES)
+    spares_first_rtt: int = _heeded(policies.SPARES_FIRST_RTT)
+    drop_budget_bytes: int = _heeded(policies.DROP_BUDGET_BYTES)
+    answers_needed: int = _heeded(policies.ANSWERS_NEEDED)
     victim: str | None = _heeded(policies.VICTIM)
     virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
     fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
@@ -166,6 +169,9 @@ class PolicyParameters:
     low_pass_slots: int = _heeded(policies.LOW_PASS_SLOTS)
     spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
     bucket_packets: int = _heeded(policies.BUCKET_PACKETS)
+    spares_first_rtt: int = _heeded(policies.SPARES_FIRST_RTT)
+    drop_budget_packets: int = _heeded(policies.DROP_BUDGET_PACKETS)
+    answers_needed: int = _heeded(policies.ANSWERS_NEEDED)
     average_shift: int = setting(
         5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
     )

@@ -135,6 +135,8 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
                     alpha=config.parameters.alpha[0],
                     first_rtt_alpha=config.parameters.first_rtt_alpha,
                     spare_bandwidth=config.parameters.spare_bandwidth,
+                    spares_first_rtt=config.parameters.spares_first_rtt,
+                    answers_needed=config.parameters.answers_needed,
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
                 )

@@ -78,6 +78,8 @@ public:
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         PolicySettings in_packets;
         in_packets.artifact_cut = 1;
+        in_packets.interval = slots_per_rtt;
+        in_packets.drop_budget = budget_in_packets;
         begin(index, "slot", in_packets, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
     }
 

@@ -23,8 +23,8 @@ public:
            const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
            Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
            std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
-           Integer bucket_bytes, const std::string& order, Integer queues, const std::string& scheduler,
-           const std::vector<Integer>& quanta)
+           Integer bucket_bytes, Integer spares_first_rtt, Integer drop_budget_bytes, Integer answers_needed,
+           const std::string& order, Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta)
         : observed_(cell_bytes.value > 0), queueing_(queueing(queues, scheduler, quanta)) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed, order);
@@ -37,11 +37,12 @@ public:
         const int shift = checked<int>("average_shift", average_shift, 0, 24);
         cell_shift_ = observed_ ? std::countr_zero(cell) : 0;
         settings.scale = {cell_shift_, shift, 10};
-        const auto chosen = policy_settings(alpha, first_rtt_alpha,
-                                            checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
-                                            checked("low_pass_ns", low_pass_ns, 1, longest),
-                                            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets),
-                                            spare_bandwidth, checked("bucket_bytes", bucket_bytes, 0, max_packets));
+        const auto chosen = policy_settings(
+            alpha, first_rtt_alpha, checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
+            checked("low_pass_ns", low_pass_ns, 1, longest),
+            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets), spare_bandwidth,
+            checked("bucket_bytes", bucket_bytes, 0, max_packets),
+            guards_of(spares_first_rtt, "drop_budget_bytes", drop_budget_bytes, answers_needed));
         for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_)) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
@@ -135,13 +136,15 @@ void add_replay(nb::module_& m) {
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
                       const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
-                      std::optional<Integer>, Integer, Integer, double, Integer, const std::string&, Integer,
-                      const std::string&, const std::vector<Integer>&>(),
+                      std::optional<Integer>, Integer, Integer, double, Integer, Integer, Integer, Integer,
+                      const std::string&, Integer, const std::string&, const std::vector<Integer>&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
              "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut,
              "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket,
+             "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
+             "drop_budget_bytes"_a = policy_defaults.drop_budget, "answers_needed"_a = policy_defaults.answers_needed,
              "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),

@@ -21,6 +21,8 @@ namespace foretail::bindings {
 
 /// What runs take where nobody says otherwise.
 inline const PolicySettings policy_defaults;
+inline constexpr Tick slots_per_rtt = 25;
+inline constexpr Bytes budget_in_packets = 1 << 30;
 
 /// Queues of one port.
 inline constexpr std::size_t max_priorities = 64;
@@ -63,8 +65,22 @@ inline Queueing queueing(Integer count_given, const std::string& scheduler, cons
     return out;
 }
 
+/// What is between a predicted drop and the drop.
+struct Guards {
+    bool spares_first_rtt;
+    Bytes drop_budget;
+    int answers_needed;
+};
+
+/// `budget` is the name of the setting.
+inline Guards guards_of(Integer spares_first_rtt, const char* budget, Integer drop_budget, Integer answers_needed) {
+    return {checked<int>("spares_first_rtt", spares_first_rtt, 0, 1) == 1, checked(budget, drop_budget, 0, max_packets),
+            checked<int>("answers_needed", answers_needed, 1, 8)};
+}
+
 inline PolicySettings policy_settings(const std::vector<double>& alpha, double first_rtt_alpha, Tick interval,
-                                      Tick low_pass, Bytes artifact_cut, double spare_bandwidth, Bytes bucket) {
+                                      Tick low_pass, Bytes artifact_cut, double spare_bandwidth, Bytes bucket,
+                                      const Guards& guards) {
     if (alpha.empty() || alpha.size() > max_priorities) {
         throw std::invalid_argument("alpha must hold one number per queue of a port, 1 to " +
                                     std::to_string(max_priorities));
@@ -77,7 +93,16 @@ inline PolicySettings policy_settings(const std::vector<double>& alpha, double f
             throw std::invalid_argument(std::string(name) + " must be a number of at least 0");
         }
     }
-    return {alpha, first_rtt_alpha, interval, low_pass, artifact_cut, spare_bandwidth, bucket};
+    return {alpha,
+            first_rtt_alpha,
+            interval,
+            low_pass,
+            artifact_cut,
+            spare_bandwidth,
+            bucket,
+            guards.spares_first_rtt,
+            guards.drop_budget,
+            guards.answers_needed};
 }
 
 /// A run under the policy of that name, or under the one in a library, whose path has a slash.

@@ -37,8 +37,9 @@ public:
     SlottedRun(const std::string& policy, Integer ports, Integer buffer, const std::string& counting,
                const std::string& tie, const std::string& victim, Seed seed, const std::vector<double>& alpha,
                double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, double spare_bandwidth,
-               Integer bucket_packets, Integer average_shift, bool labels, bool features, const std::string& order,
-               Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta)
+               Integer bucket_packets, Integer spares_first_rtt, Integer drop_budget_packets, Integer answers_needed,
+               Integer average_shift, bool labels, bool features, const std::string& order, Integer queues,
+               const std::string& scheduler, const std::vector<Integer>& quanta)
         : ports_(ports_of(ports)),
           priorities_(queueing(queues, scheduler, quanta).count),
           labels_(labels || features),
@@ -56,11 +57,13 @@ public:
         settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
-        run_ = run_under(policy,
-                         policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
-                                         checked("low_pass_slots", low_pass_slots, 1, longest), 1, spare_bandwidth,
-                                         checked("bucket_packets", bucket_packets, 0, max_packets)),
-                         settings);
+        run_ = run_under(
+            policy,
+            policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
+                            checked("low_pass_slots", low_pass_slots, 1, longest), 1, spare_bandwidth,
+                            checked("bucket_packets", bucket_packets, 0, max_packets),
+                            guards_of(spares_first_rtt, "drop_budget_packets", drop_budget_packets, answers_needed)),
+            settings);
     }
 
     SlottedRun(const SlottedRun&) = delete;
@@ -141,12 +144,12 @@ nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Colum
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
                  const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
                  const std::vector<double>& alpha, double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots,
-                 double spare_bandwidth, Integer bucket_packets, Integer average_shift, bool labels, bool features,
-                 const std::string& order, Integer queues, const std::string& scheduler,
-                 const std::vector<Integer>& quanta) {
+                 double spare_bandwidth, Integer bucket_packets, Integer spares_first_rtt, Integer drop_budget_packets,
+                 Integer answers_needed, Integer average_shift, bool labels, bool features, const std::string& order,
+                 Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta) {
     SlottedRun run(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha, rtt_slots,
-                   low_pass_slots, spare_bandwidth, bucket_packets, average_shift, labels, features, order, queues,
-                   scheduler, quanta);
+                   low_pass_slots, spare_bandwidth, bucket_packets, spares_first_rtt, drop_budget_packets,
+                   answers_needed, average_shift, labels, features, order, queues, scheduler, quanta);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -176,23 +179,28 @@ void add_slotted(nb::module_& m) {
           "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
           "priority"_a.noconvert() = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
           "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
-          "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
-          "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
-          "labels"_a = true, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
+          "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = slots_per_rtt,
+          "low_pass_slots"_a = 1024, "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25,
+          "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
+          "drop_budget_packets"_a = budget_in_packets, "answers_needed"_a = policy_defaults.answers_needed,
+          "average_shift"_a = 5, "labels"_a = true, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
           "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
         .def(nb::init<const std::string&, Integer, Integer, const std::string&, const std::string&, const std::string&,
-                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, bool, bool,
-                      const std::string&, Integer, const std::string&, const std::vector<Integer>&>(),
+                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, Integer,
+                      Integer, Integer, bool, bool, const std::string&, Integer, const std::string&,
+                      const std::vector<Integer>&>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
              "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
-             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = 25, "low_pass_slots"_a = 1024,
-             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25, "average_shift"_a = 5,
-             "labels"_a = false, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
-             "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
+             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = slots_per_rtt,
+             "low_pass_slots"_a = 1024, "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25,
+             "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
+             "drop_budget_packets"_a = budget_in_packets, "answers_needed"_a = policy_defaults.answers_needed,
+             "average_shift"_a = 5, "labels"_a = false, "features"_a = false, "order"_a = "longest_queue",
+             "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

@@ -339,7 +339,10 @@ Settings read_settings(const std::string& path) {
                          .interval = s.base_rtt_ns(),
                          .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40),
                          .spare_bandwidth = policy.between("spare_bandwidth", 0.0, 100.0),
-                         .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer)};
+                         .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer),
+                         .spares_first_rtt = policy.between("spares_first_rtt", 0, 1) == 1,
+                         .drop_budget = policy.between<std::int64_t>("drop_budget_bytes", 0, largest_buffer),
+                         .answers_needed = policy.between("answers_needed", 1, 8)};
     if (!policy.is_null("incast_alpha")) {
         const auto [control, background, incast] = s.queues.queue_of;
         if (incast == background || incast == control)

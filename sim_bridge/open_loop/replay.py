@@ -21,10 +21,12 @@ from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import (
     ALPHA,
+    ANSWERS_NEEDED,
     FIRST_RTT_ALPHA,
     KNOW_PRIORITIES,
     POLICIES,
     SPARE_BANDWIDTH,
+    SPARES_FIRST_RTT,
     may_ask,
     policy_name,
 )
@@ -149,6 +151,8 @@ def compare_replays(
     alpha: float = ALPHA.default,
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
     spare_bandwidth: float = SPARE_BANDWIDTH.default,
+    spares_first_rtt: int = SPARES_FIRST_RTT.default,
+    answers_needed: int = ANSWERS_NEEDED.default,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
 ) -> ReplayComparison:
@@ -162,7 +166,7 @@ def compare_replays(
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
-    alpha, first_rtt_alpha, spare_bandwidth : as :func:`replay_of`
+    alpha, first_rtt_alpha, spare_bandwidth, spares_first_rtt, answers_needed : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
@@ -173,7 +177,13 @@ def compare_replays(
 
     def replay(policy: str) -> RunReplay:
         return replay_of(
-            policy, manifest, alpha=alpha, first_rtt_alpha=first_rtt_alpha, spare_bandwidth=spare_bandwidth
+            policy,
+            manifest,
+            alpha=alpha,
+            first_rtt_alpha=first_rtt_alpha,
+            spare_bandwidth=spare_bandwidth,
+            spares_first_rtt=spares_first_rtt,
+            answers_needed=answers_needed,
         )
 
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
@@ -257,6 +267,8 @@ def replay_of(
     alpha: float = ALPHA.default,
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
     spare_bandwidth: float = SPARE_BANDWIDTH.default,
+    spares_first_rtt: int = SPARES_FIRST_RTT.default,
+    answers_needed: int = ANSWERS_NEEDED.default,
 ) -> RunReplay:
     """Return a replay of `policy` on the switches and queues of `run`, to be fed with arrivals of that run in order.
 
@@ -268,6 +280,8 @@ def replay_of(
     alpha : DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold
     first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
     spare_bandwidth : Occamy: of the memory, as a share of the sum of the port rates
+    spares_first_rtt : Guarded Credence: 1, predictions drop no packet of a flow's first round trip; 0, they may
+    answers_needed : Guarded Credence: predictions drop when so many answers in a row say so, 1 to 8
     """
     queues = queues_of(run)
     replay = Replay(
@@ -287,6 +301,8 @@ def replay_of(
         alpha=[alpha],
         first_rtt_alpha=first_rtt_alpha,
         spare_bandwidth=spare_bandwidth,
+        spares_first_rtt=spares_first_rtt,
+        answers_needed=answers_needed,
     )
     return RunReplay(replay, queues)
 

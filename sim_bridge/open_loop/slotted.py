@@ -24,12 +24,15 @@ from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policies import (
     ALPHA,
+    ANSWERS_NEEDED,
     BUCKET_PACKETS,
+    DROP_BUDGET_PACKETS,
     FIRST_RTT_ALPHA,
     KNOW_PRIORITIES,
     LOW_PASS_SLOTS,
     RTT_SLOTS,
     SPARE_BANDWIDTH,
+    SPARES_FIRST_RTT,
     may_ask,
     policy_name,
 )
@@ -61,10 +64,13 @@ class Parameters:
     #: DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold; for all queues, or one for each
     alpha: tuple[float, ...] = (ALPHA.default,)
     first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
-    rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie: congested queues are counted once in so many slots
+    rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie, Guarded Credence: slots of a round trip
     low_pass_slots: int = LOW_PASS_SLOTS.default  #: Reverie: a queue's average moves to its length by 1 / this per slot
     spare_bandwidth: float = SPARE_BANDWIDTH.default  #: Occamy: of the memory, as a share of the sum of the port rates
     bucket_packets: int = BUCKET_PACKETS.default  #: Occamy: what may be expelled at once after a rest
+    spares_first_rtt: int = SPARES_FIRST_RTT.default  #: Guarded Credence: 1, predictions drop no such packet
+    drop_budget_packets: int = DROP_BUDGET_PACKETS.default  #: Guarded Credence: what they may drop of a queue, per RTT
+    answers_needed: int = ANSWERS_NEEDED.default  #: Guarded Credence: so many in a row must say drop
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
     queues: int | None = None  #: of a port; None: one for each alpha
     scheduler: str = "round_robin"  #: of these
@@ -406,6 +412,9 @@ class _Switch:
             low_pass_slots=self.parameters.low_pass_slots,
             spare_bandwidth=self.parameters.spare_bandwidth,
             bucket_packets=self.parameters.bucket_packets,
+            spares_first_rtt=self.parameters.spares_first_rtt,
+            drop_budget_packets=self.parameters.drop_budget_packets,
+            answers_needed=self.parameters.answers_needed,
             average_shift=self.parameters.average_shift,
             **queueing.keywords(),
         )

@@ -50,6 +50,7 @@ TINY = (
 )
 POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, seed 101"]
 FLIPPED = "base: credence, ours, 0.1 inverted, seed 101"
+GUARDED = ["base: guarded, ours, seed 101", "base: guarded, ours, 0.1 inverted, seed 101"]
 
 
 def config(*overrides: str) -> EvaluateConfig:
@@ -94,6 +95,10 @@ def test_every_size_composes(experiment: str) -> None:
     [
         (["flows.small.policies=[dt]"], "lacks lqd"),
         (["flows.small.policies=[lqd, credence]"], "names credence, which asks a model"),
+        (["flows.small.asking=[]"], "asking = nothing: give credence, and beside it any of guarded, learned"),
+        (["flows.small.asking=[guarded]"], "asking = guarded: give credence"),
+        (["flows.small.asking=[credence, lqd]"], "asking = credence, lqd: give credence"),
+        (["flows.small.asking=[credence, credence]"], "every policy asks every model once"),
         (["flows.small.seeds=[1, 101]"], "share seed 1"),
         (["flows.small.seeds=[]"], "seeds is empty"),
         (["flows.small.flip_probabilities=[2]"], "at most 1"),
@@ -134,10 +139,11 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
 
 def test_points_figures_and_files(found: FlowFindings, folder: Path) -> None:
     assert found.failed == {}
-    assert len(found.points) == 4
-    assert found.points["key"].nunique() == 4
+    assert len(found.points) == 6
+    assert found.points["key"].nunique() == 6
     (resampled,) = found.conditions.values()
-    assert list(resampled.policies) == ["lqd", "dt", "credence, ours", "credence, ours, 0.1 inverted"]
+    asking = [f"{policy}, ours{flips}" for policy in ("credence", "guarded") for flips in ("", ", 0.1 inverted")]
+    assert list(resampled.policies) == ["lqd", "dt", *asking]
     for row in found.points.to_dict("records"):
         name = row["policy"] + (", 0.1 inverted" if row["flip_probability"] else "")
         for group in ("short", "incast", "long"):
@@ -176,7 +182,7 @@ def test_models_train_on_other_seeds(found: FlowFindings) -> None:
 def test_a_point_that_fails_is_named_and_repeated_alone(
     found: FlowFindings, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    keys = dict(zip([*POINTS, FLIPPED], found.points["key"], strict=True))
+    keys = dict(zip([*POINTS, FLIPPED, *GUARDED], found.points["key"], strict=True))
     flows = folder / "store" / "flows"
     (flows / keys[POINTS[1]] / "content" / "summary.json").write_text("{")  # written by another version, or damaged
     (flows / keys[FLIPPED] / "key.json").write_text("[]")
@@ -184,18 +190,18 @@ def test_a_point_that_fails_is_named_and_repeated_alone(
     assert cli.main(["evaluate", *arguments, f"hydra.run.dir={folder / 'again'}"]) == cli.EXIT_INCOMPLETE
     captured = capfd.readouterr()
     assert len(captured.err.strip().splitlines()) == 1
-    assert "2 of 4 points failed" in captured.err
+    assert "2 of 6 points failed" in captured.err
     assert POINTS[1] in captured.err
     assert FLIPPED in captured.err
     document = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
     assert document["failed"].keys() == {POINTS[1], FLIPPED}
-    assert [row["reused"] for row in document["points"]] == [True, True]
-    assert {row["policy"] for row in document["figures"]} == {"lqd", "credence, ours"}
+    assert [row["reused"] for row in document["points"]] == [True] * 4
+    assert {row["policy"] for row in document["figures"]} == {"lqd", "credence, ours", "guarded, ours"}
     for key in (keys[POINTS[1]], keys[FLIPPED]):
         (flows / key).rename(folder / key)
     assert cli.main(["evaluate", *arguments, f"hydra.run.dir={folder / 'third'}"]) == 0
     document = json.loads((folder / "third" / "result.json").read_text(encoding="utf-8"))
-    assert [row["reused"] for row in document["points"]] == [True, False, True, False]
+    assert [row["reused"] for row in document["points"]] == [True, False, True, False, True, True]
     assert [row["key"] for row in document["points"]] == list(keys.values())
 
 
@@ -212,8 +218,8 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, fold
         f"store_dir={folder / 'store'}",
     )
     refused = find(given, Plan.of(given))
-    assert refused.failed.keys() == {"base: credence, given, seed 101"}
-    assert "1 of 3 points failed" in str(refused.result(tmp_path).failure())
+    assert refused.failed.keys() == {f"base: {policy}, given, seed 101" for policy in ("credence", "guarded")}
+    assert "2 of 4 points failed" in str(refused.result(tmp_path).failure())
     assert list(refused.conditions["base"].policies) == ["lqd", "dt"]
 
 

@@ -21,6 +21,7 @@ from tests.sim_bridge.slow_slotted import (
     Averages,
     DropTail,
     Expulsion,
+    Guards,
     Rules,
     Scheduler,
     Settings,
@@ -205,6 +206,7 @@ def run_bytes(
     seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
     virtual = Queues(geometry, seen.averages, settings)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
+    guards = Guards(settings)
 
     def ask(packet: Packet) -> int:
         run.asked[packet.row] = 1
@@ -223,9 +225,9 @@ def run_bytes(
         if policy == "learned":
             answer = ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and full else answer
-        if policy == "credence" and is_safe(max(lengths), packet.size, ports * priorities, buffer):
+        if policy in ("credence", "guarded") and is_safe(max(lengths), packet.size, ports * priorities, buffer):
             return ACCEPTED
-        if policy in ("followlqd", "credence"):
+        if policy in ("followlqd", "credence", "guarded"):
             within = lengths[queue] + packet.size <= virtual.lengths()[queue]
         else:
             within = drop_tail.within(packet.time_ns, queue, packet.size, packet.first_rtt, lengths, real.averages)
@@ -233,6 +235,9 @@ def run_bytes(
             return BUFFER_FULL
         if not within:
             return OVER_THRESHOLD
+        if policy == "guarded" and not guards.spare(packet.first_rtt):
+            allowed = guards.allow(packet.time_ns, queue, packet.size, int(ask(packet) == PREDICTED))
+            return PREDICTED if allowed else ACCEPTED
         return ask(packet) if policy == "credence" else ACCEPTED
 
     def expel(arrival: Packet) -> None:

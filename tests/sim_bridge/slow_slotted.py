@@ -31,7 +31,7 @@ class Rules:
 class Settings:
     """Settings of the policies that have some. `rtt` and `low_pass` are in slots, or in ns where packets have bytes.
 
-    `bucket` is in packets, or in bytes.
+    `bucket` and `drop_budget` are in packets, or in bytes.
     """
 
     alpha: tuple[float, ...] = (0.5,)  # one for each priority, or one for all
@@ -41,6 +41,9 @@ class Settings:
     low_pass: int = 1024
     spare_bandwidth: float = 0.1
     bucket: int = 25
+    spares_first_rtt: int = 1
+    drop_budget: int = 2**30
+    answers_needed: int = 3
     priorities: int = 1
     scheduler: str = "round_robin"
     quanta: tuple[int, ...] = ()  # of deficit round robin
@@ -445,6 +448,35 @@ class Expulsion:
         return None
 
 
+class Guards:
+    """What Guarded Credence remembers: every answer, and when predictions dropped how much of which queue."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.answers: dict[int, list[int]] = {}
+        self.begins: dict[int, int] = {}
+        self.drops: dict[int, list[tuple[int, int]]] = {}
+
+    def spare(self, first_rtt: bool) -> bool:
+        return first_rtt and self.settings.spares_first_rtt == 1
+
+    def allow(self, now: int, queue: int, size: int, predicted: int) -> bool:
+        """Whether a packet goes that is predicted so; to be told of every answer."""
+        answers = self.answers.setdefault(queue, [])
+        answers.append(predicted)
+        needed = self.settings.answers_needed
+        if answers[-needed:] != [1] * needed:
+            return False
+        drops = self.drops.setdefault(queue, [])
+        begins = self.begins.get(queue, now)
+        begins = now if now - begins >= self.settings.rtt else begins
+        if sum(gone for time, gone in drops if time >= begins) + size > self.settings.drop_budget:
+            return False
+        self.begins[queue] = begins
+        drops.append((now, size))
+        return True
+
+
 class ArtifactThresholds:
     """What the public code of Credence keeps for LQD's lengths: cut by a fixed unit, drained by real departures."""
 
@@ -498,6 +530,7 @@ def run_slotted(
     seen = VirtualFeatures(len(queues), buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
     expulsion = Expulsion(buffer, [1.0] * ports, settings)
+    guards = Guards(settings)
 
     def lengths() -> list[int]:
         return [len(queue) for queue in queues]
@@ -516,17 +549,19 @@ def run_slotted(
         if policy == "learned":
             answer = ask(packet)
             return BUFFER_FULL if answer == ACCEPTED and occupied + 1 > buffer else answer
-        if policy == "credence" and safe(max(lengths()), 1, len(queues), buffer):
+        is_first = first_rtt is not None and first_rtt[packet] == 1
+        if policy in ("credence", "guarded") and safe(max(lengths()), 1, len(queues), buffer):
             return ACCEPTED
-        if policy in ("followlqd", "credence"):
+        if policy in ("followlqd", "credence", "guarded"):
             within = length + 1 <= thresholds.t[queue]
         else:
-            is_first = first_rtt is not None and first_rtt[packet] == 1
             within = drop_tail.within(now, queue, 1, is_first, lengths(), averages)
         if occupied + 1 > buffer:
             return BUFFER_FULL
         if not within:
             return OVER_THRESHOLD
+        if policy == "guarded" and not guards.spare(is_first):
+            return PREDICTED if guards.allow(now, queue, 1, int(ask(packet) == PREDICTED)) else ACCEPTED
         return ask(packet) if policy == "credence" else ACCEPTED
 
     def take(queue: int) -> int:

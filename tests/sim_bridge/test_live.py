@@ -51,7 +51,7 @@ def chosen(names: tuple[str, ...]) -> list[int]:
 
 @settings(max_examples=draws(100))
 @given(case=slotted_arrivals(), ensemble=small_ensembles(SWITCH_FEATURES), rules=any_rules, seed=st.integers(0, 99))
-@pytest.mark.parametrize("policy", ["credence", "learned", "credence_artifact"])
+@pytest.mark.parametrize("policy", ["credence", "guarded", "learned", "credence_artifact"])
 def test_an_ensemble_is_the_native_run_of_its_predictions(
     policy: str, case: SlottedArrivals, ensemble: Ensemble, rules: Rules, seed: int
 ) -> None:

@@ -75,6 +75,9 @@ UNKNOWN = [
     ),
     ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
     ({"spare_bandwidth": -0.1}, "spare_bandwidth must be a number of at least 0"),
+    ({"spares_first_rtt": 2}, "spares_first_rtt is 2, outside 0 to 1"),
+    ({"answers_needed": 0}, "answers_needed is 0, outside 1 to 8"),
+    ({"answers_needed": 9}, "answers_needed is 9, outside 1 to 8"),
     ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
 ]
@@ -101,6 +104,7 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"rtt_slots": 0}, "rtt_slots is 0, outside 1 to 1099511627776"),
         ({"low_pass_slots": 0}, "low_pass_slots is 0, outside 1 to 1099511627776"),
         ({"bucket_packets": -1}, "bucket_packets is -1, outside 0 to 1099511627776"),
+        ({"drop_budget_packets": -1}, "drop_budget_packets is -1, outside 0 to 1099511627776"),
         ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but a port has 1 queue"),
         ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
         ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
@@ -121,7 +125,9 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
 
 
 @pytest.mark.parametrize("number", BEYOND)
-@pytest.mark.parametrize("name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "bucket_packets", "average_shift"])
+@pytest.mark.parametrize(
+    "name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "bucket_packets", "drop_budget_packets", "average_shift"]
+)
 def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
     door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
     with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be [01] to \d+$"):
@@ -135,6 +141,7 @@ def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int)
         *((name, name) for name in ("wire_overhead_bytes", "cell_bytes", "average_shift", "rtt_ns", "low_pass_ns")),
         ("artifact_cut_bytes", "artifact_cut_bytes"),
         ("bucket_bytes", "bucket_bytes"),
+        ("drop_budget_bytes", "drop_budget_bytes"),
         ("buffer", "buffer of a switch, in bytes,"),
         ("rate", "port rate in bits per second"),
     ],
@@ -176,6 +183,7 @@ def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
         ({"rtt_ns": 0}, "rtt_ns is 0, outside 1 to 1099511627776"),
         ({"low_pass_ns": 0}, "low_pass_ns is 0, outside 1 to 1099511627776"),
         ({"bucket_bytes": -1}, "bucket_bytes is -1, outside 0 to 1099511627776"),
+        ({"drop_budget_bytes": -1}, "drop_budget_bytes is -1, outside 0 to 1099511627776"),
         ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
     ],
 )

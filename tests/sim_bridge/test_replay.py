@@ -18,7 +18,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
@@ -59,6 +59,9 @@ def begin(
         low_pass_ns=chosen.low_pass,
         spare_bandwidth=chosen.spare_bandwidth,
         bucket_bytes=chosen.bucket,
+        spares_first_rtt=chosen.spares_first_rtt,
+        drop_budget_bytes=chosen.drop_budget,
+        answers_needed=chosen.answers_needed,
     )
 
 
@@ -100,6 +103,9 @@ def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
         low_pass=st.sampled_from((1, 2, 100, 4096, 500_000)),
         spare_bandwidth=st.sampled_from((0.0, 0.1, 2.0)),
         bucket=st.sampled_from((0, 300, 2000, 40_000)),
+        spares_first_rtt=st.integers(0, 1),
+        drop_budget=st.sampled_from((0, 100, 2000, 40_000)),
+        answers_needed=st.integers(1, 3),
     )
 
 
@@ -111,7 +117,7 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case
     chosen = data.draw(byte_settings((alpha,)))
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
-    predictions = data.draw(wanted) if policy.startswith("credence") else None
+    predictions = data.draw(wanted) if policy in ASKING else None
     slow = run_bytes(policy, geometry, packets, predictions, rules, chosen, cell_bytes)
     replay = begin(policy, [geometry], rules, chosen, cell_bytes)
     assert_same(feed(replay, packets, predictions), slow)
@@ -141,7 +147,7 @@ def test_several_queues_are_those_of_the_slow_model(
     rules = replace(data.draw(st.sampled_from(ANY_RULES)), order=order)
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
-    predictions = data.draw(wanted) if policy == "credence" else None
+    predictions = data.draw(wanted) if policy in ASKING else None
     slow = run_bytes(policy, geometry, packets, predictions, rules, chosen, cell_bytes)
     replay = begin(policy, [geometry], rules, chosen, cell_bytes)
     native = feed(replay, packets, predictions)
@@ -189,7 +195,7 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: Case, tie: str) 
 
 @given(data=st.data(), case=byte_arrivals())
 @pytest.mark.parametrize(
-    "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "learned", "credence_artifact"]
+    "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "guarded", "learned", "credence_artifact"]
 )
 def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st.DataObject, case: Case) -> None:
     geometry, packets = case
@@ -243,7 +249,7 @@ def test_features_do_not_change_what_happens(case: Case) -> None:
         for column in ("outcome", "asked", "exposed"):
             np.testing.assert_array_equal(seen[column], blind[column])
         totals_with, totals_without = with_features.finish(), without.finish()
-        if policy in ("followlqd", "credence"):
+        if policy in ("followlqd", "credence", "guarded"):
             assert totals_with == totals_without
         else:  # no virtual LQD runs, so there are no thresholds to fall short of
             assert totals_without["threshold_deficits"] == 0
@@ -297,6 +303,7 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         rtt_slots=4,
         low_pass_slots=1,
         average_shift=2,
+        drop_budget_packets=3,
         features=True,
     )
     replay = Replay(
@@ -310,6 +317,7 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         average_shift=12,
         rtt_ns=4 * SLOT_NS,
         low_pass_ns=1,
+        drop_budget_bytes=3,
         artifact_cut_bytes=1,
     )
     packets = [

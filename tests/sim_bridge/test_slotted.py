@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_slotted import (
     BUFFER_FULL,
@@ -75,6 +75,9 @@ def keywords(rules: Rules, chosen: Settings) -> dict[str, Any]:
         "low_pass_slots": chosen.low_pass,
         "spare_bandwidth": chosen.spare_bandwidth,
         "bucket_packets": chosen.bucket,
+        "spares_first_rtt": chosen.spares_first_rtt,
+        "drop_budget_packets": chosen.drop_budget,
+        "answers_needed": chosen.answers_needed,
         "average_shift": chosen.average_shift,
     }
 
@@ -153,13 +156,14 @@ def test_several_queues_are_those_of_the_slow_model(
         rtt,
         low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))),
         bucket=3,
+        drop_budget=3,
         priorities=queues,
         scheduler=scheduler,
         quanta=quanta,
     )
     rules = replace(data.draw(any_rules), order=data.draw(st.sampled_from(ORDERS)))
     first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, queues))
-    predictions = data.draw(bits_for(case)) if policy == "credence" else None
+    predictions = data.draw(bits_for(case)) if policy in ASKING else None
     slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
     native = run_native(policy, case, predictions, first, priority, rules, chosen)
     assert_same(native, slow)

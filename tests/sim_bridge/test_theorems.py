@@ -20,7 +20,7 @@ from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import ASKING, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
@@ -102,7 +102,7 @@ def test_nobody_beats_the_optimum(case: SlottedArrivals, predictions: Any) -> No
     told = [predictions.randrange(2) for _ in case.slot]
     optimum = sent("opt", *case)
     for policy in POLICIES:
-        assert sent(policy, *case, told if policy.startswith("credence") else None) <= optimum
+        assert sent(policy, *case, told if policy in ASKING else None) <= optimum
 
 
 @settings(max_examples=draws(500))

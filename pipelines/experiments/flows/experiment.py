@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.policies import policy_name
 
-LQD, CREDENCE, OURS, GIVEN = "lqd", "credence", "ours", "given"
+LQD, OURS, GIVEN = "lqd", "ours", "given"
 SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeouts", "unfinished")
 """Figures of a run as a whole."""
 CDF_POINTS = 500
@@ -112,7 +113,8 @@ class FlowFindings:
         tables = [self._figures(), claims_table(experiment, self.conditions, models)]
         if len(self.experiment.flip_probabilities) > 1:
             shares = sorted(self.experiment.flip_probabilities)
-            flipped = {model: {share: _flipped(f"{CREDENCE}, {model}", share) for share in shares} for model in models}
+            names = [f"{policy}, {model}" for policy in self.experiment.asking for model in models]
+            flipped = {name: {share: _flipped(name, share) for share in shares} for name in names}
             tables += [tolerance_table(found, flipped) for found in self.conditions.values()]
         return tables
 
@@ -175,7 +177,7 @@ class Plan:
                     raise ForetailError(
                         f"{where}.conditions.{condition} is what {name} trains on: change {where}.train"
                     )
-        policies = compose_policies([*sweep.policies, CREDENCE], f"{where}.policies")
+        policies = compose_policies([*sweep.policies, *sweep.asking], f"{where}.policies")
         given = None if config.model is None else load_model(config.model, config.tracking, Store(config.store_dir))
         return cls(scenarios, trainings, policies, given)
 
@@ -281,9 +283,9 @@ def _points(
             for name in map(policy_name, sweep.policies):
                 simulation = Simulation.of(name, scenario, policies[name], seed, None, ns3)
                 points.append(FlowPoint(condition, name, 0.0, simulation))
-            for model, predictor in predictors.items():
+            for (model, predictor), policy in product(predictors.items(), sweep.asking):
                 for share in sweep.flip_probabilities:
-                    name, flipped = f"{CREDENCE}, {model}", replace(policies[CREDENCE], flip_probability=share)
+                    name, flipped = f"{policy}, {model}", replace(policies[policy], flip_probability=share)
                     simulation = Simulation.of(_flipped(name, share), scenario, flipped, seed, predictor, ns3)
                     points.append(FlowPoint(condition, name, share, simulation))
     return points

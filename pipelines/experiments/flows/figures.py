@@ -43,10 +43,14 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
     """
     by = "flip_probability" if figures["flip_probability"].nunique() > 1 else "condition"
     places = {value: place for place, value in enumerate(figures[by].drop_duplicates())}
+    width = figures.groupby("policy", sort=False)[by].nunique()
+    # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
+    numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
     figure = Figure(figsize=(4 * len(PANELS), 4.2), layout="constrained")
     for axes, (metric, title) in zip(_row(figure, len(PANELS)), PANELS.items(), strict=True):
         of_metric = figures[figures["metric"] == metric]
-        for number, (policy, part) in enumerate(of_metric.groupby("policy", sort=False)):
+        for policy, part in of_metric.groupby("policy", sort=False):
+            number = numbers[policy]
             style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
             if by == "flip_probability" and part[by].nunique() == 1:
                 axes.axhline(part["mean"].iloc[0], linestyle=("--", "-.", ":")[number % 3], **style)

@@ -13,6 +13,7 @@ import numpy as np
 from foretail.pipelines.comparison.bootstrap import Resampled, interval
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
 from foretail.pipelines.runs.result import Cell, Table
+from foretail.sim_bridge.policies import policy_words
 
 CLOSE_PERCENT = 5.0
 """Two figures are close when they differ by no more."""
@@ -150,9 +151,9 @@ def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -
 
 
 def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
-    """How far every policy is from LQD, and up to which share of inverted predictions Credence stays close.
+    """How far every policy is from LQD, and up to which share of inverted predictions those that ask stay close.
 
-    `flipped` has, by model, the policy's name for each share, ascending.
+    `flipped` has, by policy and model, the name for each share, ascending.
     """
     rows = [
         (policy, *(interval_text(_change(found, policy, metric)) for _, metric in MEASURES))
@@ -160,8 +161,8 @@ def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]
         if policy != "lqd"
     ]
     notes = [
-        f"Credence, {model}: {_tolerated(found, named, title, metric)}"
-        for model, named in flipped.items()
+        f"{policy_words(name)}: {_tolerated(found, named, title, metric)}"
+        for name, named in flipped.items()
         for title, metric in MEASURES
     ]
     return Table("Change from LQD in %", ("policy", *(title for title, _ in MEASURES)), tuple(rows), tuple(notes))

@@ -15,11 +15,14 @@ using Alphas = std::vector<double>;
 struct PolicySettings {
     Alphas alpha{0.5};              ///< DT, ABM, Reverie, Occamy: one per priority
     double first_rtt_alpha = 64.0;  ///< ABM, for packets sent before any feedback
-    Tick interval = 32768;          ///< ABM, Reverie: between two counts of the congested queues
-    Tick low_pass = 1 << 19;        ///< Reverie: memory of the averages
-    Bytes artifact_cut = 1500;      ///< Credence as its artifact does it: what the largest threshold loses at a time
-    double spare_bandwidth = 0.1;   ///< Occamy: of the memory, beyond the sum of the port rates, as a share of it
-    Bytes bucket = 40'000;          ///< Occamy: what it may expel at once after a rest
+    Tick interval = 32768;      ///< ABM, Reverie: between two counts of the congested queues; Guarded: of drop_budget
+    Tick low_pass = 1 << 19;    ///< Reverie: memory of the averages
+    Bytes artifact_cut = 1500;  ///< Credence as its artifact does it: what the largest threshold loses at a time
+    double spare_bandwidth = 0.1;  ///< Occamy: of the memory, beyond the sum of the port rates, as a share of it
+    Bytes bucket = 40'000;         ///< Occamy: what it may expel at once after a rest
+    bool spares_first_rtt = true;  ///< Guarded: no predicted drop of a packet sent before any feedback
+    Bytes drop_budget = 30'000;    ///< Guarded: what predictions may drop of a queue in an interval
+    int answers_needed = 3;        ///< Guarded: so many answers in a row must say drop
 };
 
 /// What a policy is unless it says otherwise. sim_bridge/policies.py has the same for Python; a test compares them.
