@@ -1,0 +1,111 @@
+"""``foretail search experiment=sharing_rule``: with invented costs, some seconds; in ns-3 and on a map, half a minute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from foretail.configs.schema.studies import SearchConfig
+from foretail.features.errors import ForetailError
+from foretail.models.drop.sharing_rule import SharingRule
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines import cli
+from foretail.pipelines.experiments.search import rules
+from foretail.pipelines.experiments.search.rules import RuleSearchResult, rule_search
+from foretail.pipelines.experiments.sharing.plan import SharingCase
+from foretail.pipelines.settings.validation import typed
+from tests.composed import composed
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
+    """Simulations cost more the further a rule is from 10, 200, 150, 160, and a little more with load and seed."""
+    cases: list[SharingCase] = []
+
+    def measure(title: str, kind: str, given: Sequence[SharingCase], *_: object, **__: object) -> Any:
+        cases.extend(given)
+        found = []
+        for case in given:
+            numbers = map(int, case.setting.split())
+            far = sum(abs(one - best) for one, best in zip(numbers, (10, 200, 150, 160), strict=True))
+            more = (case.condition == "load_80") + case.seed / 1000
+            found.append({"cost": 1.0 + far + more, "flows_sha256": f"{case.where} {case.seed}"})
+        return SimpleNamespace(cases=given, found=found, entries=[SimpleNamespace(reused=False)] * len(given))
+
+    monkeypatch.setattr(rules, "measure_cases", measure)
+    monkeypatch.setattr(rules, "export_to_store", lambda *_: SimpleNamespace(library=Path("unused")))
+    return cases
+
+
+def searched(folder: Path, trials: int, *overrides: str) -> RuleSearchResult:
+    given = ["experiment=sharing_rule", "size=small", f"rules.small.trials={trials}", f"store_dir={folder / 'store'}"]
+    config = typed(composed("search", *given, "tracking=off", *overrides), SearchConfig)
+    return rule_search(config, folder / "out")
+
+
+def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase], tmp_path: Path) -> None:
+    found = searched(tmp_path, 6)
+    first = {"message_left": 17, "fill": 229, "pressure": 136, "first_rtt_more": 40}
+    assert found.trials[0].values == first
+    in_trials = {(case.family, case.condition, case.seed) for case in asked[:6]}
+    assert in_trials == {("websearch", "load_40", 101)}
+    everywhere = {(case.family, case.condition, case.seed) for case in asked[6:]}
+    assert everywhere == {("websearch", load, seed) for load in ("load_40", "load_80") for seed in (101, 102)}
+    assert {case.policy for case in asked} == {"learned"}
+    best = min(found.trials, key=lambda trial: (trial.found or {})["cost"])
+    assert found.finalists[0].trial == best.number
+    assert found.finalists[0].less_first.mean == 0
+    assert found.finalists[1].less_first.mean is not None
+    assert found.finalists[1].less_first.mean > 0
+    rule = SharingRule(*map(int, asked[best.number].setting.split()))
+    assert found.finalists[0].rule == rule
+    assert Ensemble.load(tmp_path / "out" / "ensemble.json") == rule.ensemble(cell_bytes=256) == found.ensemble
+    assert len(pd.read_csv(tmp_path / "out" / "trials.csv")) == 6
+
+
+def test_a_search_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
+    searched(tmp_path / "parts", 3)
+    in_parts, at_once = searched(tmp_path / "parts", 14), searched(tmp_path / "whole", 14)
+    assert in_parts.trials == at_once.trials
+    assert len({tuple(trial.values.items()) for trial in at_once.trials}) > 10
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("rules.small.ranges.fill=[200,256]", "rules.small.ranges.fill = [200, 256]: give two values in order, from 0"),
+        ("rules.small.ranges.pressure=[9,8]", "rules.small.ranges.pressure = [9, 8]: give two values in order"),
+        ("+rules.small.ranges.queue=[1,2]", "rules.small.ranges.queue is unknown: choose from message_left"),
+        ("rules.small.first=[{fill: 200}]", "rules.small.first[0] needs"),
+        ("rules.small.seeds=[]", "rules.small.seeds is empty"),
+        ("size=tiny", "size"),
+    ],
+)
+def test_what_no_rule_has_is_refused_in_one_sentence(override: str, sentence: str) -> None:
+    given = ["experiment=sharing_rule", "size=small", override]
+    with pytest.raises(ForetailError) as error:
+        typed(composed("search", *given), SearchConfig, given)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.ns3
+def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["search", "experiment=sharing_rule", "size=small", "hydra.run.dir=search"]) == 0
+    result = json.loads((tmp_path / "search" / "result.json").read_text())
+    assert len(result["trials"]) == 4
+    assert result["finalists"][0]["cost"] <= result["finalists"][1]["cost"]
+    model = "model=models:/foretail-drop@candidate"
+    on_map = ["evaluate", "experiment=sharing_map", "size=small", "sharing.small.asking=[learned]", model]
+    assert cli.main([*on_map, "hydra.run.dir=map"]) == 0
+    rows = pd.DataFrame(json.loads((tmp_path / "map" / "result.json").read_text())["rows"])
+    learned = rows[rows["policy"] == "learned"]
+    assert len(learned) == 3
+    assert (learned["asked"] > learned["predicted_drops"]).all()
+    assert (learned["predicted_drops"] > 0).any()
