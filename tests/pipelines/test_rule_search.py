@@ -1,4 +1,7 @@
-"""``foretail search experiment=sharing_rule``: with invented costs, some seconds; in ns-3 and on a map, half a minute."""
+"""``foretail search experiment=sharing_rule``.
+
+With invented costs: some seconds. In ns-3, and its rule on a map: half a minute.
+"""
 
 from __future__ import annotations
 

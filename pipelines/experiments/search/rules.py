@@ -139,9 +139,8 @@ class Simulations:
     def level(self, rules: Sequence[SharingRule], wheres: Sequence[Condition], seeds: Sequence[int]) -> list[float]:
         """Return the mean of log J over conditions and seeds of each rule, and simulate what is not known."""
         policy = compose_policies([LEARNED], LEARNED)[LEARNED]
-        libraries = {
-            rule: export_to_store(rule.ensemble(self.cell_bytes), self.store).library for rule in dict.fromkeys(rules)
-        }
+        trees = {rule: rule.ensemble(self.cell_bytes) for rule in rules}
+        libraries = {rule: export_to_store(tree, self.store).library for rule, tree in trees.items()}
         plan = replace(
             self.plan,
             rules={_name(rule): replace(policy, library=str(library)) for rule, library in libraries.items()},
