@@ -100,6 +100,7 @@ docs/live
 docs/plugins
 docs/closed-loop
 docs/sharing-map
+docs/sharing-rule
 docs/schedule
 docs/imports
 docs/cluster

@@ -107,6 +107,8 @@ RULES = [
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (evaluate experiment|report run)=", "compose"),
+    Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),
+    Rule(r"sharing-rule.md: export ", "compose"),
     Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
     # docs/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
