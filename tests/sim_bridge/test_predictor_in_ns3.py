@@ -163,7 +163,7 @@ def test_what_is_read_without_a_trace_is_what_a_trace_records(tmp_path: Path) ->
 
 def test_guards_in_ns3_are_those_of_a_replay(tmp_path: Path) -> None:
     """The same answers, the same decisions; with another guard, others."""
-    guards = {"spares_first_rtt": 1, "drop_budget_bytes": 4000, "answers_needed": 2}
+    guards: dict[str, Any] = {"spares_first_rtt": 1, "drop_budget_bytes": 4000, "answers_needed": 2}
     fake = library(tmp_path, score="x[0] % 3 != 0")
     changes = {f"policy__{name}": value for name, value in guards.items()}
     document = settings(
@@ -182,7 +182,7 @@ def test_guards_in_ns3_are_those_of_a_replay(tmp_path: Path) -> None:
     told = np.zeros(len(records), np.uint8)
     told[data] = frame["score"].fillna(0).to_numpy(np.int64) > 0
 
-    def outcomes(**chosen: int) -> Any:
+    def outcomes(**chosen: Any) -> Any:
         manifest = dataset.manifest
         replay = Replay(
             "guarded",
