@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import Experiment, part, require_distinct, setting
+from foretail.configs.schema.fields import Experiment, part, setting
 from foretail.configs.schema.policies import ASKING, require_distinct_policies, require_tunable
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
@@ -132,10 +132,9 @@ class FlowExperiment(Experiment):
         for name in ASKING:
             if name in self.policies:
                 raise ForetailError(f"{where}.policies names {name}, which asks a model: name models in {where}.models")
-        require_distinct(f"{where}.asking", self.asking, "every policy asks every model once")
         if "credence" not in self.asking or not set(self.asking) <= set(ASKING):
             raise ForetailError(
-                f"{where}.asking = {', '.join(self.asking) or 'nothing'}: give credence, and beside it any of "
+                f"{where}.asking = {', '.join(self.asking)}: give credence, and beside it any of "
                 f"{', '.join(name for name in ASKING if name != 'credence')}"
             )
         if self.split.name != "by_run":

@@ -144,7 +144,7 @@ def traced(tmp_path: Path, **changes: Any) -> tuple[Dataset, Records]:
 
 
 @pytest.mark.ns3
-@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "occamy", "lqd", "followlqd", "credence"])
+@pytest.mark.parametrize("policy", ["cs", "cp", "dt", "harmonic", "occamy", "lqd", "followlqd", "credence", "guarded"])
 def test_a_replay_decides_as_the_driver_did(tmp_path: Path, policy: str) -> None:
     """Where decisions do not depend on the base round trip, which a trace does not tell."""
     order, scheduler = ORDERS[policy > "g"], SCHEDULERS[len(policy) % 3]

@@ -17,11 +17,14 @@ from foretail.export.target import ExportResult, export
 from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
+from foretail.features.records import FlowClass, Outcome
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.open_loop.replay import RunReplay, feed, queues_of
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3
@@ -156,6 +159,48 @@ def test_what_is_read_without_a_trace_is_what_a_trace_records(tmp_path: Path) ->
     np.testing.assert_array_equal(blind.flows(), traced.flows())
     assert blind.summary["switches"] == traced.summary["switches"]
     assert sum(node["data_drops"]["predicted"]["packets"] for node in blind.summary["switches"]) > 100
+
+
+def test_guards_in_ns3_are_those_of_a_replay(tmp_path: Path) -> None:
+    """The same answers, the same decisions; with another guard, others."""
+    guards: dict[str, Any] = {"spares_first_rtt": 1, "drop_budget_bytes": 4000, "answers_needed": 2}
+    fake = library(tmp_path, score="x[0] % 3 != 0")
+    changes = {f"policy__{name}": value for name, value in guards.items()}
+    document = settings(
+        trace=True,
+        traffic_ns=6_000_000,
+        policy__name="guarded",
+        policy__predictor="library",
+        policy__library=str(fake),
+        **changes,
+    )
+    run = collect_dataset(document, tmp_path / "guarded", scenario=settings())
+    dataset = Dataset.open(tmp_path / "guarded")
+    records = np.concatenate(list(dataset.arrivals()))
+    frame = dataset.frame(["asked", "score", "accepted"])
+    data = records["flow_class"] != FlowClass.CONTROL
+    told = np.zeros(len(records), np.uint8)
+    told[data] = frame["score"].fillna(0).to_numpy(np.int64) > 0
+
+    def outcomes(**chosen: Any) -> Any:
+        manifest = dataset.manifest
+        replay = Replay(
+            "guarded",
+            [(s.buffer_bytes, list(s.port_rates_bps)) for s in manifest.switches],
+            wire_overhead_bytes=document["topology"]["wire_overhead_bytes"],
+            counting=manifest.rules.counting,
+            tie=manifest.rules.tie,
+            victim=manifest.rules.victim,
+            rtt_ns=run.summary["base_rtt_ns"],
+            **(guards | chosen),
+        )
+        return feed(RunReplay(replay, queues_of(manifest)), records, told)
+
+    seen = outcomes()
+    np.testing.assert_array_equal(seen["asked"][data], frame["asked"].to_numpy(bool))
+    np.testing.assert_array_equal(seen["outcome"][data] == Outcome.ACCEPTED, frame["accepted"].to_numpy(bool))
+    for other in ({"spares_first_rtt": 0}, {"drop_budget_bytes": 2**30}, {"answers_needed": 1}):
+        assert (outcomes(**other)["outcome"] != seen["outcome"]).any(), other
 
 
 def test_tau_can_be_set_for_a_run(tmp_path: Path) -> None:
