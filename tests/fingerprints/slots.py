@@ -62,7 +62,7 @@ def policies(place: Place) -> Iterator[Fingerprint]:
         rules = Rules("counted", "lowest_port", "tail", "lower_classes_first")
         chosen = replace(parameters, scheduler=scheduler, quanta=quanta)
         found = compare(arrivals, 8, 24, POLICIES, perfect, rules=rules, parameters=chosen, seed=2)
-        sent = {policy: found.transmitted[policy] for policy in KNOW_PRIORITIES}
+        sent = {policy: found.transmitted[policy] for policy in POLICIES if policy in KNOW_PRIORITIES}
         yield Fingerprint("sent", parameters_text(scheduler=scheduler, order=rules.order), fingerprint(sent))
 
 

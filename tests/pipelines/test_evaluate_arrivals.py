@@ -182,7 +182,7 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
     lqd = slotted("lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True)
     x, truth = lqd["features"], lqd["lqd_drop"].view(np.bool_)
-    assert x[:, -1].tolist() == first_rtt.tolist()
+    assert x[:, [item.name for item in FEATURES].index("first_rtt")].tolist() == first_rtt.tolist()
     model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1, 3))
     model.save(folder / "ensemble.json")
     found = evaluate(folder, "model=ensemble.json", "policies=[credence]", "parameters.average_shift=3")
