@@ -97,6 +97,13 @@ def test_what_no_rule_has_is_refused_in_one_sentence(override: str, sentence: st
     assert sentence in str(error.value)
 
 
+def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_path: Path) -> None:
+    load = "sharing.small.families.websearch.conditions.load_80"
+    with pytest.raises(ForetailError, match=r"^sharing.small has cells of \[128, 256\] bytes"):
+        searched(tmp_path, 2, f"{load}=['scenario.features.cell_bytes=128']")
+    assert asked == []
+
+
 @pytest.mark.ns3
 def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

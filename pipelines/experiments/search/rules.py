@@ -24,6 +24,7 @@ from foretail.configs.schema.studies import RuleSearch, SearchConfig
 from foretail.configs.schema.tracking import Launcher
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
+from foretail.features.errors import ForetailError
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
@@ -65,7 +66,7 @@ class RuleSearchResult:
     finalists: tuple[Finalist, ...]  #: the best first
     ensemble: Ensemble  #: the best of them as a tree
     switch: SwitchCost  #: of the tree in a switch of 32 ports
-    simulations: int  #: of trials and finalists
+    simulations: int  #: of the trials and finalists of this command
     reused: int  #: so many of them were in the store
     files: tuple[Path, ...]  #: all trials, and the model
     tracked: Mapping[str, Any] | None  #: run in MLflow, or None
@@ -181,8 +182,10 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
     settings, where = config.rules[config.size], f"sharing.{config.size}"
     sweep = replace(config.sharing[config.size], experiment="tune")  # no held-out family
     store, plan = Store(config.store_dir), SharingPlan.of(sweep, where, Ns3(config.ns3_prefix))
-    [cell_bytes] = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
-    simulations = Simulations(Here(config.store_dir, config.jobs), plan, store, Costs(), cell_bytes)
+    cells = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
+    if len(cells) > 1:
+        raise ForetailError(f"{where} has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same")
+    simulations = Simulations(Here(config.store_dir, config.jobs), plan, store, Costs(), cells.pop())
     first_conditions = [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
     searched = _searched(settings, plan, first_conditions)
     name = config.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
@@ -204,7 +207,7 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
     ):
         finished = _all_trials(settings, trials, simulations, first_conditions)
         finalists = _finalists(settings, finished, simulations)
-        ensemble = finalists[0].rule.ensemble(cell_bytes)
+        ensemble = finalists[0].rule.ensemble(simulations.cell_bytes)
         run_dir.mkdir(parents=True, exist_ok=True)
         ensemble.save(run_dir / ENSEMBLE_FILE)
         files = (*write_files(run_dir, {"trials.csv": _frame(finished)}), run_dir / ENSEMBLE_FILE)
