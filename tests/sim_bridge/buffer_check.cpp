@@ -79,7 +79,7 @@ std::vector<Arrival> arrivals(std::mt19937_64& random, const Setting& setting, s
         for (std::int64_t i = 0; i < burst; ++i) {
             const bool data = setting.slotted || below(5) != 0;
             const Bytes size = setting.slotted ? 1 : data ? smallest + below(1437) : smallest;
-            out.push_back({time, port, size, data, below(2) == 0});
+            out.push_back({time, port, size, data, below(2) == 0, 0, 0, below(2000)});
             if (!setting.slotted) time += below(200);
         }
         time += setting.slotted ? below(3) : below(2000);

@@ -8,6 +8,7 @@
 
 #include "buffer/policies/credence.hpp"
 #include "buffer/policies/policy.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
