@@ -165,7 +165,7 @@ def test_a_run_of_control_packets_alone_replays(tmp_path: Path) -> None:
         ("exposed", 2, r"has exposed 2, which must be in 0\.\.1"),
         ("first_rtt", 2, r"has first_rtt 2, which must be in 0\.\.1"),
         ("features", -1, r"has queue -1, which must be in 0\.\.16777215"),
-        ("features", 1 << 20, r"has queues_over_share 1048576, which must be in 0\.\.65535"),
+        ("features", 1 << 20, r"has pressure 1048576, which must be in 0\.\.255"),
     ],
 )
 def test_an_impossible_arrival_is_refused(tmp_path: Path, field: str, value: int, message: str) -> None:
