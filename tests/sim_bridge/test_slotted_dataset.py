@@ -18,7 +18,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import ReplayScores, feed, replay_of, replay_scores
+from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, ReplayScores, feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
 from tests.examples import draws
@@ -35,6 +35,7 @@ def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
     geometry = SwitchGeometry(case.ports, case.buffer * PACKET_BYTES, (PORT_RATE_BPS,) * case.ports)
     run = replace(slotted_run(Uniform(), 1, 1, 1, 1, cell_bytes=PACKET_BYTES), switches=(geometry,))
     (records,) = arrivals_in_bytes([arrivals])
+    records["features"][:, MESSAGE_LEFT] = 255  # as labelled_records has it of every trace from outside
     return vars(in_slots), feed(replay_of("lqd", run, features=True), records)
 
 
