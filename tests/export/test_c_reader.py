@@ -235,6 +235,8 @@ def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObj
 def test_an_exporter_that_writes_wrong_code_is_caught(
     template: str, old: str, new: str, voted: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if old.endswith("(c)), low, high)") and 512 not in vector_widths():
+        pytest.skip("this CPU has no AVX-512, so no self-test runs that form")
     honest = c_text._environment()
 
     def wrong(name: str) -> str:
