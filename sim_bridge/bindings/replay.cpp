@@ -76,9 +76,7 @@ public:
                     rows_.push_back(i);
                     arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
                                          priority ? (*priority)(i) : std::uint8_t{0}});
-                    if (message_left && (*message_left)(i) < 255) {
-                        arrivals_.back().left = Bytes{(*message_left)(i)} << cell_shift_;
-                    }
+                    if (message_left) arrivals_.back().left = Bytes{(*message_left)(i)} << cell_shift_;
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
                 Filled part(rows_.size(), observed_, observed_);

@@ -85,7 +85,7 @@ def run_live(
         A module gets float32 and returns n numbers; an estimator gives the probability of its second class.
     features : columns that the predictor sees, from :data:`foretail.features.catalog.FEATURES`, in this order
     threshold : of numbers: 0.5 suits probabilities, 0 logits
-    policy : {'credence', 'learned', 'credence_artifact'}, who asks
+    policy : one of ``foretail.sim_bridge.policies.ASKING``, who asks
     rules : how the virtual LQD chooses its victim
     seed : of random victims
     average_shift : averaged features run over ``2**average_shift`` slots
