@@ -167,6 +167,7 @@ class FromDatasets(Traffic):
         for path in self.paths:
             dataset = Dataset.open(Path(path))
             require_one_queue(dataset.manifest, "an environment")
+            dataset.manifest.rules.require_lqd("an environment")
             records = np.concatenate(list(dataset.arrivals()))
             for switch in range(len(dataset.manifest.switches)):
                 here = records[records["switch"] == switch]

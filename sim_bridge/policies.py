@@ -79,11 +79,22 @@ LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported
 TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {"at_least": -(2**63), "at_most": 2**63 - 1})
 FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
 
+VICTIMS = ("tail", "tail_kept", "head", "random", "spare_first_rtt", "most_left")
+"""Which packet of a queue LQD pushes out: by its place, or by what its sender says of it (`BY_TAGS`)."""
+
+BY_TAGS = ("spare_first_rtt", "most_left")
+ORDERS = ("longest_queue", "lower_classes_first", "any_queue")
+"""In which queue LQD looks for it."""
+
+ORACLES = ("lqd", "occamy")
+"""Push-out policies whose decisions can be labels."""
+
 VICTIM = Parameter(
-    "which packet of the longest queue it pushes out; null: as scenario.rules.victim, which labels follow",
+    "which packet of a queue it pushes out; null: as scenario.rules.victim, which labels follow",
     None,
-    {"one_of": ("tail", "tail_kept", "head", "random")},
+    {"one_of": VICTIMS},
 )
+ORDER = Parameter("in which queue it looks for that packet; null: as scenario.rules.order", None, {"one_of": ORDERS})
 
 _THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)
 _PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
@@ -149,7 +160,7 @@ POLICIES = {
             "lqd",
             "LQD",
             "Longest Queue Drop: a full buffer pushes out of the longest queue",
-            (VICTIM,),
+            (VICTIM, ORDER),
             pushes_out=True,
         ),
         BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS),
@@ -255,7 +266,14 @@ def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
     return found["name"], {name: int(value) if whole.fullmatch(value) else float(value) for name, value in pairs}
 
 
-_VARIANTS = {"accept": "always accept", "head": "from the head", "tuned": "tuned"}
+_VARIANTS = {
+    "accept": "always accept",
+    "head": "from the head",
+    "first_rtt": "sparing first round trips",
+    "last": "sparing the last of a message",
+    "most_left": "most left to send",
+    "tuned": "tuned",
+}
 """What the options of the group ``policy`` add to the name of a policy, and its words."""
 
 
@@ -266,7 +284,7 @@ def policy_words(policy: str) -> str:
         return f"{policy_words(found[0])}, {settings}"
     if policy in POLICIES:
         return POLICIES[policy].words or POLICIES[policy].title
-    base, _, suffix = policy.rpartition("_")
+    base, _, suffix = policy.partition("_")
     if base in POLICIES and suffix in _VARIANTS:
         return f"{policy_words(base)}, {_VARIANTS[suffix]}"
     base, _, asked = policy.partition(", ")

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, require_seeds, setting
-from foretail.configs.schema.policies import Policy, require_one_policy, require_queues
+from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
 from foretail.configs.schema.targets import EXPORT_TARGETS, CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
@@ -175,7 +175,7 @@ class PromoteConfig(Stage):
     def check(self, where: str) -> None:
         """Raise ForetailError unless an alias can move, and runs give an interval."""
         require_one_policy("policy", self.policy)
-        require_queues("policy", self.policy, self.scenario.queues)
+        require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
         if not self.tracking.enabled or self.tracking.registered_model is None:
             raise ForetailError(

@@ -23,9 +23,9 @@ from foretail.configs.schema.policies import (
     PolicyParameters,
     require_baselines,
     require_distinct_policies,
+    require_known,
     require_one_policy,
     require_policies,
-    require_queues,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
@@ -76,7 +76,7 @@ class CollectConfig(Stage):
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
         if self.source == "ns3":
-            require_queues("policy", self.policy, self.scenario.queues)
+            require_known("policy", self.policy, self.scenario)
         if self.source in ("ns3", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
@@ -209,7 +209,7 @@ class EvaluateConfig(Stage):
 
     def _check_flows(self) -> None:
         require_baselines(self.baselines, self.policy)
-        require_queues("policy", self.policy, self.scenario.queues)
+        require_known("policy", self.policy, self.scenario)
         for name in ("policies", "ports", "buffer", "optimum", "predictions"):
             if getattr(self, name):
                 raise ForetailError(
@@ -295,9 +295,9 @@ class DemoConfig(Stage):
         """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""
         require_policies("policy", self.policy)
         require_one_policy("collect_policy", self.collect_policy)
-        require_queues("collect_policy", self.collect_policy, self.scenario.queues)
+        require_known("collect_policy", self.collect_policy, self.scenario)
         for scenario in (self.scenario, self.contended_scenario):
-            require_queues("policy", self.policy, scenario.queues)
+            require_known("policy", self.policy, scenario)
         require_seeds("seeds", self.seeds)
         require_baselines(self.baselines, self.policy)
         training_columns(self.features.names, self.features.own_queues)

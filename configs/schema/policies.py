@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
-from foretail.configs.schema.scenario import MOST_QUEUES, SCHEDULERS, Queues, require_quanta
+from foretail.configs.schema.scenario import MOST_QUEUES, SCHEDULERS, Queues, Rules, Scenario, require_quanta
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge import policies
 
@@ -46,6 +46,7 @@ class Policy:
     drop_budget_bytes: int = _heeded(policies.DROP_BUDGET_BYTES)
     answers_needed: int = _heeded(policies.ANSWERS_NEEDED)
     victim: str | None = _heeded(policies.VICTIM)
+    order: str | None = _heeded(policies.ORDER)
     virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
     fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
     predictor: str = _heeded(policies.PREDICTOR)
@@ -58,8 +59,8 @@ class Policy:
         """Whether the policy needs the stage's exported model, having no library of its own."""
         return policies.may_ask(self.name) and self.predictor == "library" and self.library is None
 
-    def require_queues(self, where: str, queues: Queues) -> None:
-        """Raise ForetailError unless the policy, as it is set, knows the queues of a port."""
+    def require_knows(self, where: str, queues: Queues, rules: Rules) -> None:
+        """Raise ForetailError unless the policy, as it is set, knows the queues of a port and the oracle."""
         if self.incast_alpha is not None and queues.incast in (queues.background, queues.control):
             raise ForetailError(
                 f"{where}.incast_alpha is the alpha of a queue of incast alone, and incast shares queue "
@@ -71,10 +72,19 @@ class Policy:
             raise ForetailError(
                 f"{where}.virtual_lqd = fluid knows one queue per port: set it to exact, or scenario.queues.count=1"
             )
+        if rules.oracle != "lqd" and self.virtual_lqd == "fluid":
+            raise ForetailError(
+                f"{where}.virtual_lqd = fluid knows no oracle but LQD: set it to exact, or scenario.rules.oracle=lqd"
+            )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on parameters that the policy does not know."""
         require_known_policy(f"{where}.name", self.name)
+        if self.order == "any_queue" and self.victim not in policies.BY_TAGS:
+            raise ForetailError(
+                f"{where}.order = any_queue compares what senders say of packets: set {where}.victim to "
+                f"{' or '.join(policies.BY_TAGS)}"
+            )
         asks = policies.may_ask(self.name) and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
@@ -143,10 +153,10 @@ def require_baselines(baselines: Sequence[str], policies: Mapping[str, Policy]) 
             )
 
 
-def require_queues(where: str, policies: Mapping[str, Policy], queues: Queues) -> None:
-    """Raise ForetailError unless all policies know the queues of a port."""
+def require_known(where: str, policies: Mapping[str, Policy], scenario: Scenario) -> None:
+    """Raise ForetailError unless all policies know the queues of a port and the oracle of a scenario."""
     for name, policy in policies.items():
-        policy.require_queues(f"{where}.{name}", queues)
+        policy.require_knows(f"{where}.{name}", scenario.queues, scenario.rules)
 
 
 def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:

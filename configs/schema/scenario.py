@@ -13,6 +13,7 @@ from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONG
 from foretail.configs.schema.messages import Collective, Elephants
 from foretail.features.catalog import LARGEST_CELL_BYTES
 from foretail.features.errors import ForetailError
+from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
 MOST_SERVERS = 65_535
 
@@ -303,14 +304,25 @@ class Rules:
     tie: str = setting("lowest_port", "which of several longest queues", one_of=("lowest_port", "highest_port"))
     victim: str = setting(
         "tail",
-        "which packet of the longest queue (labels depend on it)",
-        one_of=("tail", "tail_kept", "head", "random"),
+        "which packet of the queue (labels depend on it)",
+        one_of=VICTIMS,
     )
     order: str = setting(
         "longest_queue",
-        "the longest of all queues, or of the lowest class (the highest queue number) that has a packet to lose",
-        one_of=("longest_queue", "lower_classes_first"),
+        "in the longest of all queues, in the longest of the lowest class (the highest queue number) that has a packet "
+        "to lose, or in any queue, by what senders say of their packets",
+        one_of=ORDERS,
     )
+    oracle: str = setting("lqd", "whose decisions are the labels, and whose queues the thresholds", one_of=ORACLES)
+    oracle_alpha: float = setting(8.0, "oracle=occamy: its alpha; 8 as its authors have it", above=0)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when victims of any queue cannot be compared."""
+        if self.order == "any_queue" and self.victim not in BY_TAGS:
+            raise ForetailError(
+                f"{where}.order = any_queue compares what senders say of packets: set {where}.victim to "
+                f"{' or '.join(BY_TAGS)}"
+            )
 
 
 @dataclass
@@ -425,6 +437,11 @@ class Scenario:
             raise ForetailError(
                 f"the buffer of a leaf holds {self.leaf_buffer_bytes} bytes, less than two segments: raise "
                 f"{where}.topology.buffer_bytes_per_port_per_gbps"
+            )
+        if self.rules.order == "lower_classes_first" and self.queues.count == 1:
+            raise ForetailError(
+                f"{where}.rules.order = lower_classes_first needs classes, and a port has one queue: set "
+                f"{where}.queues.count, or order=longest_queue"
             )
         largest = max(self.leaf_buffer_bytes, self.spine_buffer_bytes)
         if largest > LARGEST_BUFFER_BYTES:

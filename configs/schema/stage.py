@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
-from foretail.configs.schema.policies import Policy, require_one_policy, require_queues
+from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.training import Split
 
@@ -48,7 +48,7 @@ class LearningStage(Stage):
         """Raise ForetailError unless one policy moves the packets."""
         require_one_policy("policy", self.policy)
         if not self.datasets:
-            require_queues("policy", self.policy, self.scenario.queues)
+            require_known("policy", self.policy, self.scenario)
 
     def unused(self) -> Mapping[str, str]:
         """What given datasets make meaningless."""

@@ -11,6 +11,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.features.errors import ForetailError
 from foretail.features.plugins import THRESHOLD_RULE_GROUP, offered
+from foretail.sim_bridge.policies import VICTIMS
 
 THRESHOLDS = ("f1", "recovered_loss")
 """What Foretail itself maximises; packages offer threshold rules."""
@@ -155,7 +156,7 @@ class Labels:
     rule: str | None = setting(
         None,
         "victims by another rule, found by replay; null: the rule of the datasets, scenario.rules.victim",
-        one_of=("tail", "tail_kept", "head", "random"),
+        one_of=VICTIMS,
     )
     reassign: int = setting(
         0,

@@ -38,18 +38,30 @@ class SwitchGeometry:
     port_rates_bps: tuple[Positive, ...]
 
 
-Victim = Literal["tail", "tail_kept", "head", "random"]
+Victim = Literal["tail", "tail_kept", "head", "random", "spare_first_rtt", "most_left"]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of LQD that labels depend on (Credence section 2, fixed by the design)."""
+    """The push-out rule that labels depend on: whose decisions they are, and what LQD leaves open."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     counting: Literal["counted", "uncounted"]
     tie: Literal["lowest_port", "highest_port"]
     victim: Victim
-    order: Literal["longest_queue", "lower_classes_first"] = "longest_queue"
+    order: Literal["longest_queue", "lower_classes_first", "any_queue"] = "longest_queue"
+    oracle: Literal["lqd", "occamy"] = "lqd"
+    oracle_alpha: Annotated[float, Field(gt=0)] = 8.0
+
+    @property
+    def takes_tails(self) -> bool:
+        """Whether labels are those of LQD from the tail of the longest queue, whose freedom is known."""
+        return (self.oracle, self.victim, self.order) == ("lqd", "tail", "longest_queue")
+
+    def require_lqd(self, what: str) -> None:
+        """Raise ForetailError unless labels are LQD's; `what` knows no other."""
+        if self.oracle != "lqd":
+            raise ForetailError(f"{what} knows no labels but those of LQD: set rules.oracle=lqd, not {self.oracle}")
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ def driver_config(
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
     del document["elephants"], document["collective"]  # and of these what they send
     document["messages"] = columns(messages_of(scenario, seed))
-    victim = document_of_policy.pop("victim")
-    if policy.name == "lqd" and victim is not None:
-        document["rules"] = {**document["rules"], "victim": victim}
+    own_rules = {name: document_of_policy.pop(name) for name in ("victim", "order")}
+    if policy.name == "lqd":
+        document["rules"] |= {name: chosen for name, chosen in own_rules.items() if chosen is not None}
     own = policy.library if policy.library is not None else library
     uses_library = policy.predictor == "library" and own is not None
     document.update(

@@ -106,7 +106,7 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
 def side_push_outs(side: splits.Side) -> PushOuts | None:
     """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
     labels of another victim rule than tail."""
-    if not _are_whole_traces(side) or any(item.dataset.manifest.rules.victim != "tail" for item in side):
+    if not _are_whole_traces(side) or any(not item.dataset.manifest.rules.takes_tails for item in side):
         return None
     return PushOuts.together([push_outs(selection.dataset) for selection in side])
 

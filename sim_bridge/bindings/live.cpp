@@ -71,7 +71,7 @@ public:
                      const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
                      Integer average_shift) {
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.rules = untagged_rules(counting, tie, victim, seed);
         const auto ports = checked<std::size_t>("number of ports", ports_given, 1, max_ports);
         settings.shape = {checked("buffer in packets", buffer, 1, max_packets),
                           std::vector<LineRate>(ports, LineRate::one_per_slot()), settings.rules.tie, true, 1};
@@ -89,7 +89,7 @@ public:
                      const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
                      Integer cell_bytes, Integer average_shift) {
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed);
+        settings.rules = untagged_rules(counting, tie, victim, seed);
         settings.shape = shapes_of({{buffer, rates}}, wire_overhead_bytes, settings.rules.tie).front();
         const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 1, 65'536));
         if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");

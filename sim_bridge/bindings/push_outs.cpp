@@ -19,8 +19,8 @@ namespace {
 class PushOuts {
 public:
     PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::string& counting, const std::string& tie,
-             const std::string& victim, Seed seed) {
-        const auto rules = push_out_rules(counting, tie, victim, seed);
+             const std::string& victim, Seed seed, const std::string& order) {
+        const auto rules = push_out_rules(counting, tie, victim, seed, order);
         for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie)) {
             ports_.push_back(shape.ports());
             logs_.emplace_back(shape, rules);
@@ -29,14 +29,18 @@ public:
 
     nb::ndarray<nb::numpy, std::int64_t> feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index,
                                               Column<std::int16_t> port, Column<std::int32_t> size_bytes,
-                                              Column<std::uint8_t> data) {
+                                              Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
+                                              Column<std::uint8_t> message_left) {
+        same_length("first_rtt", std::optional(first_rtt), time_ns.shape(0));
+        same_length("message_left", std::optional(message_left), time_ns.shape(0));
         RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
         std::vector<std::int64_t> stretches;
         for (std::size_t i = 0; i < time_ns.shape(0); ++i) {
             const auto s = static_cast<std::size_t>(switch_index(i));
             const bool is_data = data(i) != 0;
-            const auto stretch =
-                logs_[s].arrive({time_ns(i), port(i), size_bytes(i), is_data}, is_data ? rows_ : no_row);
+            Arrival arrival{time_ns(i), port(i), size_bytes(i), is_data, first_rtt(i) != 0};
+            arrival.left = message_left(i);  // in cells, as the rules have it here
+            const auto stretch = logs_[s].arrive(arrival, is_data ? rows_ : no_row);
             if (!is_data) continue;
             ++rows_;
             stretches.push_back(numbered(stretch, s));
@@ -95,10 +99,12 @@ void add_push_outs(nb::module_& m) {
     m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
           "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
     nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
-        .def(nb::init<const Switches&, Integer, const std::string&, const std::string&, const std::string&, Seed>(),
-             "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0)
+        .def(nb::init<const Switches&, Integer, const std::string&, const std::string&, const std::string&, Seed,
+                      const std::string&>(),
+             "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0,
+             "order"_a = "longest_queue")
         .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
-             "size_bytes"_a.noconvert(), "data"_a.noconvert())
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(), "message_left"_a.noconvert())
         .def("table", &PushOuts::table);
 }
 

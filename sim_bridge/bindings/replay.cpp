@@ -24,10 +24,12 @@ public:
            Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
            std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
            Integer bucket_bytes, Integer spares_first_rtt, Integer drop_budget_bytes, Integer answers_needed,
-           const std::string& order, Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta)
+           const std::string& order, Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta,
+           const std::string& oracle, double oracle_alpha)
         : observed_(cell_bytes.value > 0), queueing_(queueing(queues, scheduler, quanta)) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed, order);
+        settings.occamy_oracle = oracle_settings(oracle, oracle_alpha, queueing_.count);
         settings.labels = observed_;
         if (observed_) settings.features = FeatureSet::all();
         const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 0, 65'536));
@@ -36,6 +38,7 @@ public:
         }
         const int shift = checked<int>("average_shift", average_shift, 0, 24);
         cell_shift_ = observed_ ? std::countr_zero(cell) : 0;
+        settings.rules.cell_shift = cell_shift_;
         settings.scale = {cell_shift_, shift, 10};
         const auto chosen = policy_settings(
             alpha, first_rtt_alpha, checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
@@ -135,7 +138,8 @@ void add_replay(nb::module_& m) {
         .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
                       const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
                       std::optional<Integer>, Integer, Integer, double, Integer, Integer, Integer, Integer,
-                      const std::string&, Integer, const std::string&, const std::vector<Integer>&>(),
+                      const std::string&, Integer, const std::string&, const std::vector<Integer>&, const std::string&,
+                      double>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
@@ -143,7 +147,8 @@ void add_replay(nb::module_& m) {
              "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket,
              "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
              "drop_budget_bytes"_a = policy_defaults.drop_budget, "answers_needed"_a = policy_defaults.answers_needed,
-             "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
+             "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
+             "oracle"_a = "lqd", "oracle_alpha"_a = 8.0)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

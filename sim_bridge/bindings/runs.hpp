@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -34,8 +35,32 @@ Enum rule(const std::string& what, const std::string& name, std::span<const std:
 
 inline PushOutRules push_out_rules(const std::string& counting, const std::string& tie, const std::string& victim,
                                    Seed seed, const std::string& order = std::string(order_names.front())) {
-    return {rule<Counting>("counting", counting, counting_names), rule<Tie>("tie", tie, tie_names),
-            rule<Victim>("victim", victim, victim_names), checked(seed), rule<Order>("order", order, order_names)};
+    const PushOutRules rules{rule<Counting>("counting", counting, counting_names), rule<Tie>("tie", tie, tie_names),
+                             rule<Victim>("victim", victim, victim_names), checked(seed),
+                             rule<Order>("order", order, order_names)};
+    if (rules.order == Order::any_queue && !goes_by_tags(rules.victim)) {
+        throw std::invalid_argument("order any_queue compares tags: choose victim spare_first_rtt or most_left");
+    }
+    return rules;
+}
+
+/// The same where packets carry no tags.
+inline PushOutRules untagged_rules(const std::string& counting, const std::string& tie, const std::string& victim,
+                                   Seed seed, const std::string& order = std::string(order_names.front())) {
+    const PushOutRules rules = push_out_rules(counting, tie, victim, seed, order);
+    if (goes_by_tags(rules.victim)) {
+        throw std::invalid_argument("victim " + victim + " goes by tags of packets, which only traces of ns-3 have");
+    }
+    return rules;
+}
+
+/// Settings of the oracle, if it is not LQD; `alpha` is Occamy's, and each of `queues` of a port has it.
+inline std::optional<PolicySettings> oracle_settings(const std::string& name, double alpha, int queues) {
+    if (rule<Oracle>("oracle", name, oracle_names) == Oracle::lqd) return std::nullopt;
+    if (!std::isfinite(alpha) || alpha <= 0) throw std::invalid_argument("oracle_alpha must be a number above 0");
+    PolicySettings settings;
+    settings.alpha.assign(static_cast<std::size_t>(queues), alpha);
+    return settings;
 }
 
 /// The queues of a port and how it serves them.

@@ -45,7 +45,7 @@ public:
           labels_(labels || features),
           features_(features) {
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed, order);
+        settings.rules = untagged_rules(counting, tie, victim, seed, order);
         auto served = queueing(queues, scheduler, quanta);
         settings.shape = {buffer_of(buffer),
                           std::vector<LineRate>(static_cast<std::size_t>(ports_), LineRate::one_per_slot()),

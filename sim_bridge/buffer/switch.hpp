@@ -21,6 +21,7 @@ namespace foretail::buffer {
 struct SwitchSettings {
     Shape shape;
     PushOutRules rules;
+    std::optional<PolicySettings> occamy_oracle;  ///< Occamy, so set, decides labels and thresholds instead of LQD
     FeatureScale scale;
     bool labels = false;  ///< run the virtual LQD, for labels and virtual features
     FeatureSet features;  ///< that are read
@@ -54,7 +55,7 @@ public:
           keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
-            lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features);
+            lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
     }

@@ -25,19 +25,33 @@ inline constexpr std::array<std::string_view, 2> counting_names = {"counted", "u
 enum class Tie : std::uint8_t { lowest_port, highest_port };
 inline constexpr std::array<std::string_view, 2> tie_names = {"lowest_port", "highest_port"};
 
-/// Which packet of the longest queue is pushed out. `tail` is the arrival itself when its own queue is the longest;
-/// `tail_kept` spares the arrival and takes the packet before it.
-enum class Victim : std::uint8_t { tail, tail_kept, head, random };
-inline constexpr std::array<std::string_view, 4> victim_names = {"tail", "tail_kept", "head", "random"};
+/// Which packet of a queue is pushed out. `tail` is the arrival itself when its own queue is the longest; `tail_kept`
+/// spares the arrival and takes the packet before it. The last two go by what senders say: `spare_first_rtt` takes the
+/// last packet that was not sent in a first round trip, `most_left` the last of those whose message has most to come.
+enum class Victim : std::uint8_t { tail, tail_kept, head, random, spare_first_rtt, most_left };
+inline constexpr std::array<std::string_view, 6> victim_names = {"tail",   "tail_kept",       "head",
+                                                                 "random", "spare_first_rtt", "most_left"};
 
-/// Among which queues the longest is sought: among all, or only among those of the lowest class (the highest queue
-/// number) that has a packet to lose.
-enum class Order : std::uint8_t { longest_queue, lower_classes_first };
-inline constexpr std::array<std::string_view, 2> order_names = {"longest_queue", "lower_classes_first"};
+/// Whether a victim is chosen by what senders say of packets, which slots do not know.
+inline constexpr bool goes_by_tags(Victim victim) {
+    return victim == Victim::spare_first_rtt || victim == Victim::most_left;
+}
+
+/// In which queue the victim is sought: in the longest of all, in the longest of the lowest class (the highest queue
+/// number) that has a packet to lose, or in every queue, which needs a victim that goes by tags.
+enum class Order : std::uint8_t { longest_queue, lower_classes_first, any_queue };
+inline constexpr std::array<std::string_view, 3> order_names = {"longest_queue", "lower_classes_first", "any_queue"};
+
+/// Whose decisions are the labels, and whose queues the thresholds.
+enum class Oracle : std::uint8_t { lqd, occamy };
+inline constexpr std::array<std::string_view, 2> oracle_names = {"lqd", "occamy"};
 
 /// Which of its queues a port serves next.
 enum class Scheduler : std::uint8_t { round_robin, strict, deficit_round_robin };
 inline constexpr std::array<std::string_view, 3> scheduler_names = {"round_robin", "strict", "deficit_round_robin"};
+
+/// How the tag of a packet says how much of its message comes after it: in cells, at most `far_from_its_end`.
+inline constexpr Bytes far_from_its_end = 255;
 
 /// The choices that Longest Queue Drop leaves open, and the seed of random victims.
 struct PushOutRules {
@@ -46,6 +60,7 @@ struct PushOutRules {
     Victim victim = Victim::tail;
     std::uint64_t seed = 0;
     Order order = Order::longest_queue;
+    int cell_shift = 0;  ///< the unit of `most_left` is 2^this bytes
 };
 
 /// Where nobody says how many bytes of its message come after a packet.

@@ -371,6 +371,17 @@ Settings read_settings(const std::string& path) {
                .victim = rules.choice<Victim>("victim", victim_names),
                .seed = s.seed,
                .order = rules.choice<Order>("order", order_names)};
+    if (s.rules.order == Order::any_queue && !goes_by_tags(s.rules.victim))
+        refuse("setting 'rules.order' any_queue compares tags: choose the victim spare_first_rtt or most_left");
+    if (s.rules.order == Order::lower_classes_first && count == 1)
+        refuse("setting 'rules.order' lower_classes_first needs classes, and a port has one queue");
+    const auto oracle_alpha = rules.positive("oracle_alpha");
+    if (rules.choice<Oracle>("oracle", oracle_names) == Oracle::occamy) {
+        if (s.policy.fluid_slack_bytes)
+            refuse("setting 'policy.virtual_lqd' must be exact with 'rules.oracle' occamy: fluid counters know LQD");
+        s.occamy_oracle.emplace();
+        s.occamy_oracle->alpha.assign(static_cast<std::size_t>(count), oracle_alpha);
+    }
 
     const Group features = root.group("features");
     const auto cell_bytes = features.between<std::int64_t>("cell_bytes", 1, 65'536);
@@ -380,6 +391,7 @@ Settings read_settings(const std::string& path) {
     s.scale = {.cell_shift = std::countr_zero(static_cast<std::uint64_t>(cell_bytes)),
                .average_shift = features.is_null("average_shift") ? nearest : features.between("average_shift", 0, 24),
                .tick_shift = 10};
+    s.rules.cell_shift = s.scale.cell_shift;
     if (s.scale.average_shift > 24)
         refuse("the base round trip of " + std::to_string(s.base_rtt_ns()) +
                " ns is longer than averages can be: set 'features.average_shift'");

@@ -109,6 +109,7 @@ struct Settings {
     PortQueueing queues;
     PolicyChoice policy;
     buffer::PushOutRules rules;
+    std::optional<buffer::PolicySettings> occamy_oracle;
     buffer::FeatureScale scale;
     bool trace = false;
     std::int64_t occupancy_interval_ns = 0;

@@ -92,6 +92,7 @@ def run_live(
     """
     if policy not in ASKING:
         raise ForetailError(f"policy {policy!r} asks no predictor: choose one of {', '.join(ASKING)}")
+    rules.require_lqd("the slotted model")
     names = list(training_columns(features, own_queues=True))
     answer = CheckedPredictor(predictor, threshold)
     by_rules: dict[str, Any] = {"counting": rules.counting, "tie": rules.tie, "victim": rules.victim, "seed": seed}

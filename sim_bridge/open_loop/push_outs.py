@@ -37,7 +37,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import feed, replay_of, require_one_queue
+from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue
 
 Freedom = Literal["stretch", "queue"]
 
@@ -118,12 +118,20 @@ def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     return found
 
 
+def with_victim(run: Run, victim: Victim) -> Run:
+    """The run with another victim, which is one of the longest queue; the run itself with its own."""
+    if victim == run.rules.victim:
+        return run
+    return replace(run, rules=replace(run.rules, victim=victim, order="longest_queue"))
+
+
 def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) -> PushOuts:
     """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows.
 
-    ForetailError if the ports of the run have several queues.
+    ForetailError if the ports of the run have several queues, or labels are not those of LQD.
     """
     require_one_queue(run, "a record of push-outs")
+    run.rules.require_lqd("a record of push-outs")
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
@@ -131,6 +139,7 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
         tie=run.rules.tie,
         victim=victim,
         seed=run.seed,
+        order=with_victim(run, victim).rules.order,
     )
     first_port = np.cumsum([0, *(s.ports for s in run.switches)])
     stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -143,6 +152,8 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
                 np.ascontiguousarray(records["port"]),
                 np.ascontiguousarray(records["size_bytes"]),
                 is_data.astype(np.uint8),
+                np.ascontiguousarray(records["first_rtt"]),
+                message_left(records),
             )
         )
         ports.append(first_port[records["switch"][is_data]] + records["port"][is_data])
@@ -192,7 +203,7 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     Errors are those of :func:`push_outs`.
     """
     labels = push_outs(dataset, victim).lqd_drop
-    run = replace(dataset.manifest, rules=replace(dataset.manifest.rules, victim=victim))
+    run = with_victim(dataset.manifest, victim)
     shadow = replay_of("credence", run, features=True)
     features, asked = [], []
     row = 0

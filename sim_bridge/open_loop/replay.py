@@ -295,6 +295,8 @@ def replay_of(
         queues=queues.count,
         scheduler=queues.scheduler,
         quanta=queues.quanta,
+        oracle=run.rules.oracle,
+        oracle_alpha=run.rules.oracle_alpha,
         seed=run.seed,
         cell_bytes=run.cell_bytes if features else 0,
         average_shift=run.average_shift,
@@ -322,11 +324,12 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
         np.ascontiguousarray(arrivals["first_rtt"]),
         predictions,
         replay.queues.of_class[arrivals["flow_class"]],
-        _message_left(arrivals),
+        message_left(arrivals),
     )
 
 
-def _message_left(arrivals: Records) -> NDArray[np.uint8]:
+def message_left(arrivals: Records) -> NDArray[np.uint8]:
+    """Cells of its message that come after each packet, as its tag says it: uint8 [rows]."""
     if "message_left" in (arrivals.dtype.names or ()):
         return np.ascontiguousarray(arrivals["message_left"])
     return arrivals["features"][:, MESSAGE_LEFT].astype(np.uint8)

@@ -239,6 +239,7 @@ def labelled(
     average_shift : averaged features run over ``2**average_shift`` slots
     queueing : the queues of a port
     """
+    rules.require_lqd("the slotted model")
     run = SlottedRun(
         "lqd",
         ports,
@@ -396,6 +397,7 @@ class _Switch:
         return self.parameters.queueing() if policy in KNOW_PRIORITIES else Queueing()
 
     def run(self, policy: str) -> SlottedRun:
+        self.rules.require_lqd("the slotted model")
         queueing, alpha = self.queueing(policy), list(self.parameters.alpha)
         return SlottedRun(
             native_policy(policy),

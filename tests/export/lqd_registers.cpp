@@ -68,7 +68,7 @@ int main() {
     }
     const FeatureScale scale{static_cast<int>(cell_shift), static_cast<int>(average_shift), 10};
     const FeatureSet wanted = FeatureSet::all();
-    VirtualLqd lqd(shape, PushOutRules{}, scale, wanted);
+    VirtualLqd lqd(shape, PushOutRules{}, scale, wanted, std::nullopt);
     const auto& queues = lqd.*member(LqdQueues{});
     std::vector<std::int64_t> drops;
     std::int64_t time = 0, port = 0, size = 0;

@@ -19,7 +19,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge.ns3.driver import build_driver
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import ORACLES, ORDERS, POLICIES, VICTIMS
 from tests.composed import composed
 
 pytestmark = pytest.mark.ns3
@@ -27,7 +27,13 @@ pytestmark = pytest.mark.ns3
 Changes = tuple[tuple[str, Any], ...]
 """Paths from ``scenario`` or ``policy`` on, and their values."""
 
-NOT_THE_DRIVERS = ("scenario.topology.kind", "scenario.elephants.", "scenario.collective.", "policy.victim")
+NOT_THE_DRIVERS = (
+    "scenario.topology.kind",
+    "scenario.elephants.",
+    "scenario.collective.",
+    "policy.victim",
+    "policy.order",
+)
 """The driver knows a star by its lack of spines, of elephants and collectives their messages, of a victim the rules."""
 
 KINDS = ("background", "incast", "control")
@@ -126,6 +132,17 @@ CROSSED: list[Changes] = [
         for count in (1, 2)
         for scheduler in ("round_robin", "strict", "deficit_round_robin")
         for quanta in ([], [1], [1500, 1], [1500, 0], [2**30, 2**30], [2**30 + 1, 1], [1, 1, 1])
+    ),
+    *(
+        (("scenario.rules.order", order), ("scenario.rules.victim", victim), ("scenario.queues.count", count))
+        for order in ORDERS
+        for victim in VICTIMS
+        for count in (1, 2)
+    ),
+    *(
+        (("scenario.rules.oracle", oracle), ("policy.virtual_lqd", counters))
+        for oracle in ORACLES
+        for counters in ("exact", "fluid")
     ),
     *((("policy.name", name), ("policy.predictor", "library"), ("policy.library", __file__)) for name in POLICIES),
     *((("policy.name", name), ("policy.predictor", "library")) for name in POLICIES),

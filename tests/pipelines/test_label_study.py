@@ -23,6 +23,7 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.labels import training_labels
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.policies import VICTIMS
 from tests.composed import composed
 
 pytestmark = pytest.mark.ns3
@@ -47,7 +48,7 @@ def study(runs: dict[str, splits.Split]) -> LabelStudy:
 def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
     tables = {table.title: table for table in study.tables()}
     assert {title: len(table.rows) for title, table in tables.items()} == {
-        "Victim rules": 4 * 2,
+        "Victim rules": len(VICTIMS) * 2,
         "Best assignment of push-outs": 3 * 2,
         "Training on reassigned labels": len(study.rounds),
         "Labels beside other policies": 4 * 2,

@@ -9,8 +9,9 @@ Nothing here knows the C++ library.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
 from tests.sim_bridge.slow_slotted import (
     ACCEPTED,
     BUFFER_FULL,
@@ -152,6 +153,25 @@ class Queues:
         return gone
 
 
+def tag(packet: Packet, rules: Rules) -> int:
+    """The higher, the sooner the packet is pushed out."""
+    return packet.message_left if rules.victim == "most_left" else int(not packet.first_rtt)
+
+
+def occamy_admit(queues: Queues, packet: Packet) -> tuple[list[Packet], bool]:
+    """Admit a packet under Occamy; return who had to go, and whether the arrival was let in."""
+    queue, now, buffer = queues.queue_of(packet), packet.time_ns, queues.geometry.buffer
+    queues.expulsion.fill(now)
+    gone = queues.expel(now)
+    free = buffer - queues.occupancy()
+    alpha = queues.expulsion.settings.alpha_of(queue)
+    if packet.size > free or (packet.data and queues.lengths()[queue] >= alpha * free):
+        return [*gone, packet], False
+    queues.packets[queue].append(packet)
+    queues.start(packet.port, now)
+    return gone + queues.expel(now), True
+
+
 def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
     """Admit a packet under Longest Queue Drop; return who had to go, the arrival itself included."""
     buffer = queues.geometry.buffer
@@ -164,6 +184,10 @@ def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
     extra = 0 if rules.counting == "counted" else packet.size
     while queues.occupancy() + extra > buffer:
         lengths = [length if queues.victims(queue) else -1 for queue, length in enumerate(queues.lengths())]
+        if rules.order == "any_queue":
+            highest = max((tag(packet, rules) for q in range(len(lengths)) for packet in queues.victims(q)), default=0)
+            has_one = [any(tag(packet, rules) == highest for packet in queues.victims(q)) for q in range(len(lengths))]
+            lengths = [length if has else -1 for length, has in zip(lengths, has_one, strict=True)]
         loser = loser_of(lengths, rules, queues.priorities)
         candidates = queues.victims(loser)
         if not candidates:
@@ -176,6 +200,8 @@ def lqd_admit(queues: Queues, packet: Packet, rules: Rules) -> list[Packet]:
             victim = candidates[0]
         elif rules.victim == "tail":
             victim = candidates[-1]
+        elif rules.victim in ("spare_first_rtt", "most_left"):
+            victim = [c for c in candidates if tag(c, rules) == max(tag(other, rules) for other in candidates)][-1]
         else:
             victim = [*[c for c in candidates if c == packet], *[c for c in candidates if c != packet]][-1]
         if victim != packet:
@@ -199,12 +225,13 @@ def run_bytes(
     settings: Settings = Settings(),  # noqa: B008 (frozen)
     cell_bytes: int = 256,
 ) -> ByteRun:
-    """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD."""
+    """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD or Occamy."""
     run = ByteRun()
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
     real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings)
     seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
-    virtual = Queues(geometry, seen.averages, settings)
+    literature = {"spare_bandwidth": SPARE_BANDWIDTH.default, "bucket": BUCKET_BYTES.default}
+    virtual = Queues(geometry, seen.averages, replace(settings, alpha=(rules.oracle_alpha,), **literature))
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
     guards = Guards(settings)
 
@@ -254,7 +281,11 @@ def run_bytes(
         run.lqd_drop.append(0)
         seen.arrive(now, queue, packet.size)
         virtual.averages.before_change(queue, now, virtual.lengths())
-        gone = lqd_admit(virtual, packet, rules)
+        if rules.oracle == "occamy":
+            gone, let_in = occamy_admit(virtual, packet)
+        else:
+            gone = lqd_admit(virtual, packet, rules)
+            let_in = packet not in gone
         for victim in gone:
             run.lqd_drop[victim.row] = 1
             run.lqd_dropped_at[victim.row] = packet.row
@@ -267,7 +298,7 @@ def run_bytes(
         real.averages.before_change(queue, now, real.lengths())
         length, threshold = real.lengths()[queue], virtual.lengths()[queue]
         run.exposed.append(0 if is_safe(max(real.lengths()), packet.size, ports * priorities, buffer) else 1)
-        if packet.data and packet not in gone and length + packet.size > threshold:
+        if packet.data and let_in and length + packet.size > threshold:
             run.threshold_deficits += 1
         run.features.append(
             [

@@ -25,6 +25,8 @@ class Rules:
     tie: str = "lowest_port"
     victim: str = "tail"
     order: str = "longest_queue"
+    oracle: str = "lqd"  # whose decisions are the labels
+    oracle_alpha: float = 8.0  # if that is Occamy
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,7 @@ def test_the_native_door_refuses(first: list[int], last: list[int], score: list[
         ({"time_ns": np.array([1, 0], np.int64)}, "row 1 has time 0: times start at 0, never decrease"),
         ({"size_bytes": np.array([0, 1], np.int32)}, "row 0 has no size"),
         ({"data": np.ones(3, np.uint8)}, "the columns of the arrivals differ in length"),
+        ({"message_left": np.ones(1, np.uint8)}, "message_left has 1 rows, but there are 2 arrivals"),
     ],
 )
 def test_arrivals_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -309,6 +310,8 @@ def test_arrivals_that_cannot_be_are_refused(changes: dict[str, Any], message: s
         "port": np.zeros(2, np.int16),
         "size_bytes": np.ones(2, np.int32),
         "data": np.ones(2, np.uint8),
+        "first_rtt": np.zeros(2, np.uint8),
+        "message_left": np.zeros(2, np.uint8),
     }
     rules: dict[str, Any] = {"counting": "counted", "tie": "lowest_port", "victim": "tail"}
     log = _native.PushOuts([(9, [10**9, 10**9])], wire_overhead_bytes=0, **rules)

@@ -18,7 +18,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_slotted import Rules, Settings
@@ -29,8 +29,14 @@ COLUMNS = feature_names()
 Case = tuple[Geometry, list[Packet]]
 ANY_RULES = [
     Rules(*chosen)
-    for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
+    for chosen in product(
+        ("counted", "uncounted"),
+        ("lowest_port", "highest_port"),
+        ("tail", "tail_kept", "head", "spare_first_rtt", "most_left"),
+    )
 ]
+ANY_RULES += [replace(rules, order="any_queue") for rules in ANY_RULES if rules.victim in BY_TAGS]
+ANY_RULES += [Rules(oracle="occamy", oracle_alpha=alpha) for alpha in (0.25, 1.0, 8.0)]
 
 
 def begin(
@@ -48,6 +54,8 @@ def begin(
         tie=rules.tie,
         victim=rules.victim,
         order=rules.order,
+        oracle=rules.oracle,
+        oracle_alpha=rules.oracle_alpha,
         queues=chosen.priorities,
         scheduler=chosen.scheduler,
         quanta=chosen.quanta,
@@ -143,8 +151,9 @@ def test_several_queues_are_those_of_the_slow_model(
         scheduler=scheduler,
         quanta=quanta,
     )
-    order = data.draw(st.sampled_from(("longest_queue", "lower_classes_first")))
-    rules = replace(data.draw(st.sampled_from(ANY_RULES)), order=order)
+    rules = data.draw(st.sampled_from(ANY_RULES))
+    if data.draw(st.booleans()):
+        rules = replace(rules, order="lower_classes_first")
     cell_bytes = 2 ** data.draw(st.integers(0, 8))
     wanted = st.none() | st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets))
     predictions = data.draw(wanted) if policy in ASKING else None
@@ -154,8 +163,9 @@ def test_several_queues_are_those_of_the_slow_model(
     assert_same(native, slow)
     assert replay.finish() == totals([slow])
     if policy == "lqd":
-        assert slow.threshold_deficits == 0 or (rules.counting, rules.victim) != ("counted", "tail")
-        np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
+        if rules.oracle == "lqd":
+            assert slow.threshold_deficits == 0 or (rules.counting, rules.victim) != ("counted", "tail")
+            np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
 def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:

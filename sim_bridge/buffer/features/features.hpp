@@ -46,7 +46,7 @@ namespace foretail::buffer {
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
 #define FORETAIL_PACKET_FEATURES(FEATURE)       \
     FEATURE(first_rtt, none, arrival.first_rtt) \
-    FEATURE(message_left, cells, feature_value(std::min<Bytes>(arrival.left >> scale.cell_shift, 255)))
+    FEATURE(message_left, cells, feature_value(std::min(arrival.left >> scale.cell_shift, far_from_its_end)))
 #define FORETAIL_FEATURES(FEATURE)     \
     FORETAIL_REAL_FEATURES(FEATURE)    \
     FORETAIL_VIRTUAL_FEATURES(FEATURE) \

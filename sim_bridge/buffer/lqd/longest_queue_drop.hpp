@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "buffer/types.hpp"
@@ -11,7 +14,7 @@ namespace foretail::buffer {
 ///
 /// The one implementation behind the LQD policy, its labels, and every threshold that imitates it, so that all share
 /// the counting, tie and victim rules. Control packets occupy the buffer but are never victims; when no data packet is
-/// left to push out, the arrival is dropped.
+/// left to push out, the arrival is dropped. With `Order::any_queue` the victim may be in any queue.
 class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}
@@ -24,27 +27,26 @@ public:
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
-                const QueueIndex longest = queues.longest_removable(rules_.order);
-                if (longest < 0 || above(queues, longest, arrival)) return false;
-                push_out(queues, longest, pick(queues.removable(longest), false), pushing_out, pushed_out);
+                const QueueIndex loser = losing_queue(queues);
+                if (loser < 0 || above(queues, loser, arrival)) return false;
+                push_out(queues, loser, pick(queues, loser, false), pushing_out, pushed_out);
             }
-            queues.push(arrival, std::move(payload));
+            push(queues, arrival, std::move(payload));
         } else {
-            queues.push(arrival, std::move(payload));
+            push(queues, arrival, std::move(payload));
             while (!queues.fits(0)) {
-                const QueueIndex longest = queues.longest_removable(rules_.order);
-                if (longest < 0) {
+                const QueueIndex loser = losing_queue(queues);
+                if (loser < 0) {
                     queues.take_back_control(arrival);
                     return false;
                 }
-                const std::size_t removable = queues.removable(longest);
-                const bool own = arrival.data && longest == queues.queue_of(arrival);
-                const std::size_t victim = pick(removable, own);
-                if (own && victim + 1 == removable) {
-                    queues.remove(longest, victim);
+                const bool own = arrival.data && loser == queues.queue_of(arrival);
+                const std::size_t victim = pick(queues, loser, own);
+                if (own && victim + 1 == queues.removable(loser)) {
+                    queues.remove(loser, victim);
                     return false;
                 }
-                push_out(queues, longest, victim, pushing_out, pushed_out);
+                push_out(queues, loser, victim, pushing_out, pushed_out);
             }
         }
         queues.start(arrival.port, arrival.time);
@@ -65,15 +67,72 @@ private:
         pushed_out(queue, queues.remove(queue, victim));
     }
 
-    /// Index of the victim among `removable` packets; `own`: the last of them is the arrival.
-    [[nodiscard]] std::size_t pick(std::size_t removable, bool own) {
+    /// Whether the packets of these queues keep a rank.
+    template <class Queues>
+    static constexpr bool ranked = requires(const Queues& queues) { queues.rank(QueueIndex{}, std::size_t{}); };
+
+    template <class Queues, class Payload>
+    void push(Queues& queues, const Arrival& arrival, Payload payload) const {
+        if constexpr (ranked<Queues>) {
+            queues.push(arrival, std::move(payload), rank(arrival));
+        } else {
+            queues.push(arrival, std::move(payload));
+        }
+    }
+    /// A packet of a higher rank goes before one of a lower.
+    [[nodiscard]] std::uint8_t rank(const Arrival& arrival) const {
+        if (rules_.victim == Victim::spare_first_rtt) return !arrival.first_rtt;
+        if (rules_.victim != Victim::most_left) return 0;
+        return static_cast<std::uint8_t>(std::min(arrival.left >> rules_.cell_shift, far_from_its_end));
+    }
+
+    /// The queue that gives way, or -1 when none has a packet to lose.
+    template <class Queues>
+    [[nodiscard]] QueueIndex losing_queue(const Queues& queues) const {
+        const QueueIndex longest = queues.longest_removable(rules_.order);
+        if constexpr (ranked<Queues>) {
+            if (rules_.order == Order::any_queue && longest >= 0) {
+                QueueIndex found = -1;
+                int highest = -1;
+                for (QueueIndex queue = 0; queue < queues.queues(); ++queue) {
+                    if (queues.removable(queue) == 0) continue;
+                    const int own = queues.rank(queue, highest_ranked(queues, queue));
+                    const Bytes longer = found < 0 ? 0 : queues.length(queue) - queues.length(found);
+                    if (own > highest ||
+                        (own == highest && (longer > 0 || (longer == 0 && rules_.tie == Tie::highest_port)))) {
+                        found = queue;
+                        highest = own;
+                    }
+                }
+                return found;
+            }
+        }
+        return longest;
+    }
+
+    /// Index of the victim among the removable packets of a queue; `own`: the last of them is the arrival.
+    template <class Queues>
+    [[nodiscard]] std::size_t pick(const Queues& queues, QueueIndex queue, bool own) {
+        const std::size_t removable = queues.removable(queue);
         switch (rules_.victim) {
             case Victim::tail: return removable - 1;
             case Victim::tail_kept: return own && removable > 1 ? removable - 2 : removable - 1;
             case Victim::head: return 0;
             case Victim::random: return static_cast<std::size_t>(next_random() % removable);
+            case Victim::spare_first_rtt:
+            case Victim::most_left:
+                if constexpr (ranked<Queues>) return highest_ranked(queues, queue);
         }
         return removable - 1;
+    }
+    /// The last of the removable packets with the highest rank.
+    template <class Queues>
+    [[nodiscard]] static std::size_t highest_ranked(const Queues& queues, QueueIndex queue) {
+        std::size_t found = queues.removable(queue) - 1;
+        for (std::size_t i = found; i-- > 0;) {
+            if (queues.rank(queue, i) > queues.rank(queue, found)) found = i;
+        }
+        return found;
     }
 
     /// SplitMix64.

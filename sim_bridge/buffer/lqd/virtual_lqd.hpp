@@ -4,26 +4,32 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "buffer/features/features.hpp"
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/lqd_signals.hpp"
+#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/policy.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
 /// Longest Queue Drop run beside the real queues on the same arrivals, packet by packet: its queue lengths are the
-/// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels.
+/// thresholds T of FollowLQD and Credence (Credence section 3.2), the fates of its packets are the labels. Another
+/// push-out rule may stand in its place.
 class VirtualLqd : public LqdSignals {
 public:
-    /// `wanted`: also keep what these features read, not only the thresholds.
-    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, FeatureSet wanted)
+    /// `wanted`: also keep what these features read, not only the thresholds; `occamy`: Occamy instead, so set.
+    VirtualLqd(const Shape& shape, PushOutRules rules, FeatureScale scale, FeatureSet wanted,
+               const std::optional<PolicySettings>& occamy)
         : LqdSignals(shape.queues(), scale, wanted),
           queues_(shape),
           lqd_(rules),
+          occamy_(occamy ? std::optional<Occamy>(std::in_place, *occamy, shape) : std::nullopt),
           averages_(shape.queues(), scale),
           fast_averages_(shape.queues(), scale.fast()),
           over_share_(static_cast<std::size_t>(shape.queues())),
@@ -36,6 +42,7 @@ public:
             now, [&](QueueIndex queue, Tick time) { observe(queue, time); },
             [&](QueueIndex queue, const Packet& packet, Tick time) {
                 recheck_share(queue);
+                if (occamy_) occamy_->departed(queues_.port_of(queue), packet.size, queues_.length(queue));
                 fate(packet.payload, time, false);
             });
     }
@@ -47,13 +54,14 @@ public:
         const QueueIndex own = queues_.queue_of(arrival);
         arrived(own, arrival);
         observe(own, now);
-        kept_last_ = lqd_.admit(
-            queues_, arrival, row, [&](QueueIndex queue) { observe(queue, now); },
-            [&](QueueIndex queue, const Packet& victim) {
-                lost(queue, now);
-                recheck_share(queue);
-                fate(victim.payload, now, true);
-            });
+        const auto losing = [&](QueueIndex queue) { observe(queue, now); };
+        const auto loses = [&](QueueIndex queue, const Packet& victim) {
+            lost(queue, now);
+            recheck_share(queue);
+            fate(victim.payload, now, true);
+        };
+        kept_last_ = occamy_ ? admit_under_occamy(arrival, row, losing, loses)
+                             : lqd_.admit(queues_, arrival, row, losing, loses);
         recheck_share(own);
         if (!kept_last_) {
             lost(own, now);
@@ -81,6 +89,19 @@ public:
 private:
     using Packet = PortQueues<Row>::Packet;
 
+    /// As the switch does it under Occamy; whether the arrival got into its queue, from where it may be gone again.
+    template <class Losing, class Loses>
+    bool admit_under_occamy(const Arrival& arrival, Row row, Losing&& losing, Loses&& loses) {
+        occamy_->arrive(arrival);
+        occamy_->expel(queues_, losing, loses);
+        const bool fits = queues_.fits(arrival.size);
+        if (arrival.data ? occamy_->decide(arrival, queues_) != Outcome::accepted : !fits) return false;
+        queues_.push(arrival, row);
+        queues_.start(arrival.port, arrival.time);
+        occamy_->expel(queues_, losing, loses);
+        return true;
+    }
+
     void observe(QueueIndex queue, Tick now) {
         if (keeps_averages_) averages_.observe(queue, now, queues_.length(queue), queues_.occupancy());
         if (keeps_fast_averages_) fast_averages_.observe(queue, now, queues_.length(queue), queues_.occupancy());
@@ -95,6 +116,7 @@ private:
 
     PortQueues<Row> queues_;
     LongestQueueDrop lqd_;
+    std::optional<Occamy> occamy_;
     QueueAverages averages_, fast_averages_;
     std::vector<std::uint8_t> over_share_;
     std::int64_t queues_over_share_ = 0;

@@ -61,6 +61,7 @@ public:
         Payload payload{};
         Bytes size = 0;
         std::uint64_t order = 0;
+        std::uint8_t rank = 0;  ///< of several that could be pushed out, the highest goes first
     };
 
     explicit PortQueues(const Shape& shape)
@@ -100,10 +101,10 @@ public:
     [[nodiscard]] Tick busy_until(Port port) const { return link(port).busy_until; }
 
     /// Appends a packet without starting its transmission, so that a push-out may still take it back.
-    void push(const Arrival& arrival, Payload payload) {
+    void push(const Arrival& arrival, Payload payload, std::uint8_t rank = 0) {
         const QueueIndex index = queue_of(arrival);
         auto& queue = at(index);
-        (arrival.data ? queue.data : queue.control).push_back({std::move(payload), arrival.size, next_order_++});
+        (arrival.data ? queue.data : queue.control).push_back({std::move(payload), arrival.size, next_order_++, rank});
         ++link(arrival.port).packets;
         resize(index, arrival.size);
     }
@@ -142,6 +143,11 @@ public:
     /// Number of data packets of a queue that can still be removed.
     [[nodiscard]] std::size_t removable(QueueIndex queue) const {
         return at(queue).data.size() - first_removable(queue);
+    }
+
+    /// Of the i-th removable data packet of a queue, counted from the head.
+    [[nodiscard]] std::uint8_t rank(QueueIndex queue, std::size_t i) const {
+        return at(queue).data[first_removable(queue) + i].rank;
     }
 
     /// The longest queue that holds a removable packet, or -1.

@@ -25,6 +25,7 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
     settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
                       s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
     settings.rules = s.rules;
+    settings.occamy_oracle = s.occamy_oracle;
     settings.scale = s.scale;
     settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
     settings.labels = trace || settings.features.has_any(buffer::of_virtual_lqd);
