@@ -162,10 +162,9 @@ def test_several_queues_are_those_of_the_slow_model(
     native = feed(replay, packets, predictions)
     assert_same(native, slow)
     assert replay.finish() == totals([slow])
-    if policy == "lqd":
-        if rules.oracle == "lqd":
-            assert slow.threshold_deficits == 0 or (rules.counting, rules.victim) != ("counted", "tail")
-            np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
+    if policy == "lqd" and rules.oracle == "lqd":
+        assert slow.threshold_deficits == 0 or (rules.counting, rules.victim) != ("counted", "tail")
+        np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
 def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
