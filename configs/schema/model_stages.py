@@ -9,8 +9,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, require_seeds, setting
-from foretail.configs.schema.policies import Policy, require_known, require_one_policy
+from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
+from foretail.configs.schema.packet_experiments import SharingMap
+from foretail.configs.schema.policies import Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
 from foretail.configs.schema.targets import EXPORT_TARGETS, CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
@@ -157,6 +158,14 @@ class PromoteConfig(Stage):
     )
     scenario: Scenario = part(Scenario, "the scenario of the seeds")
     policy: dict[str, Policy] = setting(MISSING, "the policy of the held-out runs; exactly one")
+    sharing: dict[str, SharingMap] = setting(
+        {}, "closed loop, by size: conditions in ns-3, of which the held-out families judge; empty = by scores on runs"
+    )
+    size: str = setting("full", "closed loop: which size", one_of=SIZES)
+    baselines: list[str] = setting(
+        ["cs", "dt_tuned", "abm_tuned", "occamy"], "closed loop: options of the group policy, for the regret; with cs"
+    )
+    cost_margin_percent: float = setting(2.0, "closed loop: J may be this much more than the holder's", at_least=0)
     seeds: list[int] = setting(MISSING, "seeds of the held-out runs", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
     f1_margin: float = setting(0.02, "the asked region's F1 may be this much less than the holder's", at_least=0)
@@ -183,5 +192,28 @@ class PromoteConfig(Stage):
             )
         if not self.datasets and len(self.seeds) < 2:
             raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
+        if self.sharing:
+            self._check_closed_loop()
         if self.shift is not None and not Path(self.shift).is_file():
             raise ForetailError(f"shift: there is no file {self.shift}")
+
+    def _check_closed_loop(self) -> None:
+        where = f"sharing.{self.size}"
+        sweep = experiment_of_size("sharing", self.sharing, self.size)
+        if not any(family.held_out for family in sweep.families.values()):
+            raise ForetailError(f"{where}.families has none with held_out=true, which judge the model: add one")
+        if len(sweep.asking) != 1:
+            raise ForetailError(
+                f"{where}.asking names {', '.join(sweep.asking) or 'nobody'}: one policy asks the model that is judged"
+            )
+        if "cs" not in self.baselines:
+            raise ForetailError("baselines lacks cs, which a first champion has to beat: add it")
+        for name in self.baselines:
+            require_tunable("baselines", name, {})
+
+    def unused(self) -> Mapping[str, str]:
+        """What the other kind of gate reads."""
+        if self.sharing:
+            of_scores = ("datasets", "scenario", "policy", "f1_margin", "recovered_loss_margin", "shift")
+            return dict.fromkeys(of_scores, "a gate by the cost J in ns-3")
+        return dict.fromkeys(("size", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -209,8 +209,13 @@ def content_sha256(files: Iterable[PartFile]) -> str:
 
 def traffic_sha256(run: Run) -> str:
     """Return the identity of the traffic that was offered: of scenario and seed, whatever was done with the packets."""
-    scenario = {key: value for key, value in run.scenario.items() if key not in _NO_TRAFFIC}
-    return hashlib.sha256(json.dumps([scenario, run.seed], sort_keys=True).encode()).hexdigest()
+    return traffic_sha256_of(run.scenario, run.seed)
+
+
+def traffic_sha256_of(scenario: Mapping[str, Any], seed: int) -> str:
+    """The same for a scenario, JSON-like as manifests have it, and a seed."""
+    heeded = {key: value for key, value in scenario.items() if key not in _NO_TRAFFIC}
+    return hashlib.sha256(json.dumps([heeded, seed], sort_keys=True).encode()).hexdigest()
 
 
 def _rows(files: Iterable[PartFile], table: str) -> int:

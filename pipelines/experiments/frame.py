@@ -36,6 +36,15 @@ class RunsPoints(Protocol):
     launcher: Launcher
 
 
+@dataclass
+class Here:
+    """Points are measured on this machine."""
+
+    store_dir: str
+    jobs: int  #: at the same time
+    launcher: Launcher = field(default_factory=Launcher)
+
+
 @dataclass(frozen=True)
 class Measured(Generic[Case]):
     """Cases with what was found at each, and its entry of the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from foretail.models.mlflow.registry import Lineage
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
+from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
@@ -79,6 +80,46 @@ class HeldOutScores:
     asked_recovered_loss: float
     sent_percent_of_lqd: float | None
     scores: Mapping[str, Mapping[str, Score]]
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Who is judged against whom.
+
+    Attributes
+    ----------
+    model, lineage : the candidate, and what it came from
+    holder, holder_lineage : who holds the alias, if anybody does
+    against : in sentences, such as ``champion, version 3`` or ``always accepting``
+    """
+
+    model: Ensemble
+    lineage: Lineage
+    holder: Ensemble | None
+    holder_lineage: Lineage | None
+    against: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a judge found.
+
+    Attributes
+    ----------
+    checks : of the gate
+    held_out : a document for every run, JSON-like
+    datasets : whose rows the exported C decides once more
+    tables : for the reader
+    card : makes the model card from the document of the promotion
+    collected : held-out runs that came from the scenario
+    """
+
+    checks: tuple[Check, ...]
+    held_out: Sequence[Mapping[str, Any]]
+    datasets: Sequence[Dataset]
+    tables: tuple[Table, ...]
+    card: Callable[[Mapping[str, Any]], str]
+    collected: tuple[CollectedRun, ...] = ()
 
 
 def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:

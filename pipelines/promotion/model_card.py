@@ -19,7 +19,9 @@ from foretail.features.catalog import feature
 from foretail.features.digest import check_file
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.promotion.gate import held_out_table
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.outcome import SHOWN
 
 CARD_FILE = "model_card.md"
@@ -61,78 +63,117 @@ def _render(document: Mapping[str, Any]) -> str:
     checks = document["gate"]["checks"]
     runs = held_out_table(document["held_out"])
     exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=markdown,
-    )
-    return environment.get_template("model_card.md.j2").render(
-        **document,
-        judged=judged,
-        inputs=_table(
-            ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
-            (
-                (item["name"], feature(item["name"]).description, _unit(item), item["bits"], item["params"], column)
-                for item, column in zip(outcome["features"], outcome["columns"], strict=True)
-            ),
-        ),
-        data=_table(
-            ("side", "scenario", "load", "seed", "policy", "from ns", "to ns", "rows", "drops", "SHA-256 of the rows"),
-            (
+    return (
+        _environment()
+        .get_template("model_card.md.j2")
+        .render(
+            **document,
+            judged=judged,
+            inputs=_table(
+                ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
                 (
-                    item["side"],
-                    item["scenario"],
-                    item["load"],
-                    str(item["seed"]),
-                    item["policy"],
-                    item["start_ns"],
-                    item["end_ns"],
-                    item["rows"],
-                    item["drops"],
-                    item["content_sha256"],
-                )
-                for item in outcome["datasets"]
+                    (item["name"], feature(item["name"]).description, _unit(item), item["bits"], item["params"], column)
+                    for item, column in zip(outcome["features"], outcome["columns"], strict=True)
+                ),
             ),
-        ),
-        given=_table(
-            ("dataset", "for", "SHA-256 of the rows"),
-            ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
-        ),
-        parameters=_pairs(("parameter", "value"), parameters),
-        operating_point=_pairs(("setting", "value"), config["operating_point"]),
-        scores=_table(
-            ("side", "region", "rows", "drops", *SHOWN),
-            (
-                (side, region, named["rows"], _drops(named), *(named[name] for name in SHOWN))
-                for side in SIDES
-                for region, named in judged["scores"][side].items()
+            data=_table(
+                (
+                    "side",
+                    "scenario",
+                    "load",
+                    "seed",
+                    "policy",
+                    "from ns",
+                    "to ns",
+                    "rows",
+                    "drops",
+                    "SHA-256 of the rows",
+                ),
+                (
+                    (
+                        item["side"],
+                        item["scenario"],
+                        item["load"],
+                        str(item["seed"]),
+                        item["policy"],
+                        item["start_ns"],
+                        item["end_ns"],
+                        item["rows"],
+                        item["drops"],
+                        item["content_sha256"],
+                    )
+                    for item in outcome["datasets"]
+                ),
             ),
-        ),
-        checks=_table(
-            ("check", "passed", "found"), ((check["name"], check["passed"], check["reason"]) for check in checks)
-        ),
-        runs=_table(runs.columns, runs.rows),
-        shift_table=None if document["shift"] is None else _table(*document["shift"]),
-        exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
-        constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
-        switches=_table(
-            ("ports", "shared buffer, bytes"),
-            sorted({tuple(switch) for item in outcome["datasets"] for switch in item["switches"]}),
-        ),
-        rules=_table(
-            ("counting", "tie", "victim"),
-            dict.fromkeys(tuple(item["rules"].values()) for item in outcome["datasets"]),
-        ),
-        own_queues=[
-            item["name"]
-            for item, column in zip(outcome["features"], outcome["columns"], strict=True)
-            if feature(item["name"]).state == "real" and column == item["name"]
-        ],
-        caveats={key: value for item in outcome["datasets"] for key, value in item["caveats"].items()},
-        versions=_pairs(("package", "version"), outcome["versions"]),
+            given=_table(
+                ("dataset", "for", "SHA-256 of the rows"),
+                ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
+            ),
+            parameters=_pairs(("parameter", "value"), parameters),
+            operating_point=_pairs(("setting", "value"), config["operating_point"]),
+            scores=_table(
+                ("side", "region", "rows", "drops", *SHOWN),
+                (
+                    (side, region, named["rows"], _drops(named), *(named[name] for name in SHOWN))
+                    for side in SIDES
+                    for region, named in judged["scores"][side].items()
+                ),
+            ),
+            checks=_checks_table(checks),
+            runs=_table(runs.columns, runs.rows),
+            shift_table=None if document["shift"] is None else _table(*document["shift"]),
+            exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
+            constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
+            switches=_table(
+                ("ports", "shared buffer, bytes"),
+                sorted({tuple(switch) for item in outcome["datasets"] for switch in item["switches"]}),
+            ),
+            rules=_table(
+                tuple(outcome["datasets"][0]["rules"]),
+                dict.fromkeys(tuple(item["rules"].values()) for item in outcome["datasets"]),
+            ),
+            own_queues=[
+                item["name"]
+                for item, column in zip(outcome["features"], outcome["columns"], strict=True)
+                if feature(item["name"]).state == "real" and column == item["name"]
+            ],
+            caveats={key: value for item in outcome["datasets"] for key, value in item["caveats"].items()},
+            versions=_pairs(("package", "version"), outcome["versions"]),
+        )
+    )
+
+
+def closed_loop_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Table]) -> str:
+    """Return the card of a model that was judged by the cost J in ns-3, as Markdown.
+
+    Parameters
+    ----------
+    document : as of :func:`model_card`, without ``config``, ``outcome`` and ``shift``
+    model : the trees
+    tables : of the held-out runs
+    """
+    checks = document["gate"]["checks"]
+    exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
+    return (
+        _environment()
+        .get_template("closed_loop_card.md.j2")
+        .render(
+            **document,
+            inputs=_table(
+                ("feature", "meaning", "unit", "bits", "constants"),
+                (
+                    (item.name, feature(item.name).description, feature(item.name).unit, item.bits, item.params)
+                    for item in model.features
+                ),
+            ),
+            given=_table(
+                ("dataset", "for", "SHA-256 of the rows"),
+                ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
+            ),
+            checks=_checks_table(checks),
+            runs=[(table.title, _table(table.columns, table.rows), table.notes) for table in tables],
+            exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
+        )
     )
 
 
@@ -167,6 +208,21 @@ def markdown(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=markdown,
+    )
+
+
+def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Markdown:
+    return _table(("check", "passed", "found"), ((one["name"], one["passed"], one["reason"]) for one in checks))
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markdown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.promotion.gate import (
     Check,
-    HeldOutScores,
+    Judged,
+    Judging,
     check_export,
     compare,
     held_out_scores,
@@ -63,6 +64,7 @@ class PromoteResult:
     gate : model, holder, checks and scores by run, JSON-like
     checks : the conditions
     promoted : the version that holds the alias now; None when the gate refused
+    shown : tables of the held-out runs
     collected : held-out runs that came from the scenario
     tracked : the run in MLflow
     """
@@ -70,6 +72,7 @@ class PromoteResult:
     gate: Mapping[str, Any]
     checks: tuple[Check, ...]
     promoted: RegisteredModel | None
+    shown: tuple[Table, ...]
     collected: tuple[CollectedRun, ...]
     tracked: Mapping[str, Any]
 
@@ -96,7 +99,6 @@ class PromoteResult:
         """Held-out scores and the gate."""
         model = self.gate["model"]
         address = f"models:/{model['name']}@{model['alias']}"
-        runs = held_out_table(self.gate["held_out"])
         outcome = (
             f"{address} stays with {_version(self.gate['gate']['holder_version'])}"
             if self.promoted is None
@@ -108,7 +110,7 @@ class PromoteResult:
             tuple((check.name, "yes" if check.passed else "no", check.reason) for check in self.checks),
             (outcome, f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}"),
         )
-        return [*([dataset_table(self.collected)] if self.collected else []), runs, gate]
+        return [*self.shown, gate]
 
     def failure(self) -> GateRefused | None:
         """Why the alias did not move; None when it did."""
@@ -121,7 +123,50 @@ class PromoteResult:
         )
 
 
-def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
+def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Judged:
+    """Judge a model by its scores on held-out runs, paired with the holder's by run."""
+    origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
+    shift = None if config.shift is None else read_shift_table(Path(config.shift))
+    outcome, settings = (run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json"))
+    collected, datasets = _held_out(config, store)
+    refuse_unfit(datasets)
+    refuse_seen(datasets, origin, "the model")
+    if judging.holder_lineage is not None:
+        refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
+    scores = [held_out_scores(judging.model, dataset, "the model") for dataset in datasets]
+    for dataset, found in zip(datasets, scores, strict=True):
+        whole = found.scores["whole"]
+        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
+        say_if_silent("the model", str(dataset.path), int(whole["rows"] or 0), predicted)
+    holder = judging.holder
+    theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
+    checks = (
+        compare("asked_f1", scores, theirs, config.f1_margin, judging.against),
+        compare("asked_recovered_loss", scores, theirs, config.recovered_loss_margin, judging.against),
+    )
+    held_out: list[dict[str, Any]] = plain(
+        [
+            {
+                **describe_dataset(Selection(dataset), HELD_OUT),
+                "candidate": asdict(mine),
+                "holder": None if theirs is None else asdict(theirs[place]),
+            }
+            for place, (dataset, mine) in enumerate(zip(datasets, scores, strict=True))
+        ]
+    )
+    return Judged(
+        checks,
+        held_out,
+        datasets,
+        (*([dataset_table(collected)] if collected else []), held_out_table(held_out)),
+        lambda document: model_card({**document, "outcome": outcome, "config": settings, "shift": shift}),
+        collected,
+    )
+
+
+def promote_model(
+    config: PromoteConfig, run_dir: Path, judge: Callable[[PromoteConfig, Store, Judging], Judged] = judge_by_scores
+) -> PromoteResult:
     """Judge ``config.model`` and, when it passes, move the alias; card, gate and exports go to the run folder.
 
     The registry changes when all else is tracked: whatever stops this before, the alias stays where it was. What stops
@@ -129,10 +174,8 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     """
     store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
     uri = tracking_uri(config.tracking.uri, store.folder.parent)
-    shift = None if config.shift is None else read_shift_table(Path(config.shift))
     candidate = load_model(config.model, config.tracking, store)
     origin = lineage(candidate.sha256, uri)
-    documents = {file: run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json")}
     version = alias_holder(name, alias, uri)
     holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
     held = None
@@ -141,31 +184,21 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
         version = _former_holder(held, config, uri)
         held = replace(held, before=version)
         holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
-    collected, datasets = _held_out(config, store)
-    refuse_unfit(datasets)
-    refuse_seen(datasets, origin, "the model")
-    if holder is not None:
-        refuse_seen(datasets, lineage(holder.sha256, uri), f"the {alias}, version {version},")
-    scores = [held_out_scores(candidate, dataset, "the model") for dataset in datasets]
-    for dataset, found in zip(datasets, scores, strict=True):
-        whole = found.scores["whole"]
-        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
-        say_if_silent("the model", str(dataset.path), int(whole["rows"] or 0), predicted)
-    theirs = None if holder is None else [held_out_scores(holder, dataset, f"the {alias}") for dataset in datasets]
     against = "always accepting" if version is None else f"{alias}, version {version}"
+    holder_lineage = None if holder is None else lineage(holder.sha256, uri)
+    judged = judge(config, store, Judging(candidate, origin, holder, holder_lineage, against))
     with staged_files(run_dir) as folder:
+        targets = ("c", "p4")[: 1 + config.p4]
         checks = (
-            compare("asked_f1", scores, theirs, config.f1_margin, against),
-            compare("asked_recovered_loss", scores, theirs, config.recovered_loss_margin, against),
-            *(check_export(target, candidate, datasets, folder, config) for target in ("c", "p4")[: 1 + config.p4]),
+            *judged.checks,
+            *(check_export(target, candidate, judged.datasets, folder, config) for target in targets),
         )
-        gate = _document(config, candidate, origin, version, datasets, scores, theirs, checks)
-        card = model_card(
-            {**gate, "outcome": documents[OUTCOME_FILE], "config": documents["config.json"], "shift": shift}
-        )
-        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        gate = _document(config, candidate, origin, version, judged.held_out, checks)
+        (folder / CARD_FILE).write_text(judged.card(gate), encoding="utf-8")
         tags = _tags(candidate, checks)
         with tracked(config.tracking, store, asdict(config), f"promote to {alias}", tags) as run:
+            for described in judged.held_out if judged.datasets else ():
+                log_dataset(run, described)
             _log(run, gate, checks, folder)
             promoted = held
             if held is None and all(check.passed for check in checks):
@@ -174,7 +207,7 @@ def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
         if promoted is None:  # of what is refused the card is kept, and no export
             for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
                 shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
-    return PromoteResult(gate, checks, promoted, collected, address(run))
+    return PromoteResult(gate, checks, promoted, judged.tables, judged.collected, address(run))
 
 
 def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> str | None:
@@ -201,9 +234,7 @@ def _document(
     candidate: Ensemble,
     origin: Lineage,
     version: str | None,
-    datasets: Sequence[Dataset],
-    scores: Sequence[HeldOutScores],
-    theirs: Sequence[HeldOutScores] | None,
+    held_out: Sequence[Mapping[str, Any]],
     checks: Sequence[Check],
 ) -> dict[str, Any]:
     """What was judged and what was found."""
@@ -223,14 +254,7 @@ def _document(
                 "holder_version": version,
                 "checks": [asdict(check) for check in checks],
             },
-            "held_out": [
-                {
-                    **describe_dataset(Selection(dataset), HELD_OUT),
-                    "candidate": asdict(mine),
-                    "holder": None if theirs is None else asdict(theirs[place]),
-                }
-                for place, (dataset, mine) in enumerate(zip(datasets, scores, strict=True))
-            ],
+            "held_out": held_out,
         }
     )
     return document
@@ -246,8 +270,6 @@ def _tags(candidate: Ensemble, checks: Sequence[Check]) -> dict[str, str]:
 
 
 def _log(run: TrackedRun, gate: Mapping[str, Any], checks: Sequence[Check], folder: Path) -> None:
-    for described in gate["held_out"]:
-        log_dataset(run, described)
     run.log_document(gate, GATE_FILE)
     run.log_file(folder / CARD_FILE)
     for check in checks:

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +21,6 @@ import pandas as pd
 from optuna.distributions import IntDistribution
 
 from foretail.configs.schema.studies import RuleSearch, SearchConfig
-from foretail.configs.schema.tracking import Launcher
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.errors import ForetailError
@@ -30,7 +29,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiments.frame import measure_cases
+from foretail.pipelines.experiments.frame import Here, measure_cases
 from foretail.pipelines.experiments.search.trials import Trial, Trials, open_trials
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured
 from foretail.pipelines.experiments.sharing.race import POINT, Costs
@@ -116,15 +115,6 @@ class RuleSearchResult:
                 ),
             )
         ]
-
-
-@dataclass
-class Here:
-    """Where and how many at a time simulations run: on this machine."""
-
-    store_dir: str
-    jobs: int
-    launcher: Launcher = field(default_factory=Launcher)
 
 
 @dataclass

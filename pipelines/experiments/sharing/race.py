@@ -13,7 +13,7 @@ import numpy as np
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
-from foretail.pipelines.experiments.frame import measure_cases
+from foretail.pipelines.experiments.frame import RunsPoints, measure_cases
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured
 
 POINT = "sharing_cost"
@@ -92,11 +92,11 @@ def race(config: EvaluateConfig, plan: SharingPlan) -> Race:
     """Measure what the store lacks, first seeds first."""
     costs, sweep = Costs(), plan.sweep
     for seed in sweep.seeds:
-        _measure(config, plan, costs, {where: still_running(plan, costs, where) for where in plan.scenarios}, seed)
+        measure_rules(config, plan, costs, {where: still_running(plan, costs, where) for where in plan.scenarios}, seed)
     frozen = frozen_settings(plan, costs)
     contenders = {where: _contenders(plan, costs, where, frozen) for where in plan.scenarios}
     for seed in sweep.seeds:  # a frozen setting was given up in some conditions
-        _measure(config, plan, costs, contenders, seed)
+        measure_rules(config, plan, costs, contenders, seed)
     for seed in range(max(sweep.seeds) + 1, max(sweep.seeds) + 1 + sweep.most_seeds - len(sweep.seeds)):
         undecided = {
             where: rules
@@ -107,7 +107,7 @@ def race(config: EvaluateConfig, plan: SharingPlan) -> Race:
         }
         if sweep.experiment == "tune" or not undecided:
             break
-        _measure(config, plan, costs, undecided, seed)
+        measure_rules(config, plan, costs, undecided, seed)
     return Race(plan, costs, frozen, contenders)
 
 
@@ -153,9 +153,10 @@ def _is_open(difference: PairedDifference, plan: SharingPlan) -> bool:
     return not narrow and difference.low <= 0 <= difference.high
 
 
-def _measure(
-    config: EvaluateConfig, plan: SharingPlan, costs: Costs, rules: Mapping[Condition, Sequence[Rule]], seed: int
+def measure_rules(
+    config: RunsPoints, plan: SharingPlan, costs: Costs, rules: Mapping[Condition, Sequence[Rule]], seed: int
 ) -> None:
+    """Add the costs of rules under conditions on a seed, as far as `costs` lacks them."""
     cases = [
         SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
         for where, of_condition in rules.items()
