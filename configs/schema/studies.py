@@ -253,7 +253,10 @@ class DropCosts(Experiment):
     learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
     fewest_flips: int = setting(20, "in a leaf", at_least=1)
     drop_shares: list[float] = setting(
-        MISSING, "shares of arrivals that the trees may drop, beside all that they call cheaper to drop", above=0, at_most=1
+        MISSING,
+        "shares of arrivals that the trees may drop, beside all that they call cheaper to drop",
+        above=0,
+        at_most=1,
     )
     validation_seeds: list[int] = setting(
         MISSING, "traffic seeds on which J chooses among these, none of seeds", at_least=1, at_most=2**30

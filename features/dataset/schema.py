@@ -102,7 +102,9 @@ DROP_COSTS_SCHEMA: pa.Schema = _schema(
         _column("decisions", pa.int32(), "", "Arrivals that were decided otherwise."),
         _column("arrivals", pa.float64(), "", "Arrivals of the run that the row stands for."),
         _column("drop_cost", pa.float64(), "log J", "Mean of log J where it is dropped less where it is accepted."),
-        _column("chaos", pa.float64(), "log J", "Standard deviation of drop_cost by chaos; null with one repeat.", True),
+        _column(
+            "chaos", pa.float64(), "log J", "Standard deviation of drop_cost by chaos; null with one repeat.", True
+        ),
         *(
             _column(f"drop_cost_{kind}", pa.float64(), "log", f"The same of the mean slowdown of {kind}.", True)
             for kind in ("query", "short", "long")
