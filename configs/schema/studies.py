@@ -236,6 +236,9 @@ class DropCosts(Experiment):
     )
     policies: list[str] = setting(MISSING, "whose decisions are turned, such as cs or dt_alpha_2; none that pushes out")
     seeds: list[int] = setting(MISSING, "traffic seeds of the labelled runs", at_least=1, at_most=2**30)
+    traffic_ns: int = setting(
+        MISSING, "labelled runs are cut to so much traffic, because a branch runs to their end", at_least=1
+    )
     flips: int = setting(MISSING, "arrivals of a run at which one decision is turned", at_least=1, at_most=100_000)
     held_flips: int = setting(
         MISSING,
@@ -244,6 +247,12 @@ class DropCosts(Experiment):
         at_most=100_000,
     )
     repeats: int = setting(2, "runs with each decision; one tells nothing of chaos", at_least=1, at_most=100)
+    repeat_ns: int = setting(
+        100,
+        "by so much the link of the port is longer in each repeat than in the one before",
+        at_least=1,
+        at_most=10**6,
+    )
     flips_per_point: int = setting(
         MISSING, "of these so many are simulated by one process: what a killed command repeats", at_least=1
     )
@@ -252,6 +261,9 @@ class DropCosts(Experiment):
     depth: int = setting(4, "of each tree", at_least=1, at_most=8)
     learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
     fewest_flips: int = setting(20, "in a leaf", at_least=1)
+    clip_percent: float = setting(
+        5.0, "gains of a run beyond this percentile, at either end, are learned as that", at_least=0, at_most=49
+    )
     drop_shares: list[float] = setting(
         MISSING,
         "shares of arrivals that the trees may drop, beside all that they call cheaper to drop",

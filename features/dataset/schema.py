@@ -103,7 +103,7 @@ DROP_COSTS_SCHEMA: pa.Schema = _schema(
         _column("arrivals", pa.float64(), "", "Arrivals of the run that the row stands for."),
         _column("drop_cost", pa.float64(), "log J", "Mean of log J where it is dropped less where it is accepted."),
         _column(
-            "chaos", pa.float64(), "log J", "Standard deviation of drop_cost by chaos; null with one repeat.", True
+            "chaos", pa.float64(), "log J", "Standard deviation of drop_cost, from its repeats; null with one.", True
         ),
         *(
             _column(f"drop_cost_{kind}", pa.float64(), "log", f"The same of the mean slowdown of {kind}.", True)

@@ -2,7 +2,8 @@
 
 Layout: ``manifest.json``, ``rows/part-NNNNN.parquet`` (labelled data arrivals), ``control/part-NNNNN.parquet`` (the
 other arrivals, needed for replay), all in arrival order. Imported rows in order of fate, and drop costs, have the
-first table only. Row groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the batches they came in.
+first table only. Row groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the
+batches they came in.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.errors import ForetailError
-from foretail.models.drop.predictor import checked_features, checked_weights
+from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost
 
@@ -18,31 +18,29 @@ from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xg
 def fit_cost_trees(
     x: npt.ArrayLike,
     gain: npt.ArrayLike,
-    weight: npt.ArrayLike,
     features: Sequence[FeatureInput],
     *,
     trees: int,
     depth: int,
     learning_rate: float,
-    fewest_rows: float,
+    fewest_rows: int,
     seed: int,
 ) -> Ensemble:
     """Return boosted trees whose exact sum is the gain of dropping; a packet is dropped where it is above 0.
 
-    ForetailError without XGBoost, or on rows, gains or weights of another shape or range.
+    ForetailError without XGBoost, or on rows or gains of another shape or range.
 
     Parameters
     ----------
     x : integer array [rows, features], in ``[0, 2**24)``
     gain : float array [rows], finite: how much less a run costs when the packet is dropped
-    weight : float array [rows], finite and positive
     features : the columns of `x`, in order
     trees, depth, learning_rate : number of trees, comparisons in each, what of a tree counts
-    fewest_rows : least sum of weights in a leaf
+    fewest_rows : least rows in a leaf
     seed : same seed and rows, same trees
     """
     columns = checked_features(x)
-    gains, weights = np.asarray(gain, np.float64), checked_weights(weight, len(columns))
+    gains = np.asarray(gain, np.float64)
     if gains.shape != (len(columns),) or not np.isfinite(gains).all():
         raise ForetailError(f"the gains have shape {gains.shape}: pass {len(columns)} finite numbers, one for each row")
     xgboost = import_xgboost()
@@ -61,7 +59,7 @@ def fit_cost_trees(
             "seed": seed,
             "nthread": 1,  # more would add in an order of their own
         },
-        xgboost.DMatrix(columns.astype(np.float32), label=gains / unit, weight=weights, nthread=1),
+        xgboost.DMatrix(columns.astype(np.float32), label=gains / unit, nthread=1),
         trees,
     )
     read = regressor_from_xgboost(booster, features)

@@ -67,7 +67,7 @@ void Branches::begin(const Branch& branch, int switch_index, const buffer::Arriv
     switch_index_ = switch_index;
     port_ = arrival.port;
     flow_class_ = flow_class;
-    longer_ns_ = branch.repeat;
+    longer_ns_ = branch.repeat * choice_.repeat_ns;
 }
 
 Outcome Branches::forced(Outcome outcome, bool fits) {

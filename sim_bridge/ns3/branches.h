@@ -17,7 +17,7 @@ namespace foretail::ns3_driver {
 struct Branch {
     std::int64_t row = 0;        ///< the arrival at which it begins
     bool turned = false;         ///< whether it began with the other decision than the run's
-    int repeat = 0;              ///< from then on the link of the port is so many ns longer
+    int repeat = 0;              ///< from then on the link of the port is so many times `repeat_ns` longer
     std::int64_t decisions = 0;  ///< decided otherwise than the policy would have
     std::int64_t end_ns = 0;     ///< when it ended
 };
@@ -26,8 +26,8 @@ struct Branch {
 /// the end, leaves its flows as FOLDER/branch_ROW_(kept|turned)_REPEAT.bin and is gone. The run waits for it and goes
 /// on as if nothing had been.
 ///
-/// Branches with the same decision differ by `repeat`, some ns that change no cost of their own: what their costs
-/// differ by is chaos. Without `fork` the run itself is the one branch.
+/// Repeats of both decisions differ by the delay of one link: what the difference between the decisions then varies by
+/// is chaos. Without `fork` the run itself is the one branch.
 class Branches {
 public:
     Branches(BranchChoice choice, std::string folder);

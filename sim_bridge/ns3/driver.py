@@ -175,7 +175,7 @@ class Branch:
 
     row: int  #: that arrival's position among all arrivals of the run
     turned: bool  #: whether it was decided otherwise than by the policy
-    repeat: int  #: from then on the link of its port is so many ns longer
+    repeat: int  #: from then on the link of its port is so many times ``repeat_ns`` longer
     decisions: int  #: so many arrivals were decided otherwise
     end_ns: int  #: simulated time at which the branch ended
     file: Path  #: its flows

@@ -158,6 +158,7 @@ BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t l
     BranchChoice found{.rows = {},
                        .hold_ns = group.between<std::int64_t>("hold_ns", 0, longest),
                        .repeats = group.between("repeats", 1, 100),
+                       .repeat_ns = group.between<std::int64_t>("repeat_ns", 1, 1'000'000),
                        .fork = group.get<bool>("fork")};
     for (std::size_t i = 0; i < group.items("rows").size(); ++i)
         found.rows.push_back(group.entry("rows", i, found.rows.empty() ? 0 : found.rows.back() + 1, longest));

@@ -103,6 +103,7 @@ struct BranchChoice {
     std::vector<std::int64_t> rows;  ///< positions among all arrivals, in order
     std::int64_t hold_ns = 0;        ///< how long the other decision holds for the port and class; 0: that packet alone
     int repeats = 1;                 ///< branches with each decision, the run itself among them
+    std::int64_t repeat_ns = 0;      ///< each makes the link of the port so much longer than the one before
     bool fork = true;                ///< false: the run itself is the branch of the one row
 };
 

@@ -32,7 +32,7 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     def run(rows: list[int] | None = None, hold_ns: int = 0, repeats: int = 1, fork: bool = True, **more: Any) -> Any:
         document = settings(policy__name="dt", policy__alpha=2.0, **more)
         if rows is not None:
-            document["branches"] = {"rows": rows, "hold_ns": hold_ns, "repeats": repeats, "fork": fork}
+            document["branches"] = {"rows": rows, "hold_ns": hold_ns, "repeats": repeats, "repeat_ns": 1, "fork": fork}
         runs.append(run_driver(document, tmp_path_factory.mktemp("run")))
         return runs[-1]
 
@@ -143,6 +143,7 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
         ({"rows": []}, "setting 'branches.rows' must name an arrival"),
         ({"rows": [7, 7]}, "entry 1 of setting 'branches.rows' must be a whole number from 8"),
         ({"repeats": 0}, "setting 'branches.repeats' must be at least 1"),
+        ({"repeat_ns": 0}, "setting 'branches.repeat_ns' must be at least 1"),
         ({"hold_ns": -1}, "setting 'branches.hold_ns' must be at least 0"),
         ({"rows": [7, 8], "fork": False}, "setting 'branches.fork' must be true with several branches"),
         ({"rows": [10**9]}, "names arrival 1000000000, which is no data packet of this run"),
@@ -152,7 +153,7 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
 )
 def test_bad_branches_are_named_in_one_sentence(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
     document = settings(policy__name="cs", traffic_ns=500_000)
-    document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "fork": True}
+    document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     for path, value in changes.items():
         if path in document["branches"]:
             document["branches"][path] = value
@@ -171,14 +172,14 @@ def test_what_does_not_fit_cannot_be_accepted(simulate: Any, tmp_path: Path) -> 
     arrivals = read_records(run_driver(document, tmp_path).folder / "arrivals.bin", ARRIVAL_DTYPE)
     full = int(np.flatnonzero((arrivals["outcome"] == Outcome.BUFFER_FULL) & (arrivals["flow_class"] != 0))[0])
     document = settings(policy__name="cs")
-    document["branches"] = {"rows": [full], "hold_ns": 0, "repeats": 1, "fork": True}
+    document["branches"] = {"rows": [full], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     with pytest.raises(ForetailError, match=f"arrival {full} does not fit into the buffer, so no branch can accept it"):
         run_driver(document, tmp_path)
 
 
 def test_a_branch_that_cannot_write_ends_the_run_in_one_sentence(tmp_path: Path, rows: list[int]) -> None:
     document = settings(policy__name="dt", policy__alpha=2.0)
-    document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "fork": True}
+    document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     (tmp_path / f"branch_{rows[0]}_turned_0.bin").mkdir()
     with pytest.raises(ForetailError) as error:
         run_driver(document, tmp_path)
@@ -220,7 +221,7 @@ def test_a_fork_that_fails_or_dies_ends_the_run_in_one_sentence(
     ]
     subprocess.run(command, input=INTERPOSED, text=True, check=True)
     document = settings(policy__name="dt", policy__alpha=2.0)
-    document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "fork": True}
+    document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     (tmp_path / "settings.json").write_text(json.dumps(document))
     driver = [build_driver(), tmp_path / "settings.json", tmp_path]
     monkeypatch.setenv("LD_PRELOAD", str(library))

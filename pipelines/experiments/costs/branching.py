@@ -69,6 +69,7 @@ class Branching:
     scenarios: Mapping[Condition, Scenario]
     policies: Mapping[str, Policy]
     repeats: int
+    repeat_ns: int
     ns3: Ns3
     code: Sequence[str]  #: digests of what computes costs
 
@@ -78,7 +79,13 @@ class Branching:
             self.scenarios[case.run.where], self.policies[case.run.policy], case.run.seed, trace=False
         )
         return plain | {
-            "branches": {"rows": list(case.rows), "hold_ns": case.hold_ns, "repeats": self.repeats, "fork": True}
+            "branches": {
+                "rows": list(case.rows),
+                "hold_ns": case.hold_ns,
+                "repeats": self.repeats,
+                "repeat_ns": self.repeat_ns,
+                "fork": True,
+            }
         }
 
     def depends_on(self, case: FlipCase) -> dict[str, Any]:

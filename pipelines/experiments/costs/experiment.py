@@ -46,7 +46,7 @@ from foretail.pipelines.experiments.costs.branching import (
     parts,
     require_losses,
 )
-from foretail.pipelines.experiments.costs.labels import SIGNAL_COLUMNS, cost_labels, learning_rows, signal_to_noise
+from foretail.pipelines.experiments.costs.labels import SIGNAL_COLUMNS, cost_labels, gains, signal_to_noise
 from foretail.pipelines.experiments.frame import measure_cases
 from foretail.pipelines.experiments.search.rules import LEARNED, Here, Simulations
 from foretail.pipelines.experiments.sharing.plan import Condition, Rule, SharingPlan
@@ -214,11 +214,15 @@ class _Measured:
 def _label(config: SearchConfig, settings: DropCosts, plan: SharingPlan, store: Store, ns3: Ns3) -> _Measured:
     """Draw arrivals of every run, measure branches and keep the labels as datasets."""
     policies = compose_policies(settings.policies, "drop_costs.policies")
-    branching = Branching(plan.scenarios, policies, settings.repeats, ns3, plan.code)
+    scenarios = {
+        condition: replace(scenario, traffic_ns=min(scenario.traffic_ns, settings.traffic_ns))
+        for condition, scenario in plan.scenarios.items()
+    }
+    branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, ns3, plan.code)
     drawn: dict[tuple[LabelledRun, int], pd.DataFrame] = {}
     traces: dict[LabelledRun, Dataset] = {}
     cases: list[FlipCase] = []
-    for condition, scenario in plan.scenarios.items():
+    for condition, scenario in scenarios.items():
         for name, policy in policies.items():
             for collected in collect_runs(scenario, policy, settings.seeds, store, ns3, config.jobs):
                 run = LabelledRun(condition.family, condition.condition, name, collected.seed)
@@ -279,11 +283,9 @@ def _write(run: Run, labelled: pd.DataFrame, folder: Path) -> None:
 def _trees(settings: DropCosts, labelled: pd.DataFrame, cell_bytes: int) -> Ensemble:
     chosen = [feature(name) for name in settings.features]
     inputs = [FeatureInput(one.name, one.params(cell_bytes, 0), one.bits) for one in chosen]
-    gain, weight = learning_rows(labelled)
     return fit_cost_trees(
         labelled[settings.features].to_numpy(np.int32),
-        gain,
-        weight,
+        gains(labelled, settings.clip_percent),
         inputs,
         trees=settings.trees,
         depth=settings.depth,
@@ -360,7 +362,7 @@ def _log(
     return register_trained(config.tracking, address(logged), description, tags)
 
 
-def _stratum(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _stratum(row: Mapping[Any, Any]) -> tuple[Cell, ...]:
     return (
         "one RTT" if row["held"] else "once",
         str(row["flow_class"]),

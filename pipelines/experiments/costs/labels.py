@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from foretail.pipelines.experiments.costs.branching import KINDS
@@ -17,8 +18,8 @@ SIGNAL_COLUMNS = ("flips", "mean", "low", "high", "spread", "chaos", "signal_to_
 def cost_labels(rows: pd.DataFrame, branches: Sequence[Mapping[str, Any]], hold_ns: int, repeats: int) -> pd.DataFrame:
     """Return the drawn arrivals with what dropping each costs, as ``schema.DROP_COSTS_SCHEMA`` has it.
 
-    A branch and a repeat of the run differ by a few ns that cost nothing; what costs of the same decision differ by is
-    chaos. Its variance is pooled over all arrivals of the run.
+    In a repeat one link is a little longer under both decisions. What their difference then varies by is chaos. Of one
+    arrival it is a rough estimate; its square has the right mean over many.
 
     Parameters
     ----------
@@ -28,34 +29,31 @@ def cost_labels(rows: pd.DataFrame, branches: Sequence[Mapping[str, Any]], hold_
     repeats : runs with each decision, the run itself among those that keep it
     """
     frame = pd.DataFrame(branches)
-    frame["log_cost"] = np.log(frame["cost"].astype(float))
-    for kind in KINDS:
-        frame[f"log_{kind}"] = np.log(frame[kind].astype(float))
-    run = frame[frame["row"].isna()].iloc[0]
-    of_row = dict(tuple(frame[frame["row"].notna()].groupby("row")))
-    labelled: list[dict[str, Any]] = []
-    variances: list[float] = []
-    for arrival, accepted in zip(rows["arrival"], rows["accepted"], strict=True):
-        here = of_row[arrival]
-        kept = pd.concat([run.to_frame().T, here[~here["turned"].astype(bool)]])
-        turned = here[here["turned"].astype(bool)]
-        dropped, let_in = (turned, kept) if accepted else (kept, turned)
-        if repeats > 1:
-            variances += [float(side["log_cost"].astype(float).var(ddof=1)) for side in (kept, turned)]
-        labelled.append(
-            {
-                "decisions": int(turned["decisions"].iloc[0]),
-                "drop_cost": _difference(dropped, let_in, "log_cost"),
-                **{f"drop_cost_{kind}": _difference(dropped, let_in, f"log_{kind}") for kind in KINDS},
-                "drop_timeouts": _difference(dropped, let_in, "timeouts"),
-            }
-        )
-    chaos = float(np.sqrt(2 * np.mean(variances) / repeats)) if variances else None
-    return rows.assign(**pd.DataFrame(labelled, index=rows.index), hold_ns=hold_ns, repeats=repeats, chaos=chaos)
+    turned = frame["turned"].astype(bool)
+    values = pd.DataFrame(
+        {"cost": _logs(frame["cost"]), **{kind: _logs(frame[kind]) for kind in KINDS}, "timeouts": frame["timeouts"]}
+    ).assign(row=frame["row"], repeat=frame["repeat"])
+    run = values[frame["row"].isna()].iloc[:1]
+    kept = pd.concat([values[~turned & frame["row"].notna()], *(run.assign(row=row) for row in rows["arrival"])])
+    index = ["row", "repeat"]
+    differences = values[turned].set_index(index).sort_index() - kept.set_index(index).sort_index()  # turned less kept
+    signs = pd.Series(np.where(rows["accepted"], 1.0, -1.0), rows["arrival"])
+    means = differences.groupby("row").mean().mul(signs, axis=0).loc[rows["arrival"]]
+    variance = differences["cost"].groupby("row").var(ddof=1).loc[rows["arrival"]]
+    decisions = frame[turned & (frame["repeat"] == 0)].set_index("row")["decisions"].loc[rows["arrival"]]
+    return rows.assign(
+        hold_ns=hold_ns,
+        repeats=repeats,
+        decisions=decisions.to_numpy(),
+        drop_cost=means["cost"].to_numpy(),
+        chaos=np.sqrt(variance.to_numpy() / repeats),  # NaN with one repeat
+        **{f"drop_cost_{kind}": means[kind].to_numpy() for kind in KINDS},
+        drop_timeouts=means["timeouts"].to_numpy(),
+    )
 
 
-def _difference(dropped: pd.DataFrame, let_in: pd.DataFrame, column: str) -> float:
-    return float(dropped[column].astype(float).mean() - let_in[column].astype(float).mean())
+def _logs(values: pd.Series[Any]) -> NDArray[np.float64]:
+    return np.asarray(np.log(values.to_numpy(float)))
 
 
 def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -94,18 +92,14 @@ def _groups(labelled: pd.DataFrame, by: Sequence[str]) -> list[tuple[tuple[Any, 
     return [(key, group) for key, group in labelled.groupby(list(by), observed=True, sort=True)]
 
 
-def learning_rows(labelled: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
-    """Return what the trees learn of labels with measured chaos, per decision: the gain of dropping, and its weight.
+def gains(labelled: pd.DataFrame, clip_percent: float) -> NDArray[np.float64]:
+    """Return what dropping gains per decision, in log J: float64[rows].
 
-    The gain is in log J. A held flip is as many decisions as it turned, and its chaos is shared by all of them. What is
-    left of the spread of single flips is how much decisions differ; both together are what a row does not know.
+    A held flip shares its gain among the decisions that it turned. Few labels, where a query found or lost its timeout,
+    are hundreds of times the others; within each run and kind of flip, what lies beyond the lowest or highest
+    `clip_percent` is set to that percentile.
     """
-    decisions = labelled["decisions"].clip(lower=1)
-    gain = -labelled["drop_cost"] / decisions
-    noise = (labelled["chaos"] / decisions) ** 2
-    single = labelled["hold_ns"] == 0
-    differ = max(float(labelled.loc[single, "drop_cost"].var() if single.sum() > 1 else 0.0), 0.0)
-    differ = max(differ - float(noise[single].mean() if single.any() else 0.0), 0.0)
-    floor = float(noise[noise > 0].min()) if (noise > 0).any() else 1.0
-    weight = 1 / (noise + differ + floor)
-    return gain, weight / weight.mean()
+    gain = -labelled["drop_cost"] / labelled["decisions"].clip(lower=1)
+    groups = gain.groupby([labelled[name] for name in ("family", "condition", "policy", "seed", "hold_ns")])
+    low, high = (groups.transform("quantile", share) for share in (clip_percent / 100, 1 - clip_percent / 100))
+    return np.asarray(gain.clip(low, high), np.float64)
