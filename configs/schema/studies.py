@@ -281,9 +281,16 @@ class DropCosts(Experiment):
         for name in self.policies:
             if name.split("_")[0] in PUSHING_OUT:
                 raise ForetailError(f"{where}.policies names {name}, which pushes out: name one that decides arrivals")
+        known = {one.name: one for one in FEATURES}
         for name in self.features:
-            if name not in {one.name for one in FEATURES}:
-                raise ForetailError(f"{where}.features names {name}, which no switch has: choose from the catalog")
+            if name not in known:
+                raise ForetailError(
+                    f"{where}.features names {name}, which no switch has: choose from {', '.join(known)}"
+                )
+            if known[name].averaged:
+                raise ForetailError(
+                    f"{where}.features names {name}, an average over a time that networks differ in: name others"
+                )
         for seed in self.validation_seeds:
             if seed in self.seeds:
                 raise ForetailError(f"{where}.validation_seeds holds {seed}, a labelled run: simulate other seeds")
