@@ -17,12 +17,12 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.packet_experiments import SharingMap
+from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.features.catalog import FEATURES
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.policies import PUSHING_OUT
 
 
 @dataclass
@@ -279,7 +279,8 @@ class DropCosts(Experiment):
         """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
         super().check(where)
         for name in self.policies:
-            if name.split("_")[0] in PUSHING_OUT:
+            policy = POLICIES.get(name.split("_")[0])
+            if policy is not None and policy.pushes_out:
                 raise ForetailError(f"{where}.policies names {name}, which pushes out: name one that decides arrivals")
         known = {one.name: one for one in FEATURES}
         for name in self.features:

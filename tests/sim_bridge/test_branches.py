@@ -216,7 +216,7 @@ def test_a_fork_that_fails_or_dies_ends_the_run_in_one_sentence(
         "-xc",
         "-",
         "-o",
-        library,
+        str(library),
         "-ldl",
     ]
     subprocess.run(command, input=INTERPOSED, text=True, check=True)
