@@ -17,9 +17,11 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.packet_experiments import SharingMap
+from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
+from foretail.features.catalog import FEATURES
 from foretail.features.errors import ForetailError
 
 
@@ -222,6 +224,80 @@ class RuleSearch(Experiment):
 
 
 @dataclass
+class DropCosts(Experiment):
+    """What decisions cost, measured by branches of runs, and trees that learn it, for the policy ``learned``.
+
+    At sampled arrivals a run is forked: a branch accepts, another drops. Their costs J differ by what the drop costs,
+    and by chaos. Runs are those of conditions of the training families of ``sharing``.
+    """
+
+    conditions: list[str] = setting(
+        [], "FAMILY CONDITION of training families, such as loss_based load_60; empty: the first condition of each"
+    )
+    policies: list[str] = setting(MISSING, "whose decisions are turned, such as cs or dt_alpha_2; none that pushes out")
+    seeds: list[int] = setting(MISSING, "traffic seeds of the labelled runs", at_least=1, at_most=2**30)
+    traffic_ns: int = setting(
+        MISSING, "labelled runs are cut to so much traffic, because a branch runs to their end", at_least=1
+    )
+    flips: int = setting(MISSING, "arrivals of a run at which one decision is turned", at_least=1, at_most=100_000)
+    held_flips: int = setting(
+        MISSING,
+        "arrivals of a run from which on a decision is turned for one base RTT, for that port and flow class",
+        at_least=0,
+        at_most=100_000,
+    )
+    repeats: int = setting(2, "runs with each decision; one tells nothing of chaos", at_least=1, at_most=100)
+    repeat_ns: int = setting(
+        100,
+        "by so much the link of the port is longer in each repeat than in the one before",
+        at_least=1,
+        at_most=10**6,
+    )
+    flips_per_point: int = setting(
+        MISSING, "of these so many are simulated by one process: what a killed command repeats", at_least=1
+    )
+    features: list[str] = setting(MISSING, "of the trees, in columns of a trace")
+    trees: int = setting(4, "of the regression", at_least=1, at_most=64)
+    depth: int = setting(4, "of each tree", at_least=1, at_most=8)
+    learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
+    fewest_flips: int = setting(20, "in a leaf", at_least=1)
+    clip_percent: float = setting(
+        5.0, "gains of a run beyond this percentile, at either end, are learned as that", at_least=0, at_most=49
+    )
+    drop_shares: list[float] = setting(
+        MISSING,
+        "shares of arrivals that the trees may drop, beside all that they call cheaper to drop",
+        above=0,
+        at_most=1,
+    )
+    validation_seeds: list[int] = setting(
+        MISSING, "traffic seeds on which J chooses among these, none of seeds", at_least=1, at_most=2**30
+    )
+    seed: int = setting(1, "of the drawn arrivals and of the trees", at_least=0, at_most=2**31 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
+        super().check(where)
+        for name in self.policies:
+            policy = POLICIES.get(name.split("_")[0])
+            if policy is not None and policy.pushes_out:
+                raise ForetailError(f"{where}.policies names {name}, which pushes out: name one that decides arrivals")
+        known = {one.name: one for one in FEATURES}
+        for name in self.features:
+            if name not in known:
+                raise ForetailError(
+                    f"{where}.features names {name}, which no switch has: choose from {', '.join(known)}"
+                )
+            if known[name].averaged:
+                raise ForetailError(
+                    f"{where}.features names {name}, an average over a time that networks differ in: name others"
+                )
+        for seed in self.validation_seeds:
+            if seed in self.seeds:
+                raise ForetailError(f"{where}.validation_seeds holds {seed}, a labelled run: simulate other seeds")
+
+
+@dataclass
 class StudyConfig(Stage):
     """``foretail study``: predictors on held-out runs and conditions, open loop and in ns-3."""
 
@@ -247,9 +323,10 @@ class SearchConfig(Stage):
     """``foretail search``: predictors by their scores and their costs in a switch, or sharing rules by their cost J."""
 
     search: dict[str, Search] = setting({}, "a search of predictors by size: full and small")
+    drop_costs: dict[str, DropCosts] = setting({}, "rules that trees learn from measured costs of drops, by size")
     rules: dict[str, RuleSearch] = setting({}, "a search of sharing rules by size")
     sharing: dict[str, SharingMap] = setting(
-        {}, "rules: their conditions by size, of which the training families count"
+        {}, "rules, drop_costs: their conditions by size, of which the training families count"
     )
     size: str = setting("full", "which one", one_of=SIZES)
     file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
@@ -261,7 +338,12 @@ class SearchConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError without a search of the size."""
-        if self.rules:
+        if self.rules and self.drop_costs:
+            raise ForetailError("rules and drop_costs are two searches: choose one experiment")
+        if self.drop_costs:
+            experiment_of_size("drop_costs", self.drop_costs, self.size)
+            experiment_of_size("sharing", self.sharing, self.size)
+        elif self.rules:
             experiment_of_size("rules", self.rules, self.size)
             experiment_of_size("sharing", self.sharing, self.size)
         elif self.size not in self.search:

@@ -116,7 +116,7 @@ class Manifest(Run):
 
     @classmethod
     def of(cls, run: Run, files: Iterable[PartFile], drops: int, kind: Kind = "trace") -> Self:
-        """Describe the finished parts of `run`, of which `drops` rows are labelled drop."""
+        """Describe the finished parts of `run`; of `drops` rows the label says drop, or that dropping is cheaper."""
         files = tuple(files)
         return cls(
             **{f.name: getattr(run, f.name) for f in fields(Run)},

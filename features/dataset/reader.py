@@ -127,6 +127,8 @@ class Dataset:
             raise ForetailError(f"{self._lacks_order()}, and so cannot be replayed: replay a trace")
 
     def _lacks_order(self) -> str:
+        if self.manifest.kind == "drop_costs":
+            return f"{self.path} holds sampled arrivals with what dropping them costs"
         return f"{self.path} holds rows in the order of their fates, without arrival order, ports and time"
 
     def _columns(self, table: str, columns: Sequence[str] | None) -> list[str]:

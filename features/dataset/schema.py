@@ -1,7 +1,8 @@
 """The Parquet schemas of datasets.
 
 A trace has a table of labelled data arrivals and one of the control arrivals between them. Rows in order of fate, which
-other simulators leave behind, have features and a label and nothing else.
+other simulators leave behind, have features and a label and nothing else. Drop costs are sampled arrivals of a trace,
+each with what dropping it costs.
 
 Every column carries its unit and description in the field metadata, every file the schema version in its own.
 """
@@ -89,11 +90,36 @@ FATE_ORDER_SCHEMA: pa.Schema = _schema(
 )
 """Rows in the order in which LQD settled their fates: no time, place or size, features in the arithmetic of others."""
 
-Kind = Literal["trace", "rows_in_order_of_fate"]
+DROP_COSTS_SCHEMA: pa.Schema = _schema(
+    "rows",
+    [
+        *_PLACE,
+        *(ROWS_SCHEMA.field(name) for name in ("flow", "flow_class")),
+        *(_column(f.name, pa.int32(), f.unit, f.description) for f in (*FEATURES, *STUDY_FEATURES)),
+        ROWS_SCHEMA.field("accepted"),
+        _column("hold_ns", pa.int64(), "ns", "How long the other decision held for the port and flow class; 0: once."),
+        _column("repeats", pa.int16(), "", "Runs with each decision."),
+        _column("decisions", pa.int32(), "", "Arrivals that were decided otherwise."),
+        _column("arrivals", pa.float64(), "", "Arrivals of the run that the row stands for."),
+        _column("drop_cost", pa.float64(), "log J", "Mean of log J where it is dropped less where it is accepted."),
+        _column(
+            "chaos", pa.float64(), "log J", "Standard deviation of drop_cost, from its repeats; null with one.", True
+        ),
+        *(
+            _column(f"drop_cost_{kind}", pa.float64(), "log", f"The same of the mean slowdown of {kind}.", True)
+            for kind in ("query", "short", "long")
+        ),
+        _column("drop_timeouts", pa.float64(), "", "Mean of timeouts where it is dropped less where it is accepted."),
+    ],
+)
+"""Sampled arrivals, each with the difference of the run's cost between two decisions on it."""
+
+Kind = Literal["trace", "rows_in_order_of_fate", "drop_costs"]
 """What a dataset holds."""
 
 SCHEMAS: dict[Kind, dict[str, pa.Schema]] = {
     "trace": {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA},
     "rows_in_order_of_fate": {"rows": FATE_ORDER_SCHEMA},
+    "drop_costs": {"rows": DROP_COSTS_SCHEMA},
 }
 """Kind to table name, which is also the table's folder in a dataset, to schema."""

@@ -1,8 +1,9 @@
 """Datasets on disk: one folder per run, written while it streams by.
 
 Layout: ``manifest.json``, ``rows/part-NNNNN.parquet`` (labelled data arrivals), ``control/part-NNNNN.parquet`` (the
-other arrivals, needed for replay), all in arrival order. Imported rows in order of fate have the first table only. Row
-groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the batches they came in.
+other arrivals, needed for replay), all in arrival order. Imported rows in order of fate, and drop costs, have the
+first table only. Row groups and parts end at fixed row counts, so the bytes depend on the arrivals alone and not on the
+batches they came in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile
 from foretail.features.dataset.schema import (
     CONTROL_SCHEMA,
     DATA_CLASSES,
+    DROP_COSTS_SCHEMA,
     FATE_ORDER_SCHEMA,
     ROW_GROUP_ROWS,
     ROWS_SCHEMA,
@@ -55,6 +58,19 @@ def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWrite
     """As :func:`write_dataset`, for rows that came without arrival order, time, port and size."""
     with _written(path, run, FateOrderWriter) as writer:
         yield writer
+
+
+def write_drop_costs(path: Path, run: Run, rows: pd.DataFrame) -> None:
+    """Write sampled arrivals with what dropping each costs as the dataset `path`, all or nothing.
+
+    ForetailError if `path` exists, `run` is invalid, a cost is not finite, or the file system refuses.
+
+    Parameters
+    ----------
+    rows : the columns of ``schema.DROP_COSTS_SCHEMA``, in arrival order; others are left out
+    """
+    with _written(path, run, DropCostWriter) as writer:
+        writer.write(rows)
 
 
 @contextmanager
@@ -119,6 +135,23 @@ class FateOrderWriter(_Writer):
         with writing(self._path):
             self._tables["rows"].append(_batch(columns | {"lqd_drop": lqd_drop}, FATE_ORDER_SCHEMA))
         self.drops += int(np.count_nonzero(lqd_drop))
+
+
+class DropCostWriter(_Writer):
+    """Holds the rows of the dataset that :func:`write_drop_costs` is making."""
+
+    kind = "drop_costs"
+
+    def write(self, rows: pd.DataFrame) -> None:
+        """Append all rows; ForetailError on a cost that is not finite."""
+        wrong = np.flatnonzero(~np.isfinite(rows["drop_cost"].to_numpy()))
+        if len(wrong):
+            raise ForetailError(f"row {wrong[0]} for {self._path} has drop_cost {rows['drop_cost'].iloc[wrong[0]]}")
+        with writing(self._path):
+            table = pa.Table.from_pandas(rows, DROP_COSTS_SCHEMA, preserve_index=False)
+            for batch in table.combine_chunks().to_batches():
+                self._tables["rows"].append(pa.RecordBatch.from_arrays(batch.columns, schema=DROP_COSTS_SCHEMA))
+        self.drops += int(np.count_nonzero(rows["drop_cost"] < 0))
 
 
 class DatasetWriter(_Writer):

@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -121,8 +122,10 @@ public:
     }
 
     /// Decides an observed arrival. `predicts_drop()` is called at most once, only by Credence where it must ask.
-    template <class Ask, class Sink>
-    Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink) {
+    /// `settled(outcome)` has the last word on data arrivals of policies that do not push out, and may only let in
+    /// what fits.
+    template <class Ask, class Sink, class Settled = std::identity>
+    Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink, Settled&& settled = {}) {
         at(arrival.port).in += arrival.size;
         Outcome outcome = Outcome::accepted;
         if constexpr (Policy::pushes_out) {
@@ -132,9 +135,9 @@ public:
             if (!kept) outcome = Outcome::buffer_full;
         } else {
             outcome = arrival.data
-                          ? decide(
+                          ? settled(decide(
                                 policy_, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
-                                std::forward<Ask>(predicts_drop))
+                                std::forward<Ask>(predicts_drop)))
                           : CompleteSharing{}.decide(arrival, queues_);
             if (outcome == Outcome::accepted) {
                 queues_.push(arrival, std::move(payload));

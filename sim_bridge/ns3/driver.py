@@ -170,6 +170,22 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """What became of a run that was forked at an arrival."""
+
+    row: int  #: that arrival's position among all arrivals of the run
+    turned: bool  #: whether it was decided otherwise than by the policy
+    repeat: int  #: from then on the link of its port is so many times ``repeat_ns`` longer
+    decisions: int  #: so many arrivals were decided otherwise
+    end_ns: int  #: simulated time at which the branch ended
+    file: Path  #: its flows
+
+    def flows(self) -> Records:
+        """Return what became of every flow, as :meth:`DriverRun.flows` does."""
+        return read_records(self.file, FLOW_DTYPE)
+
+
+@dataclass(frozen=True)
 class DriverRun:
     """A finished simulation.
 
@@ -192,6 +208,16 @@ class DriverRun:
     def flows(self) -> Records:
         """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
         return read_records(self.folder / "flows.bin", FLOW_DTYPE)
+
+    def branches(self) -> list[Branch]:
+        """Return the branches of a run that was forked, in order of their arrivals; of any other none."""
+        return [
+            Branch(
+                **one,
+                file=self.folder / f"branch_{one['row']}_{'turned' if one['turned'] else 'kept'}_{one['repeat']}.bin",
+            )
+            for one in self.summary.get("branches", [])
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Return the driver's document of the run."""

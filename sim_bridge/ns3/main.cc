@@ -14,8 +14,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ns3/arrival_trace.h"
+#include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
 #include "ns3/predictor.h"
@@ -45,10 +47,11 @@ double cpu_seconds() {
 /// Samples every switch at a fixed interval of simulated time while traffic is offered.
 class OccupancySampler {
 public:
-    OccupancySampler(const Settings& settings, Network& network, const std::string& path)
+    OccupancySampler(const Settings& settings, Network& network, const Branches* branches, const std::string& path)
         : interval_(settings.occupancy_interval_ns),
           until_(settings.incast.connect_ahead_ns + settings.traffic_ns),
           network_(network),
+          branches_(branches),
           file_(path) {
         Simulator::Schedule(NanoSeconds(settings.incast.connect_ahead_ns), &OccupancySampler::sample, this);
     }
@@ -56,6 +59,7 @@ public:
 
 private:
     void sample() {
+        if (branches_ && branches_->in_branch()) return;  // the file is the run's
         for (auto& node : network_.switches) file_.write(node->sample());
         if (Simulator::Now().GetNanoSeconds() + interval_ < until_)
             Simulator::Schedule(NanoSeconds(interval_), &OccupancySampler::sample, this);
@@ -63,6 +67,7 @@ private:
 
     std::int64_t interval_, until_;
     Network& network_;
+    const Branches* branches_;
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
@@ -120,23 +125,46 @@ json to_json(const SwitchNode& node, const Settings& settings, int index) {
             {"threshold_deficits", node.threshold_deficits()}};
 }
 
+json to_json(const std::vector<Branch>& branches) {
+    json found = json::array();
+    for (const Branch& one : branches) {
+        found.push_back({{"row", one.row},
+                         {"turned", one.turned},
+                         {"repeat", one.repeat},
+                         {"decisions", one.decisions},
+                         {"end_ns", one.end_ns}});
+    }
+    return found;
+}
+
 void run(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
     const Settings settings = read_settings(settings_path);
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    Network network = build_network(settings, flows, predictor, trace.get());
+    auto branches = settings.branches ? std::make_unique<Branches>(*settings.branches, folder) : nullptr;
+    Network network = build_network(settings, flows, predictor, trace.get(), branches.get());
     flows.install(network.servers);
     const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
-    OccupancySampler occupancy(settings, network, folder + "/occupancy.bin");
+    OccupancySampler occupancy(settings, network, branches.get(), folder + "/occupancy.bin");
     ProgressReport progress(end_ns, flows);
 
     const double cpu_before = cpu_seconds();
     const auto simulation_start = Clock::now();
-    if (flows.planned() > 0) {
-        Simulator::Stop(NanoSeconds(end_ns));
-        Simulator::Run();
+    try {
+        if (flows.planned() > 0) {
+            Simulator::Stop(NanoSeconds(end_ns));
+            Simulator::Run();
+        }
+        for (auto& node : network.switches) {
+            node->sample();  // departures up to the end
+            node->check_conservation();
+        }
+        if (branches) branches->finish(flows, Simulator::Now().GetNanoSeconds());
+    } catch (const std::exception& error) {
+        if (branches) branches->give_up(error.what());
+        throw;
     }
     const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
 
@@ -144,8 +172,6 @@ void run(const std::string& settings_path, const std::string& folder) {
     std::int64_t leaf_data_packets = 0;
     for (std::size_t i = 0; i < network.switches.size(); ++i) {
         SwitchNode& node = *network.switches[i];
-        node.sample();  // departures up to the end
-        node.check_conservation();
         if (trace) node.settle_labels();
         summary["switches"].push_back(to_json(node, settings, static_cast<int>(i)));
         if (static_cast<int>(i) < network.leaves) leaf_data_packets += node.counts().data_in.packets;
@@ -155,6 +181,7 @@ void run(const std::string& settings_path, const std::string& folder) {
         summary["arrivals"] = trace->rows();
         summary["labelled_drops"] = trace->labelled_drops();
     }
+    if (branches) summary["branches"] = to_json(branches->finished());
     flows.write(folder + "/flows.bin");
     occupancy.close();
     summary.update({{"flows", flows.planned()},

@@ -35,6 +35,7 @@ public:
         if (!node_.is_object()) ns3_driver::refuse("setting '" + name_ + "' must be an object");
     }
     [[nodiscard]] Group group(const std::string& key) const { return {value(key), path(key)}; }
+    [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
     [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }
 
     template <class T>
@@ -150,6 +151,26 @@ std::vector<Message> read_messages(const Group& group, int servers, std::int64_t
         }
     }
     return messages;
+}
+
+/// Where the run is forked; `s` has all other settings.
+BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t longest) {
+    BranchChoice found{.rows = {},
+                       .hold_ns = group.between<std::int64_t>("hold_ns", 0, longest),
+                       .repeats = group.between("repeats", 1, 100),
+                       .repeat_ns = group.between<std::int64_t>("repeat_ns", 1, 1'000'000),
+                       .fork = group.get<bool>("fork")};
+    for (std::size_t i = 0; i < group.items("rows").size(); ++i)
+        found.rows.push_back(group.entry("rows", i, found.rows.empty() ? 0 : found.rows.back() + 1, longest));
+    if (found.rows.empty()) group.refuse("rows", "must name an arrival");
+    if (!found.fork && (found.rows.size() > 1 || found.repeats > 1))
+        group.refuse("fork", "must be true with several branches");
+    if (s.trace && found.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
+    buffer::Shape shape;
+    shape.priorities = s.queues.count;
+    if (buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& one) { return one.pushes_out; }))
+        refuse("setting 'branches' needs a policy that decides arrivals, and " + s.policy.name + " pushes out");
+    return found;
 }
 
 }  // namespace
@@ -397,6 +418,7 @@ Settings read_settings(const std::string& path) {
                " ns is longer than averages can be: set 'features.average_shift'");
 
     s.trace = root.get<bool>("trace");
+    if (root.has("branches")) s.branches = read_branches(root.group("branches"), s, longest);
     s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000, longest);
     return s;
 }

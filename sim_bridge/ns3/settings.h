@@ -98,6 +98,15 @@ struct PortQueueing {
     std::array<std::uint8_t, 3> queue_of{};   ///< by buffer::FlowClass
 };
 
+/// Arrivals at which the run is forked (branches.h).
+struct BranchChoice {
+    std::vector<std::int64_t> rows;  ///< positions among all arrivals, in order
+    std::int64_t hold_ns = 0;        ///< how long the other decision holds for the port and class; 0: that packet alone
+    int repeats = 1;                 ///< branches with each decision, the run itself among them
+    std::int64_t repeat_ns = 0;      ///< each makes the link of the port so much longer than the one before
+    bool fork = true;                ///< false: the run itself is the branch of the one row
+};
+
 struct Settings {
     std::uint64_t seed = 0;
     Topology topology;
@@ -112,6 +121,7 @@ struct Settings {
     std::optional<buffer::PolicySettings> occamy_oracle;
     buffer::FeatureScale scale;
     bool trace = false;
+    std::optional<BranchChoice> branches;
     std::int64_t occupancy_interval_ns = 0;
 
     static constexpr int header_bytes = 40;  ///< IPv4 and TCP without options

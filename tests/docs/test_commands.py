@@ -109,6 +109,7 @@ RULES = [
     Rule(r"sharing-map.md: (evaluate experiment|report run)=", "compose"),
     Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),
     Rule(r"sharing-rule.md: export ", "compose"),
+    Rule(r"drop-costs.md: (search|evaluate|export) ", "compose"),
     Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
     # docs/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import writer
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import CONTROL_SCHEMA, ROWS_SCHEMA, SCHEMAS
+from foretail.features.dataset.schema import CONTROL_SCHEMA, DROP_COSTS_SCHEMA, ROWS_SCHEMA, SCHEMAS
 from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
 from tests.examples import draws
@@ -253,3 +253,46 @@ def test_run_is_kept_in_the_manifest(tmp_path: Path) -> None:
     assert {name: getattr(manifest, name) for name in vars(RUN)} == vars(RUN)
     assert set(SCHEMAS["trace"]) == {path.name for path in (tmp_path / "run").iterdir() if path.is_dir()}
     assert Dataset.open(tmp_path / "run").manifest == manifest
+
+
+def drop_costs(tmp_path: Path) -> pd.DataFrame:
+    """Made-up labels of some arrivals of a trace."""
+    frame = write_trace(tmp_path / "trace", make_arrivals(300)).frame()
+    chosen = [name for name in DROP_COSTS_SCHEMA.names if name in frame]
+    draw, count = np.random.default_rng(1), 40
+    costs = {f"drop_cost{kind}": draw.normal(0, 1, count) for kind in ("", "_query", "_short")}
+    return (
+        frame[chosen]
+        .head(count)
+        .assign(hold_ns=7, repeats=2, decisions=1, arrivals=1.5, drop_timeouts=-0.5, chaos=0.25, **costs)
+        .assign(drop_cost_long=np.nan)
+    )
+
+
+def test_drop_costs_come_back(tmp_path: Path) -> None:
+    rows = drop_costs(tmp_path)
+    writer.write_drop_costs(tmp_path / "costs", RUN, rows.assign(else_known="left out"))
+    dataset = Dataset.open(tmp_path / "costs")
+    assert (dataset.manifest.kind, dataset.manifest.rows) == ("drop_costs", 40)
+    assert dataset.manifest.drops == (rows["drop_cost"] < 0).sum()
+    pd.testing.assert_frame_equal(dataset.frame(), rows[DROP_COSTS_SCHEMA.names], check_dtype=False)
+    writer.write_drop_costs(tmp_path / "again", RUN, rows)
+    assert Dataset.open(tmp_path / "again").manifest.content_sha256 == dataset.manifest.content_sha256
+
+
+def test_drop_costs_are_no_trace(tmp_path: Path) -> None:
+    writer.write_drop_costs(tmp_path / "costs", RUN, drop_costs(tmp_path))
+    dataset = Dataset.open(tmp_path / "costs")
+    with pytest.raises(ForetailError, match="holds sampled arrivals with what dropping them costs, and so no column"):
+        list(dataset.rows(["lqd_drop"]))
+    with pytest.raises(ForetailError, match="and so cannot be replayed: replay a trace"):
+        list(dataset.arrivals())
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_drop_cost_that_is_none_is_refused(tmp_path: Path, wrong: float) -> None:
+    rows = drop_costs(tmp_path)
+    rows.loc[3, "drop_cost"] = wrong
+    with pytest.raises(ForetailError, match=r"row 3 for .* has drop_cost"):
+        writer.write_drop_costs(tmp_path / "costs", RUN, rows)
+    assert not (tmp_path / "costs").exists()

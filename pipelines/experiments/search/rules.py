@@ -119,7 +119,7 @@ class RuleSearchResult:
 
 @dataclass
 class Simulations:
-    """Rules under conditions of a plan."""
+    """Rules, each as trees, under conditions of a plan."""
 
     here: Here
     plan: SharingPlan
@@ -129,17 +129,24 @@ class Simulations:
 
     def level(self, rules: Sequence[SharingRule], wheres: Sequence[Condition], seeds: Sequence[int]) -> list[float]:
         """Return the mean of log J over conditions and seeds of each rule, and simulate what is not known."""
+        levels = self.levels({_name(rule): rule.ensemble(self.cell_bytes) for rule in rules}, wheres, seeds)
+        return [levels[_name(rule)] for rule in rules]
+
+    def levels(
+        self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
+    ) -> dict[Rule, float]:
+        """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
         policy = compose_policies([LEARNED], LEARNED)[LEARNED]
-        trees = {rule: rule.ensemble(self.cell_bytes) for rule in rules}
-        libraries = {rule: export_to_store(tree, self.store).library for rule, tree in trees.items()}
-        plan = replace(
-            self.plan,
-            rules={_name(rule): replace(policy, library=str(library)) for rule, library in libraries.items()},
-        )
+        asking = {
+            rule: replace(policy, library=str(export_to_store(tree, self.store).library))
+            for rule, tree in trees.items()
+            if tree is not None
+        }
+        plan = replace(self.plan, rules={**self.plan.rules, **asking})
         cases = [
-            SharingCase(where.family, where.condition, LEARNED, _name(rule).setting, seed)
+            SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
             for where in wheres
-            for rule in libraries
+            for rule in trees
             for seed in seeds
         ]
         found = measure_cases(
@@ -155,7 +162,7 @@ class Simulations:
             self.costs.add(case, one)
         self.costs.points += len(cases)
         self.costs.reused += sum(entry.reused for entry in found.entries)
-        return [float(np.mean([self.costs.level(where, _name(rule), seeds) for where in wheres])) for rule in rules]
+        return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in wheres])) for rule in trees}
 
 
 def _name(rule: SharingRule) -> Rule:

@@ -23,6 +23,7 @@ struct Network {
     int leaves = 0;
 };
 
-Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, ArrivalTrace* trace);
+Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, ArrivalTrace* trace,
+                      Branches* branches);
 
 }  // namespace foretail::ns3_driver

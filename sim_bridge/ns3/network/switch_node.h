@@ -18,6 +18,7 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/switch.hpp"
 #include "ns3/arrival_trace.h"
+#include "ns3/branches.h"
 #include "ns3/network/frame.h"
 #include "ns3/predictor.h"
 
@@ -90,14 +91,15 @@ public:
 
     PolicySwitch(int index, Route route, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
                  Policy policy, std::array<std::uint8_t, 3> queue_of, std::int64_t mark_bytes, Predictor* predictor,
-                 ArrivalTrace* trace)
+                 ArrivalTrace* trace, Branches* branches)
         : SwitchNode(index, std::move(route), std::move(links)),
           buffer_(settings, std::move(policy)),
           wires_(links_.size()),
           queue_of_(queue_of),
           mark_bytes_(mark_bytes),
           predictor_(predictor),
-          trace_(trace) {
+          trace_(trace),
+          branches_(branches) {
         for (buffer::Port port = 0; port < buffer_.queues().ports(); ++port)
             wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
     }
@@ -110,6 +112,7 @@ public:
             now(), port, frame->size_bytes, data, frame->first_rtt, queue, frame->sent_bytes, frame->left_bytes};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
+        if (branches_) branches_->arrived();
         buffer::Row row = buffer::no_row;
         buffer::ArrivalRecord* record = trace_ ? &open_record(*frame, arrival, row) : nullptr;
         buffer_.observe(arrival, row, *this);
@@ -138,7 +141,13 @@ public:
         };
         const bool held = Policy::expels && record && data;  // the trace may know its label before it is safe
         if (held) trace_->hold(row);
-        const auto outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, *this);
+        const buffer::FlowClass flow_class = frame->flow_class;
+        const auto settled = [&](buffer::Outcome decided) {
+            if (!branches_) return decided;
+            return branches_->decided(index_, arrival, flow_class, decided, buffer_.queues().fits(arrival.size));
+        };
+        const auto outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, *this, settled);
+        if (branches_) links_[static_cast<std::size_t>(port)].delay_ns += branches_->longer_ns();
         if (outcome != buffer::Outcome::accepted) {
             (data ? counts_.data_drops : counts_.control_drops)[static_cast<std::size_t>(outcome)].add(arrival.size);
             if (record) record->outcome = outcome;
@@ -268,6 +277,7 @@ private:
     std::int64_t mark_bytes_;
     Predictor* predictor_;
     ArrivalTrace* trace_;
+    Branches* branches_;
 };
 
 }  // namespace foretail::ns3_driver
