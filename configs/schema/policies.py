@@ -37,6 +37,7 @@ class Policy:
 
     name: str = setting(MISSING, "the policy, or HEADER.hpp:TYPE for one in a C++ header of your own")
     alpha: float = _heeded(policies.ALPHA)
+    alpha_interval_ns: int = _heeded(policies.ALPHA_INTERVAL_NS)
     incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
     first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
     low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
@@ -56,7 +57,11 @@ class Policy:
     @property
     def asks_exported_model(self) -> bool:
         """Whether the policy needs the stage's exported model, having no library of its own."""
-        return policies.may_ask(self.name) and self.predictor == "library" and self.library is None
+        return self._may_have_predictor and self.predictor == "library" and self.library is None
+
+    @property
+    def _may_have_predictor(self) -> bool:
+        return policies.may_ask(self.name) or policies.takes_alpha(self.name)
 
     def require_queues(self, where: str, queues: Queues) -> None:
         """Raise ForetailError unless the policy, as it is set, knows the queues of a port."""
@@ -75,7 +80,7 @@ class Policy:
     def check(self, where: str) -> None:
         """Raise ForetailError on parameters that the policy does not know."""
         require_known_policy(f"{where}.name", self.name)
-        asks = policies.may_ask(self.name) and self.predictor == "library"
+        asks = self._may_have_predictor and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
         if self.library is not None and not Path(self.library).is_file():

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "ns3/alpha_predictor.h"
 #include "ns3/arrival_trace.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
@@ -126,7 +127,8 @@ void run(const std::string& settings_path, const std::string& folder) {
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    Network network = build_network(settings, flows, predictor, trace.get());
+    AlphaPredictor alphas(settings, folder);
+    Network network = build_network(settings, flows, predictor, alphas, trace.get());
     flows.install(network.servers);
     const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
     OccupancySampler occupancy(settings, network, folder + "/occupancy.bin");
@@ -157,6 +159,7 @@ void run(const std::string& settings_path, const std::string& folder) {
     }
     flows.write(folder + "/flows.bin");
     occupancy.close();
+    alphas.close();
     summary.update({{"flows", flows.planned()},
                     {"completed_flows", flows.completed()},
                     {"end_ns", Simulator::Now().GetNanoSeconds()},

@@ -18,7 +18,7 @@ namespace {
 
 std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
                                         std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
-                                        ArrivalTrace* trace) {
+                                        AlphaPredictor& alphas, ArrivalTrace* trace) {
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
@@ -33,13 +33,14 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
         s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
             return std::make_unique<PolicySwitch<decltype(policy)>>(index, std::move(route), links, settings,
                                                                     std::move(policy), s.queues.queue_of,
-                                                                    s.transport.mark_bytes, &predictor, trace);
+                                                                    s.transport.mark_bytes, &predictor, &alphas, trace);
         });
 }
 
 }  // namespace
 
-Network build_network(const Settings& s, Flows& flows, Predictor& predictor, ArrivalTrace* trace) {
+Network build_network(const Settings& s, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
+                      ArrivalTrace* trace) {
     const Topology& t = s.topology;
     const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
     const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
@@ -55,7 +56,7 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
             return servers + static_cast<Port>(frame.path_hash % spines);
         };
         network.switches.push_back(
-            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, trace));
+            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace));
     }
     for (int spine = 0; spine < t.spines; ++spine) {
         const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
@@ -63,7 +64,7 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
             return frame.destination / servers;
         };
         network.switches.push_back(
-            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, trace));
+            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, alphas, trace));
     }
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         for (int spine = 0; spine < t.spines; ++spine) {
