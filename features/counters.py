@@ -5,9 +5,9 @@ are integers in ``[0, 2**8)``: averages over the last intervals, in which the ne
 with 8 fractional bits. A share of what arrived stays as it is through intervals in which nothing does.
 ``interval_counters.hpp`` in ``sim_bridge/buffer/counters/`` computes them and lists the same names in the same order.
 
-Switches export these or what they follow from: watermarks, bytes in, dropped and marked, and flow tables or samples. The
-first round trip is said by the sender's tag. A cost is register bits for the open interval; operations are additions and
-comparisons per packet, and all else happens once per interval.
+Switches export these or what they follow from: watermarks, bytes in, dropped and marked, and flow tables or samples.
+The first round trip is said by the sender's tag. A cost is register bits for the open interval; operations are
+additions and comparisons per packet, and all else happens once per interval.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ ALPHA_INTERVAL_NS = Parameter(
     100_000,
     {"at_least": 10_000, "at_most": 10**9},
 )
+FIRST_EXPONENT, LAST_EXPONENT = -7, 6
+"""Of two, as predicted alphas: what SAI's switches take as a dynamic threshold."""
 FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
 RTT_SLOTS = Parameter(
     "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",

@@ -17,6 +17,10 @@ from foretail.sim_bridge import policies
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
+ALPHA_INTERVAL_NS = policies.ALPHA_INTERVAL_NS
+FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
+DT_PREDICTED = "dt_predicted"
+"""The option of the group ``policy`` whose alphas a model predicts."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
 NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of

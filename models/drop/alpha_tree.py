@@ -17,9 +17,7 @@ from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree
-
-FIRST_EXPONENT, LAST_EXPONENT = -7, 6
-"""Of two, as alphas: what SAI's switches take as dynamic threshold."""
+from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 SMALLEST_LEAF = 0.02
 """Of all weight, so that no leaf stands for a few rows of one condition."""
@@ -72,7 +70,7 @@ def fit_alpha_tree(
 
 
 def alpha_exponents(ensemble: Ensemble, counters: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return log2(alpha) for every row of `counters`, int64[rows, counters] in the order of ``COUNTERS``: int64[rows]."""
+    """Return log2(alpha), int64[rows], for `counters`, int64[rows, counters] in the order of ``COUNTERS``."""
     names = [counter.name for counter in COUNTERS]
     columns = counters[:, [names.index(item.name) for item in ensemble.features]]
     (tree,) = ensemble.trees

@@ -36,7 +36,9 @@ class SharingRule:
     def ensemble(self, cell_bytes: int) -> Ensemble:
         """The rule as a tree of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
         inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, FEATURES))
-        return Ensemble(tuple(inputs), (nested_tree(self._tests(), FEATURES),), Fraction(1, 2), origin={"kind": "sharing_rule"})
+        return Ensemble(
+            tuple(inputs), (nested_tree(self._tests(), FEATURES),), Fraction(1, 2), origin={"kind": "sharing_rule"}
+        )
 
     def _tests(self) -> Node:
         def limit(pressure: int) -> Node:

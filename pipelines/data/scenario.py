@@ -26,7 +26,8 @@ def driver_config(
 ) -> dict[str, Any]:
     """The driver's document for one run.
 
-    `counters` asks for a log of what the switches count for predicted alphas (``features/counters.py``). `library` is the predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
+    `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
+    predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
     """
     document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines

@@ -1,4 +1,4 @@
-"""``foretail search``: drop predictors by their scores and what they cost a switch, or sharing rules by their cost J.
+"""``foretail search``: drop predictors by their scores and what they cost a switch; sharing rules and alphas by cost J.
 
 Trials never see the test runs. The trial that the budget allows and validation prefers is trained once more, as
 ``foretail train`` would, and that model alone is scored on the test runs.
@@ -16,6 +16,7 @@ from foretail.configs.schema.studies import SEARCH_SCORES, SearchConfig
 from foretail.export.p4.profile import load_profile
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiments.search.alphas import AlphaSearchResult, alpha_search
 from foretail.pipelines.experiments.search.rules import RuleSearchResult, rule_search
 from foretail.pipelines.experiments.search.searching import (
     SearchResult,
@@ -37,8 +38,10 @@ from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.objective import require_runs
 
 
-def search(config: SearchConfig, run_dir: Path) -> SearchResult | RuleSearchResult:
+def search(config: SearchConfig, run_dir: Path) -> SearchResult | RuleSearchResult | AlphaSearchResult:
     """Draw and judge until there are as many trials as wanted, those of earlier runs included; test the best."""
+    if config.alphas:
+        return alpha_search(config, run_dir)
     return rule_search(config, run_dir) if config.rules else predictor_search(config, run_dir)
 
 
