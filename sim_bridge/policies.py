@@ -33,7 +33,7 @@ ALPHA_INTERVAL_NS = Parameter(
     {"at_least": 10_000, "at_most": 10**9},
 )
 FIRST_EXPONENT, LAST_EXPONENT = -7, 6
-"""Of two, as predicted alphas: what SAI's switches take as a dynamic threshold."""
+"""Of two, as predicted alphas: the dynamic thresholds of SAI that are neither nothing nor everything."""
 FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
 RTT_SLOTS = Parameter(
     "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",

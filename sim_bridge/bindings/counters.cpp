@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "buffer/counters/interval_counters.hpp"
 
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "bindings/columns.hpp"
 #include "bindings/module.hpp"
@@ -14,7 +18,8 @@ nb::ndarray<nb::numpy, std::int32_t> interval_counters(Bytes capacity, const std
                                                        int priorities, Tick interval_ns, Matrix<std::int64_t> rows) {
     constexpr std::size_t columns = 9;
     if (rows.shape(1) != columns) throw std::invalid_argument("an arrival has nine columns");
-    if (capacity < 1 || interval_ns < 1 || interval_ns > longest || priorities < 1 || rates_bps.empty())
+    if (capacity < 1 || interval_ns < 1 || interval_ns > longest || priorities < 1 || rates_bps.empty() ||
+        *std::ranges::min_element(rates_bps) < 1)
         throw std::invalid_argument("capacity, interval, priorities and rates must be above 0");
     Shape shape{.capacity = capacity, .priorities = priorities};
     for (const std::int64_t bps : rates_bps) shape.rates.push_back(LineRate::from_bps(bps, 0));

@@ -106,7 +106,7 @@ private:
 
     /// What came in an interval, to a queue or to the switch.
     struct Tally {
-        Bytes bytes = 0, dropped = 0, marked = 0, first_rtt = 0, most_held = 0, can_send = 1;
+        Bytes bytes = 0, dropped = 0, marked = 0, first_rtt = 0, most_held = 0, can_send = 0;
         std::uint64_t flows = 0;
 
         void add(const CountedArrival& arrival, Bytes held) {
