@@ -41,7 +41,13 @@ def of_interval(packets: Sequence[Packet], held: str, can_send: int, capacity: i
 
 
 def counters_before(
-    packets: Sequence[Packet], queue: int, end: int, capacity: int, rates_bps: Sequence[int], priorities: int, every: int
+    packets: Sequence[Packet],
+    queue: int,
+    end: int,
+    capacity: int,
+    rates_bps: Sequence[int],
+    priorities: int,
+    every: int,
 ) -> list[int]:
     """The counters of a queue after the last interval that had ended by `end`."""
     kept = [0] * len(COUNTERS)

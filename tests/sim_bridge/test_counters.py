@@ -42,7 +42,9 @@ def packets(draw: st.DrawFn) -> list[Packet]:
             time,
             draw(st.integers(0, 3)),
             draw(st.integers(1, 1500)),
-            *(draw(st.booleans()) for _ in range(3)),
+            draw(st.booleans()),
+            draw(st.booleans()),
+            draw(st.booleans()),
             draw(st.integers(0, 2**32 - 1)),
             draw(st.integers(0, 5000)),
             draw(st.integers(0, 5000)),
@@ -102,9 +104,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 @pytest.mark.ns3
 def test_a_log_of_counters_is_what_came(simulate: Callable[..., DriverRun]) -> None:
-    run = simulate(
-        trace=True, counters=True, features__cell_bytes=1, transport__name="cubic", transport__mark_bytes=0
-    )
+    run = simulate(trace=True, counters=True, features__cell_bytes=1, transport__name="cubic", transport__mark_bytes=0)
     rows = read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
     rows = rows[rows["flow_class"] != FlowClass.CONTROL]
     logged = run.counters()
