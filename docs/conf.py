@@ -101,6 +101,7 @@ docs/plugins
 docs/closed-loop
 docs/sharing-map
 docs/sharing-rule
+docs/slow-settings
 docs/schedule
 docs/imports
 docs/cluster
