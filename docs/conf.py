@@ -102,6 +102,7 @@ docs/closed-loop
 docs/sharing-map
 docs/sharing-rule
 docs/drop-costs
+docs/slow-settings
 docs/schedule
 docs/imports
 docs/cluster

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES
+from foretail.features.counters import COUNTERS
 from foretail.features.errors import ForetailError
 
 Records = NDArray[np.void]
@@ -111,6 +112,18 @@ REPLAY_DTYPE = np.dtype(
     ]
 )
 """What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""
+
+COUNTER_DTYPE = np.dtype(
+    [
+        ("time_ns", "<i8"),  # end of the interval
+        ("arrived_bytes", "<i8"),  # data that came to the queue in it, > 0: others have no record
+        ("counters", "<i4", (len(COUNTERS),)),  # as they were when it began, in the order of the list
+        ("switch", "<i4"),  # index in the summary's switches
+        ("queue", "<i4"),  # of that switch: port * queues of a port + queue
+        ("pad", "<i4"),
+    ]
+)
+"""One per queue and interval in which data came to it, where ``counters`` is asked for, in order of time."""
 
 
 def count_records(path: Path, dtype: np.dtype[Any]) -> int:

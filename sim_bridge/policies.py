@@ -27,6 +27,13 @@ INCAST_ALPHA = Parameter(
     None,
     {"above": 0},
 )
+ALPHA_INTERVAL_NS = Parameter(
+    "predictor=library: every queue's alpha is predicted anew, from the counters of the switch, once in so long",
+    100_000,
+    {"at_least": 10_000, "at_most": 10**9},
+)
+FIRST_EXPONENT, LAST_EXPONENT = -7, 6
+"""Of two, as predicted alphas: the dynamic thresholds of SAI that are neither nothing nor everything."""
 FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
 RTT_SLOTS = Parameter(
     "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",
@@ -74,7 +81,11 @@ VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"
 FLUID_SLACK_BYTES = Parameter(
     "fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0, "at_most": 2**30}
 )
-PREDICTOR = Parameter("always accept, or ask a compiled predictor", "accept", {"one_of": ("accept", "library")})
+PREDICTOR = Parameter(
+    "accept: nobody is asked, so packets are accepted and an alpha stays; library: a compiled predictor is",
+    "accept",
+    {"one_of": ("accept", "library")},
+)
 LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported model", None, {})
 TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {"at_least": -(2**63), "at_most": 2**63 - 1})
 FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
@@ -109,7 +120,7 @@ class BufferPolicy:
     title: str  #: in tables and sentences
     meaning: str  #: one sentence
     parameters: tuple[Parameter, ...] = ()  #: what it heeds, beside the alpha of incast where it has one
-    asks: bool = False  #: whether it asks a predictor
+    asks: bool = False  #: whether it asks a predictor about packets
     knows_priorities: bool = True  #: whether a port may have several queues; else it has one
     pushes_out: bool = False  #: whether it removes packets that it has accepted
     #: what the option ``policy=NAME`` sets, beside the defaults of the parameters
@@ -131,7 +142,7 @@ POLICIES = {
             "dt",
             "DT",
             "Dynamic Thresholds: a queue grows while it is shorter than its threshold",
-            (ALPHA,),
+            (ALPHA, PREDICTOR, LIBRARY, ALPHA_INTERVAL_NS),
             words="Dynamic Thresholds",
         ),
         BufferPolicy("harmonic", "Harmonic", "the k longest of n queues hold at most H_k / H_n of the buffer"),
@@ -224,6 +235,7 @@ def policy_name(policy: str) -> str:
 
 NUMBERS = {
     "alpha": ALPHA,
+    "alpha_interval_ns": ALPHA_INTERVAL_NS,
     "incast_alpha": INCAST_ALPHA,
     "first_rtt_alpha": FIRST_RTT_ALPHA,
     "low_pass_ns": LOW_PASS_NS,
@@ -272,6 +284,7 @@ _VARIANTS = {
     "first_rtt": "sparing first round trips",
     "last": "sparing the last of a message",
     "most_left": "most left to send",
+    "predicted": "predicted alpha",
     "tuned": "tuned",
 }
 """What the options of the group ``policy`` add to the name of a policy, and its words."""
@@ -294,6 +307,11 @@ def policy_words(policy: str) -> str:
 def may_ask(policy: str) -> bool:
     """Whether a policy may ask a predictor; of one from outside only its header says whether it does."""
     return policy not in POLICIES or POLICIES[policy].asks
+
+
+def takes_alpha(policy: str) -> bool:
+    """Whether a predictor may set a policy's alphas, once per interval, in ns-3."""
+    return policy in POLICIES and ALPHA_INTERVAL_NS in POLICIES[policy].parameters
 
 
 PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)

@@ -69,6 +69,7 @@ _TINY: dict[str, Any] = {
     "policy": {
         "name": "lqd",
         "alpha": 0.5,
+        "alpha_interval_ns": 100_000,
         "incast_alpha": None,
         "first_rtt_alpha": 64.0,
         "low_pass_ns": 524_288,
@@ -102,6 +103,7 @@ _TINY: dict[str, Any] = {
     },
     "features": {"cell_bytes": 256, "average_shift": None},
     "trace": False,
+    "counters": False,
     "occupancy_interval_ns": 30_000,
 }
 

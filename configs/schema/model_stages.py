@@ -14,7 +14,15 @@ from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
-from foretail.configs.schema.targets import EXPORT_TARGETS, CTarget, DemandTarget, ModelInput, ModelLimits, P4Target
+from foretail.configs.schema.targets import (
+    EXPORT_TARGETS,
+    CTarget,
+    DemandTarget,
+    ModelInput,
+    ModelLimits,
+    P4Target,
+    SonicTarget,
+)
 from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import (
     FeatureBudget,
@@ -99,7 +107,7 @@ class DistillConfig(LearningStage):
 
 @dataclass
 class ExportConfig(Stage):
-    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, proven equivalent.
+    """``foretail export``: turn a trained ensemble into C, P4 or ONNX, or into settings of SONiC, proven equivalent.
 
     A network goes to C alone, in integers with a proven error, and takes ``name``, ``out``, ``dataset`` and
     ``c.input_bits``. A demand predictor takes ``target``, ``name``, ``out`` and ``demand``.
@@ -110,7 +118,7 @@ class ExportConfig(Stage):
         "an ensemble (JSON file), a train run folder, a network (ONNX file), a model file of scikit-learn (skops), "
         "XGBoost (JSON, UBJ) or treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON)",
     )
-    target: str = setting("c", "language of the export: c, p4, onnx, or what an installed package offers")
+    target: str = setting("c", "form of the export: c, p4, onnx, sonic, or what an installed package offers")
     name: str | None = setting(
         None, "prefix of files and of the names in the code; null = drop_predictor or demand_predictor"
     )
@@ -133,6 +141,7 @@ class ExportConfig(Stage):
     )
     c: CTarget = part(CTarget, "target=c")
     p4: P4Target = part(P4Target, "target=p4")
+    sonic: SonicTarget = part(SonicTarget, "target=sonic")
     demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
     tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
 
@@ -144,7 +153,7 @@ class ExportConfig(Stage):
 
     def unused(self) -> Mapping[str, str]:
         """What belongs to another target."""
-        return dict.fromkeys({"c", "p4"} - {self.target}, f"target={self.target}")
+        return dict.fromkeys({"c", "p4", "sonic"} - {self.target}, f"target={self.target}")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import Experiment, part, setting
-from foretail.configs.schema.policies import ASKING, require_distinct_policies, require_tunable
+from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_distinct_policies, require_tunable
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
 from foretail.features.errors import ForetailError
@@ -173,7 +173,7 @@ class SharingMap(Experiment):
     policies: dict[str, dict[str, list[float]]] = setting(
         MISSING, "by name: values of each parameter, all of whose combinations are tried beside the policy's defaults"
     )
-    asking: list[str] = setting(["credence"], "with model=: the policies that ask it", one_of=ASKING)
+    asking: list[str] = setting(["credence"], "with model=: the policies that ask it", one_of=(*ASKING, DT_PREDICTED))
     seeds: list[int] = setting(MISSING, "traffic seeds of every setting", at_least=1, at_most=2**30)
     most_seeds: int = setting(
         30, "further seeds follow while a comparison with LQD or CS is open, up to so many", at_least=1, at_most=1000

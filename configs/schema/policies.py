@@ -17,6 +17,10 @@ from foretail.sim_bridge import policies
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
+ALPHA_INTERVAL_NS = policies.ALPHA_INTERVAL_NS
+FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
+DT_PREDICTED = "dt_predicted"
+"""The option of the group ``policy`` whose alphas a model predicts."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
 NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
@@ -37,6 +41,7 @@ class Policy:
 
     name: str = setting(MISSING, "the policy, or HEADER.hpp:TYPE for one in a C++ header of your own")
     alpha: float = _heeded(policies.ALPHA)
+    alpha_interval_ns: int = _heeded(policies.ALPHA_INTERVAL_NS)
     incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
     first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
     low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
@@ -57,7 +62,11 @@ class Policy:
     @property
     def asks_exported_model(self) -> bool:
         """Whether the policy needs the stage's exported model, having no library of its own."""
-        return policies.may_ask(self.name) and self.predictor == "library" and self.library is None
+        return self._may_have_predictor and self.predictor == "library" and self.library is None
+
+    @property
+    def _may_have_predictor(self) -> bool:
+        return policies.may_ask(self.name) or policies.takes_alpha(self.name)
 
     def require_knows(self, where: str, queues: Queues, rules: Rules) -> None:
         """Raise ForetailError unless the policy, as it is set, knows the queues of a port and the oracle."""
@@ -85,7 +94,7 @@ class Policy:
                 f"{where}.order = any_queue compares what senders say of packets: set {where}.victim to "
                 f"{' or '.join(policies.BY_TAGS)}"
             )
-        asks = policies.may_ask(self.name) and self.predictor == "library"
+        asks = self._may_have_predictor and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
         if self.library is not None and not Path(self.library).is_file():

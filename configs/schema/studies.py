@@ -17,7 +17,7 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.packet_experiments import SharingMap
-from foretail.configs.schema.policies import POLICIES
+from foretail.configs.schema.policies import ALPHA_INTERVAL_NS, FIRST_EXPONENT, LAST_EXPONENT, POLICIES
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
@@ -298,6 +298,37 @@ class DropCosts(Experiment):
 
 
 @dataclass
+class AlphaSearch(Experiment):
+    """A tree that predicts alphas, learned from what fixed ones cost under the training families of ``sharing``.
+
+    Every alpha runs in every condition of these families, and the switches' counters are drawn from all runs.
+    """
+
+    exponents: list[int] = setting(
+        MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
+    )
+    interval_ns: int = setting(MISSING, "between two predictions", **ALPHA_INTERVAL_NS.bounds)
+    depths: list[int] = setting(
+        MISSING,
+        "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",
+        at_least=0,
+        at_most=8,
+    )
+    rows: int = setting(512, "drawn from each simulation, by the bytes that came in an interval", at_least=1)
+    seeds: list[int] = setting(MISSING, "traffic seeds that are learned from", at_least=1, at_most=2**30)
+    test_seeds: list[int] = setting(MISSING, "traffic seeds that judge the tree in the loop", at_least=1, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on exponents that are not in order, and on seeds that learn and judge."""
+        super().check(where)
+        if self.exponents != sorted(self.exponents):
+            raise ForetailError(f"{where}.exponents = {self.exponents} are not in order: sort them")
+        for seed in self.test_seeds:
+            if seed in self.seeds:
+                raise ForetailError(f"{where}.test_seeds holds {seed}, which is learned from: judge on other seeds")
+
+
+@dataclass
 class StudyConfig(Stage):
     """``foretail study``: predictors on held-out runs and conditions, open loop and in ns-3."""
 
@@ -320,13 +351,14 @@ class StudyConfig(Stage):
 
 @dataclass
 class SearchConfig(Stage):
-    """``foretail search``: predictors by their scores and their costs in a switch, or sharing rules by their cost J."""
+    """``foretail search``: predictors by scores and costs in a switch; sharing rules, or alphas, by their cost J."""
 
     search: dict[str, Search] = setting({}, "a search of predictors by size: full and small")
     drop_costs: dict[str, DropCosts] = setting({}, "rules that trees learn from measured costs of drops, by size")
     rules: dict[str, RuleSearch] = setting({}, "a search of sharing rules by size")
+    alphas: dict[str, AlphaSearch] = setting({}, "a tree of predicted alphas by size")
     sharing: dict[str, SharingMap] = setting(
-        {}, "rules, drop_costs: their conditions by size, of which the training families count"
+        {}, "rules, drop_costs, alphas: their conditions by size, of which the training families count"
     )
     size: str = setting("full", "which one", one_of=SIZES)
     file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
@@ -338,15 +370,17 @@ class SearchConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError without a search of the size."""
-        if self.rules and self.drop_costs:
-            raise ForetailError("rules and drop_costs are two searches: choose one experiment")
-        if self.drop_costs:
-            experiment_of_size("drop_costs", self.drop_costs, self.size)
+        given = {
+            name: sizes
+            for name, sizes in (("rules", self.rules), ("drop_costs", self.drop_costs), ("alphas", self.alphas))
+            if sizes
+        }
+        if len(given) > 1:
+            raise ForetailError(f"{' and '.join(given)} are several searches: choose one experiment")
+        for name, sizes in given.items():
+            experiment_of_size(name, sizes, self.size)
             experiment_of_size("sharing", self.sharing, self.size)
-        elif self.rules:
-            experiment_of_size("rules", self.rules, self.size)
-            experiment_of_size("sharing", self.sharing, self.size)
-        elif self.size not in self.search:
+        if not given and self.size not in self.search:
             raise ForetailError(
                 f"search has no size {self.size}: choose an experiment that has it, such as predictor_search"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import part, setting
 from foretail.features.errors import ForetailError
 
-EXPORT_TARGETS = ("c", "p4", "onnx")
+EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")
 """Foretail's own."""
 
 
@@ -87,6 +88,19 @@ class P4Target:
     profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
     bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
     demo: P4Demo = part(P4Demo, "demo program")
+
+
+@dataclass
+class SonicTarget:
+    """``target=sonic``: buffer profiles of predicted alphas, and the rules that choose one."""
+
+    pool: str = setting("egress_lossy_pool", "buffer pool that the queues share")
+    size_bytes: int = setting(0, "of the pool, reserved for each queue", at_least=0, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a name that no pool has."""
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", self.pool):
+            raise ForetailError(f"{where}.pool = {self.pool!r} names no pool: use letters, digits, _, . and -")
 
 
 @dataclass

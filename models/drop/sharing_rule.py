@@ -10,17 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from foretail.features.catalog import feature
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.nested import Node, nested_tree
 
 FEATURES = ("message_left", "fill", "first_rtt", "pressure")
 HIGHEST = 255
 """A limit that no value of 8 bits is above."""
-
-Node = bool | tuple[str, int, "Node", "Node"]
-"""Drop or not; or a feature, a cut, and what holds up to the cut and above it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,9 @@ class SharingRule:
     def ensemble(self, cell_bytes: int) -> Ensemble:
         """The rule as a tree of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
         inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, FEATURES))
-        return Ensemble(tuple(inputs), (_tree(self._tests()),), Fraction(1, 2), origin={"kind": "sharing_rule"})
+        return Ensemble(
+            tuple(inputs), (nested_tree(self._tests(), FEATURES),), Fraction(1, 2), origin={"kind": "sharing_rule"}
+        )
 
     def _tests(self) -> Node:
         def limit(pressure: int) -> Node:
@@ -52,25 +50,3 @@ class SharingRule:
         if self.fill < HIGHEST:
             tests = ("fill", self.fill, tests, True)
         return ("message_left", self.message_left, False, tests) if self.message_left >= 0 else tests
-
-
-def _tree(tests: Node) -> Tree:
-    rows: list[tuple[int, int, int, int, float]] = []
-
-    def add(node: Node) -> int:
-        place = len(rows)
-        rows.append((-1, 0, -1, -1, float(node is True)))
-        if isinstance(node, tuple):
-            name, cut, below, above = node
-            rows[place] = (FEATURES.index(name), cut, add(below), add(above), 0.0)
-        return place
-
-    add(tests)
-    of_feature, cut, left, right, value = zip(*rows, strict=True)
-    return Tree(
-        np.array(of_feature, np.int32),
-        np.array(cut, np.int64),
-        np.array(left, np.int32),
-        np.array(right, np.int32),
-        np.array(value, np.float64),
-    )

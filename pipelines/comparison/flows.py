@@ -59,7 +59,7 @@ from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policies import policy_words, takes_alpha
 
 FLOWS = "flows"
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
@@ -149,7 +149,7 @@ class Simulation:
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
         policy = self.document["policy"]
-        asks = policy["library"] is not None or policy["flip_probability"] > 0
+        asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
         return _policy_run(self.policy, self.seed, entry, asks)
 
 

@@ -21,11 +21,13 @@ def driver_config(
     seed: int,
     *,
     trace: bool,
+    counters: bool = False,
     library: Path | None = None,
 ) -> dict[str, Any]:
     """The driver's document for one run.
 
-    `library` is the predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
+    `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
+    predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
     """
     document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
@@ -41,6 +43,7 @@ def driver_config(
         seed=seed,
         policy=document_of_policy | {"library": str(Path(own).absolute()) if uses_library and own else None},
         trace=trace,
+        counters=counters,
     )
     return document
 

@@ -21,6 +21,7 @@ from foretail.export.onnx.target import Onnx
 from foretail.export.p4.demo import DemoSwitch
 from foretail.export.p4.target import P4
 from foretail.export.proof.certificate import Certificate
+from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
@@ -208,6 +209,7 @@ TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {
     "c": _c,
     "p4": _p4,
     "onnx": lambda config, model: Onnx(),
+    "sonic": lambda config, model: Sonic(config.sonic.pool, config.sonic.size_bytes),
 }
 """The target of a model, as the settings have it."""
 

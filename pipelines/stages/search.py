@@ -1,4 +1,4 @@
-"""``foretail search``: drop predictors by their scores and what they cost a switch, or rules by their cost J.
+"""``foretail search``: drop predictors by their scores and what they cost a switch; sharing rules and alphas by cost J.
 
 Trials never see the test runs. The trial that the budget allows and validation prefers is trained once more, as
 ``foretail train`` would, and that model alone is scored on the test runs.
@@ -17,6 +17,7 @@ from foretail.export.p4.profile import load_profile
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.costs.experiment import DropCostResult, drop_cost_search
+from foretail.pipelines.experiments.search.alphas import AlphaSearchResult, alpha_search
 from foretail.pipelines.experiments.search.rules import RuleSearchResult, rule_search
 from foretail.pipelines.experiments.search.searching import (
     SearchResult,
@@ -38,10 +39,12 @@ from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.objective import require_runs
 
 
-def search(config: SearchConfig, run_dir: Path) -> SearchResult | RuleSearchResult | DropCostResult:
+def search(config: SearchConfig, run_dir: Path) -> SearchResult | RuleSearchResult | DropCostResult | AlphaSearchResult:
     """Draw and judge until there are as many trials as wanted, those of earlier runs included; test the best."""
     if config.drop_costs:
         return drop_cost_search(config, run_dir)
+    if config.alphas:
+        return alpha_search(config, run_dir)
     return rule_search(config, run_dir) if config.rules else predictor_search(config, run_dir)
 
 

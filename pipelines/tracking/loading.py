@@ -70,7 +70,7 @@ def load_predictor(
     refuse_window(found.features, model)
     identity = identify(found, model, tracking, store)
     use_model(identity.document(), identity.sentence())
-    if isinstance(found, Ensemble):
+    if isinstance(found, Ensemble) and found.output != "value":
         say_if_constant(f"model {model}", "the threshold", constant_decision(found))
     return found
 

@@ -13,5 +13,6 @@ void add_push_outs(nanobind::module_& m);
 void add_trees(nanobind::module_& m);
 void add_circuits(nanobind::module_& m);
 void add_live(nanobind::module_& m);
+void add_counters(nanobind::module_& m);
 
 }  // namespace foretail::bindings

@@ -71,6 +71,13 @@ RecordLayout occupancy_layout() {
              FIELD(pad)}};
 }
 
+RecordLayout counter_layout() {
+    using Record = CounterRecord;
+    return {sizeof(Record),
+            {FIELD(time_ns), FIELD(arrived_bytes), FIELD(counters), NAMED_FIELD(switch_index, "switch"), FIELD(queue),
+             FIELD(pad)}};
+}
+
 #undef FIELD
 #undef NAMED_FIELD
 
@@ -86,6 +93,7 @@ nb::dict record_layout() {
     out["arrival"] = arrival_layout();
     out["flow"] = flow_layout();
     out["occupancy"] = occupancy_layout();
+    out["counter"] = counter_layout();
     return out;
 }
 
@@ -97,6 +105,9 @@ void add_records(nb::module_& m) {
     m.def(
         "feature_names", [] { return std::vector<std::string>(feature_names.begin(), feature_names.end()); },
         "The features of an arrival, in the order of their columns.");
+    m.def(
+        "counter_names", [] { return std::vector<std::string>(counter_names.begin(), counter_names.end()); },
+        "The counters of an interval, in the order of their columns.");
     m.def(
         "policies", [] { return traits(Policies{}); },
         "The policies: (name, whether it asks a predictor, whether it knows priorities, whether it pushes out).");

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
 
 namespace foretail::buffer {
@@ -58,5 +59,15 @@ struct OccupancyRecord {
     std::int32_t pad = 0;
 };
 static_assert(sizeof(OccupancyRecord) == 32);
+
+struct CounterRecord {
+    std::int64_t time_ns = 0;
+    std::int64_t arrived_bytes = 0;
+    CounterVector counters{};
+    std::int32_t switch_index = 0;
+    std::int32_t queue = 0;
+    std::int32_t pad = 0;
+};
+static_assert(sizeof(CounterRecord) == 80);
 
 }  // namespace foretail::buffer

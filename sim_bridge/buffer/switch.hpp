@@ -160,6 +160,7 @@ public:
     [[nodiscard]] Row oldest_open(Row none) const { return lqd_ ? lqd_->oldest_open(none) : none; }
 
     [[nodiscard]] const PortQueues<Payload>& queues() const { return queues_; }
+    [[nodiscard]] Policy& policy() { return policy_; }
     [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
     /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when
     /// the real queues run LQD too and the thresholds are exact.

@@ -27,7 +27,7 @@ import pandas as pd
 
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
-from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.features.staging import writing
 from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, is_cached, run_compiler, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy
@@ -192,7 +192,8 @@ class DriverRun:
     Attributes
     ----------
     folder : Path
-        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``.
+        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``,
+        with counters ``counters.bin``.
     summary : dict
         Counters of every switch, speeds and versions, as the driver wrote them.
     """
@@ -242,6 +243,10 @@ class DriverRun:
     def occupancy(self) -> Records:
         """Return the samples of every switch's buffer while traffic was offered: array of OCCUPANCY_DTYPE."""
         return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
+
+    def counters(self) -> Records:
+        """Return what every interval of a queue began with and brought: array of COUNTER_DTYPE, if they were logged."""
+        return read_records(self.folder / "counters.bin", COUNTER_DTYPE)
 
 
 def run_driver(

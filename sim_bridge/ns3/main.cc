@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ns3/alpha_predictor.h"
 #include "ns3/arrival_trace.h"
 #include "ns3/branches.h"
 #include "ns3/flows.h"
@@ -144,7 +145,8 @@ void run(const std::string& settings_path, const std::string& folder) {
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
     auto branches = settings.branches ? std::make_unique<Branches>(*settings.branches, folder) : nullptr;
-    Network network = build_network(settings, flows, predictor, trace.get(), branches.get());
+    AlphaPredictor alphas(settings, folder);
+    Network network = build_network(settings, flows, predictor, alphas, trace.get(), branches.get());
     flows.install(network.servers);
     const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
     OccupancySampler occupancy(settings, network, branches.get(), folder + "/occupancy.bin");
@@ -184,6 +186,7 @@ void run(const std::string& settings_path, const std::string& folder) {
     if (branches) summary["branches"] = to_json(branches->finished());
     flows.write(folder + "/flows.bin");
     occupancy.close();
+    alphas.close();
     summary.update({{"flows", flows.planned()},
                     {"completed_flows", flows.completed()},
                     {"end_ns", Simulator::Now().GetNanoSeconds()},

@@ -21,7 +21,7 @@ public:
 
     explicit Predictor(const Settings& settings)
         : flips_(settings.seed, RandomStream::Purpose::flips, 0), flip_probability_(settings.policy.flip_probability) {
-        if (settings.policy.library.empty()) return;
+        if (settings.policy.library.empty() || settings.policy.takes_alpha) return;
         library_.emplace(settings.policy.library, settings.scale);
         tau_ = settings.policy.tau.value_or(library_->default_tau());
     }

@@ -230,6 +230,7 @@ Settings read_settings(const std::string& path) {
 
     constexpr std::int64_t second = 1'000'000'000, fastest = 1'000'000'000'000'000, longest = std::int64_t{1} << 60;
     constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
+    constexpr std::int64_t shortest_alpha_interval = 10'000, longest_alpha_interval = second;
     const Group topology = root.group("topology");
     s.topology = {.leaves = topology.between("leaves", 1, 1024),
                   .spines = topology.between("spines", 0, 1024),
@@ -379,11 +380,16 @@ Settings read_settings(const std::string& path) {
     if (given) s.policy.library = policy.get<std::string>("library");
     if (!policy.is_null("tau")) s.policy.tau = policy.get<std::int64_t>("tau");
     s.policy.flip_probability = policy.between("flip_probability", 0.0, 1.0);
+    s.policy.alpha_interval_ns =
+        policy.between<std::int64_t>("alpha_interval_ns", shortest_alpha_interval, longest_alpha_interval);
     buffer::Shape shape;
     shape.priorities = s.queues.count;
-    const bool asks =
-        buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& chosen) { return chosen.asks; });
-    if (given && !asks) refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
+    const bool asks = buffer::with_policy(s.policy.name, s.policy.settings, shape, [&](const auto& chosen) {
+        s.policy.takes_alpha = chosen.takes_alpha;
+        return chosen.asks;
+    });
+    if (given && !asks && !s.policy.takes_alpha)
+        refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
 
     using namespace buffer;
     const Group rules = root.group("rules");
@@ -419,6 +425,9 @@ Settings read_settings(const std::string& path) {
 
     s.trace = root.get<bool>("trace");
     if (root.has("branches")) s.branches = read_branches(root.group("branches"), s, longest);
+    s.counters = root.get<bool>("counters");
+    if (s.counters && !s.policy.takes_alpha)
+        refuse("setting 'counters' is for a policy whose alphas can be predicted, which " + s.policy.name + " is not");
     s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000, longest);
     return s;
 }

@@ -85,7 +85,9 @@ struct PolicyChoice {
     std::string name;
     buffer::PolicySettings settings;  ///< the interval is one base round trip
     std::optional<std::int64_t> fluid_slack_bytes;
-    std::string library;  ///< empty: always accept
+    std::string library;                 ///< empty: always accept
+    std::int64_t alpha_interval_ns = 0;  ///< between two predictions of alphas
+    bool takes_alpha = false;            ///< the library predicts alphas, not drops
     std::optional<std::int64_t> tau;
     double flip_probability = 0;
 };
@@ -120,7 +122,7 @@ struct Settings {
     buffer::PushOutRules rules;
     std::optional<buffer::PolicySettings> occamy_oracle;
     buffer::FeatureScale scale;
-    bool trace = false;
+    bool trace = false, counters = false;
     std::optional<BranchChoice> branches;
     std::int64_t occupancy_interval_ns = 0;
 

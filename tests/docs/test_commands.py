@@ -110,6 +110,8 @@ RULES = [
     Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),
     Rule(r"sharing-rule.md: export ", "compose"),
     Rule(r"drop-costs.md: (search|evaluate|export) ", "compose"),
+    Rule(r"slow-settings.md: (search|evaluate) experiment=", "compose"),  # tests/pipelines/test_alpha_search.py runs
+    Rule(r"slow-settings.md: export ", "compose"),
     Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
     # docs/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),

@@ -50,7 +50,7 @@ def test_figures_say_the_policy_and_its_settings() -> None:
 
 
 WRONG = {
-    "{name: dt, alfa: 8}": "dt heeds no number alfa: it has alpha, incast_alpha",
+    "{name: dt, alfa: 8}": "dt heeds no number alfa: it has alpha, alpha_interval_ns, incast_alpha",
     "{alpha: 8}": "names no policy: write it as {name: dt, alpha: 8}",
     "{name: best}": "names no policy",
     "{name: [}": "names no policy",

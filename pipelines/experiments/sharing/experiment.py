@@ -13,7 +13,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, tracked_experiment
 from foretail.pipelines.experiments.sharing.figures import CAPTIONS, draw_map, draw_settings
-from foretail.pipelines.experiments.sharing.plan import Rule, SharingPlan
+from foretail.pipelines.experiments.sharing.plan import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.experiments.sharing.race import Race, race
 from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, conclusion, rows_of, shown, verdicts_of
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -22,7 +22,7 @@ from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policies import policy_words, takes_alpha
 
 
 def sharing_experiment(config: EvaluateConfig, run_dir: Path) -> ExperimentResult:
@@ -41,7 +41,8 @@ def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> Experim
     rows, verdicts, name = rows_of(finished), verdicts_of(finished), plan.sweep.experiment
     frame = pd.DataFrame([asdict(row) for row in rows])
     if plan.library is not None:
-        asking = {policy: frame[frame["policy"] == policy] for policy in plan.sweep.asking}
+        about_packets = [name for name in plan.sweep.asking if not takes_alpha(plan.rules[Rule(name, DEFAULT)].name)]
+        asking = {policy: frame[frame["policy"] == policy] for policy in about_packets}
         say_if_unasked(
             {name: (int(one["asked"].sum()), int(one["predicted_drops"].sum())) for name, one in asking.items()}
         )

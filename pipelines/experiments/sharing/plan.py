@@ -14,7 +14,7 @@ from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
-from foretail.pipelines.comparison import cost, statistics
+from foretail.pipelines.comparison import cost, counted, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matter, simulate_flows
@@ -79,6 +79,7 @@ class SharingPlan:
     library: Path | None  #: of the model, if there is one
     ns3: Ns3
     code: Sequence[str]  #: digests of what computes costs
+    logged_rows: int = 0  #: of the counters behind predicted alphas, drawn from every simulation; 0: none
 
     @classmethod
     def of(cls, sweep: SharingMap, where: str, ns3: Ns3) -> SharingPlan:
@@ -119,7 +120,14 @@ class SharingPlan:
     def document(self, case: SharingCase) -> dict[str, Any]:
         """The driver's document of a simulation."""
         policy = self.rules[case.rule]
-        return driver_config(self.scenarios[case.where], policy, case.seed, trace=False, library=self.library)
+        return driver_config(
+            self.scenarios[case.where],
+            policy,
+            case.seed,
+            trace=False,
+            counters=self.logged_rows > 0,
+            library=self.library,
+        )
 
     def depends_on(self, case: SharingCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
@@ -128,6 +136,7 @@ class SharingPlan:
             "ns3": self.ns3.version,
             "driver_code": self.ns3.driver_sha256,
             "code": self.code,
+            **({"rows": self.logged_rows, "drawn_by": file_digest(Path(counted.__file__))} if self.logged_rows else {}),
         }
 
     def settings_of(self, policy: str) -> list[Rule]:
@@ -140,7 +149,7 @@ class SharingPlan:
 
 
 def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
-    """Simulate a case and return its cost, a hash of what was offered, and what was asked; nothing else is kept."""
+    """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
     document = plan.document(case)
 
     def report(done: float, words: str) -> None:
@@ -149,7 +158,7 @@ def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, A
     with tempfile.TemporaryDirectory() as name:
         simulate_flows(document, Path(name), plan.ns3, report)
         run = DriverRun.open(Path(name))
-        flows, counted = run.flows(), counters(run)
+        flows, switches = run.flows(), counters(run)
         found = cost.run_cost(flows, run.summary["end_ns"], document)
         if found.cost is None:
             raise ForetailError(
@@ -158,8 +167,9 @@ def measured(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, A
         return {
             **asdict(found),
             "flows_sha256": flows_sha256(flows, document),
-            "asked": counted["asked"],
-            "predicted_drops": counted["data_drops.predicted"],
-            "drops": sum(value for reason, value in counted.items() if reason.startswith("data_drops.")),
+            "asked": switches["asked"],
+            "predicted_drops": switches["data_drops.predicted"],
+            "drops": sum(value for reason, value in switches.items() if reason.startswith("data_drops.")),
             "cpu_seconds": run.summary["simulation_cpu_seconds"],
+            **({"counters": counted.drawn(run.counters(), plan.logged_rows, case.seed)} if plan.logged_rows else {}),
         }

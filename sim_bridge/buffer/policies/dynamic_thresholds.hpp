@@ -15,22 +15,31 @@ class DynamicThresholds : public PolicyTraits {
 public:
     static constexpr std::string_view name = "dt";
 
-    DynamicThresholds(const PolicySettings& settings, const Shape&) : alpha_(settings.alpha) {}
+    static constexpr bool takes_alpha = true;
+
+    DynamicThresholds(const PolicySettings& settings, const Shape& shape) {
+        for (Port port = 0; port < shape.ports(); ++port)
+            alpha_.insert(alpha_.end(), settings.alpha.begin(), settings.alpha.end());
+    }
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
-        const double length = static_cast<double>(queues.length(queues.queue_of(arrival)));
-        return length < threshold(arrival.priority, queues) ? Outcome::accepted : Outcome::over_threshold;
+        const QueueIndex queue = queues.queue_of(arrival);
+        const double length = static_cast<double>(queues.length(queue));
+        return length < threshold(queue, queues) ? Outcome::accepted : Outcome::over_threshold;
     }
 
     template <class Queues>
-    [[nodiscard]] double threshold(std::size_t priority, const Queues& queues) const {
-        return alpha_[priority] * static_cast<double>(queues.capacity() - queues.occupancy());
+    [[nodiscard]] double threshold(QueueIndex queue, const Queues& queues) const {
+        return alpha(queue) * static_cast<double>(queues.capacity() - queues.occupancy());
     }
 
+    [[nodiscard]] double alpha(QueueIndex queue) const { return alpha_[static_cast<std::size_t>(queue)]; }
+    void set_alpha(QueueIndex queue, double alpha) { alpha_[static_cast<std::size_t>(queue)] = alpha; }
+
 private:
-    Alphas alpha_;
+    Alphas alpha_;  // of each queue
 };
 
 }  // namespace foretail::buffer

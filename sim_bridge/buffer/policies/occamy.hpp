@@ -26,8 +26,7 @@ public:
 
     Occamy(const PolicySettings& settings, const Shape& shape)
         : admission_(settings, shape),
-          priorities_(static_cast<QueueIndex>(settings.alpha.size())),
-          strictest_(static_cast<std::size_t>(std::ranges::min_element(settings.alpha) - settings.alpha.begin())),
+          strictest_(static_cast<QueueIndex>(std::ranges::min_element(settings.alpha) - settings.alpha.begin())),
           bucket_(static_cast<double>(settings.bucket)),
           tokens_(bucket_),
           expelled_last_(shape.queues() - 1) {
@@ -68,8 +67,7 @@ private:
         QueueIndex queue = expelled_last_;
         for (QueueIndex seen = 0; seen < queues.queues(); ++seen) {
             queue = queue + 1 == queues.queues() ? 0 : queue + 1;
-            const auto priority = static_cast<std::size_t>(queue % priorities_);
-            if (static_cast<double>(queues.length(queue)) > admission_.threshold(priority, queues) &&
+            if (static_cast<double>(queues.length(queue)) > admission_.threshold(queue, queues) &&
                 queues.removable(queue) > 0) {
                 expelled_last_ = queue;
                 return true;
@@ -79,8 +77,7 @@ private:
     }
 
     DynamicThresholds admission_;
-    QueueIndex priorities_;
-    std::size_t strictest_;  // the priority with the smallest threshold
+    QueueIndex strictest_;  // of those with the smallest threshold, the first
     double bucket_, tokens_, tokens_per_tick_ = 0;
     Tick filled_ = 0;
     Bytes departed_ = 0;

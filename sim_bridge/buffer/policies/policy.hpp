@@ -33,6 +33,7 @@ struct PolicyTraits {
     static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
     static constexpr bool pushes_out = false;          ///< the switch runs LongestQueueDrop instead of `decide`
     static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets
+    static constexpr bool takes_alpha = false;         ///< it has `set_alpha`: a predictor may move alphas in ns-3
 };
 
 }  // namespace foretail::buffer

@@ -4,24 +4,57 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
 #include "buffer/features/shift_average.hpp"
 #include "buffer/predictor/predictor.h"
 
 namespace foretail::buffer {
 
-/// A compiled drop predictor behind the ABI of predictor.h, opened with dlopen.
+/// A compiled predictor behind the ABI of predictor.h, opened with dlopen: of drops, from the features of an arrival,
+/// or of alphas, from the counters of an interval.
 ///
-/// Refuses, naming what differs, a library of another ABI version, with features that this switch does not compute, or
+/// Refuses, naming what differs, a library of another ABI version, with inputs that this switch does not compute, or
 /// computed with other parameters.
 class PredictorLibrary {
 public:
     PredictorLibrary(const std::string& path, FeatureScale scale)
+        : PredictorLibrary(path, feature_names, "feature", [scale](std::size_t index) {
+              return feature_parameters(static_cast<Feature>(index), scale);
+          }) {}
+    PredictorLibrary(const std::string& path, Tick interval)
+        : PredictorLibrary(path, counter_names, "counter",
+                           [interval](std::size_t) { return counter_parameters(interval); }) {}
+
+    [[nodiscard]] std::int64_t default_tau() const { return info_->default_tau; }
+    /// What `score` reads of an arrival, where it is one of drops.
+    [[nodiscard]] FeatureSet features() const {
+        FeatureSet read;
+        for (const std::size_t input : inputs_) read.insert(static_cast<Feature>(input));
+        return read;
+    }
+    [[nodiscard]] std::string ir_sha256() const { return info_->ir_sha256; }
+
+    /// Of all features, or of all counters.
+    [[nodiscard]] std::int64_t score(std::span<const std::int32_t> inputs) {
+        for (std::size_t i = 0; i < inputs_.size(); ++i) values_[i] = inputs[inputs_[i]];
+        return score_(values_.data());
+    }
+
+private:
+    PredictorLibrary(const std::string& path, std::span<const std::string_view> names, const std::string& what,
+                     const std::function<std::string(std::size_t)>& parameters)
         : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (!handle_) throw std::runtime_error("cannot load predictor library '" + path + "': " + dlerror());
         info_ = symbol<decltype(&foretail_predictor_info)>(path, "foretail_predictor_info")();
@@ -36,30 +69,18 @@ public:
         }
         for (std::uint32_t i = 0; i < info_->n_features; ++i) {
             const std::string name = info_->feature_names[i];
-            const auto index = static_cast<std::size_t>(std::ranges::find(feature_names, name) - feature_names.begin());
-            if (index == feature_count) refuse("wants the feature '" + name + "', which no switch computes");
-            const std::string expected = feature_parameters(static_cast<Feature>(index), scale);
+            const auto index = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+            if (index == names.size()) refuse("wants the " + what + " '" + name + "', which no switch computes");
+            const std::string expected = parameters(index);
             if (info_->feature_params[i] != expected) {
-                refuse("was trained on feature '" + name + "' with '" + info_->feature_params[i] +
+                refuse("was trained on " + what + " '" + name + "' with '" + info_->feature_params[i] +
                        "' but this run has '" + expected + "'");
             }
             inputs_.push_back(index);
-            features_.insert(static_cast<Feature>(index));
         }
         values_.resize(inputs_.size());
     }
 
-    [[nodiscard]] std::int64_t default_tau() const { return info_->default_tau; }
-    /// What `score` reads.
-    [[nodiscard]] FeatureSet features() const { return features_; }
-    [[nodiscard]] std::string ir_sha256() const { return info_->ir_sha256; }
-
-    [[nodiscard]] std::int64_t score(const FeatureVector& features) {
-        for (std::size_t i = 0; i < inputs_.size(); ++i) values_[i] = features[inputs_[i]];
-        return score_(values_.data());
-    }
-
-private:
     template <class Function>
     Function symbol(const std::string& path, const char* name) {
         // POSIX guarantees that a function pointer survives dlsym's void pointer.
@@ -74,7 +95,6 @@ private:
     const foretail_predictor_info_t* info_ = nullptr;
     decltype(&foretail_predictor_score) score_ = nullptr;
     std::vector<std::size_t> inputs_;
-    FeatureSet features_;
     std::vector<std::int64_t> values_;
 };
 

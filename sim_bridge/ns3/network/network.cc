@@ -18,7 +18,7 @@ namespace {
 
 std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
                                         std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
-                                        ArrivalTrace* trace, Branches* branches) {
+                                        AlphaPredictor& alphas, ArrivalTrace* trace, Branches* branches) {
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     buffer::SwitchSettings settings;
@@ -34,13 +34,14 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
                                [&](auto policy) -> std::unique_ptr<SwitchNode> {
                                    return std::make_unique<PolicySwitch<decltype(policy)>>(
                                        index, std::move(route), links, settings, std::move(policy), s.queues.queue_of,
-                                       s.transport.mark_bytes, &predictor, trace, branches);
+                                       s.transport.mark_bytes, &predictor, &alphas, trace, branches);
                                });
 }
 
 }  // namespace
 
-Network build_network(const Settings& s, Flows& flows, Predictor& predictor, ArrivalTrace* trace, Branches* branches) {
+Network build_network(const Settings& s, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
+                      ArrivalTrace* trace, Branches* branches) {
     const Topology& t = s.topology;
     const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
     const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
@@ -56,7 +57,7 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
             return servers + static_cast<Port>(frame.path_hash % spines);
         };
         network.switches.push_back(
-            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, trace, branches));
+            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace, branches));
     }
     for (int spine = 0; spine < t.spines; ++spine) {
         const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
@@ -64,7 +65,7 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Arr
             return frame.destination / servers;
         };
         network.switches.push_back(
-            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, trace, branches));
+            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, alphas, trace, branches));
     }
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         for (int spine = 0; spine < t.spines; ++spine) {

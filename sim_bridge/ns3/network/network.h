@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ns3/alpha_predictor.h"
 #include "ns3/arrival_trace.h"
 #include "ns3/flows.h"
 #include "ns3/network/host.h"
@@ -23,7 +24,7 @@ struct Network {
     int leaves = 0;
 };
 
-Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, ArrivalTrace* trace,
-                      Branches* branches);
+Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
+                      ArrivalTrace* trace, Branches* branches);
 
 }  // namespace foretail::ns3_driver

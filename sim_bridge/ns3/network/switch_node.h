@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "buffer/queues/ring.hpp"
 #include "buffer/switch.hpp"
+#include "ns3/alpha_predictor.h"
 #include "ns3/arrival_trace.h"
 #include "ns3/branches.h"
 #include "ns3/network/frame.h"
@@ -91,7 +93,7 @@ public:
 
     PolicySwitch(int index, Route route, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
                  Policy policy, std::array<std::uint8_t, 3> queue_of, std::int64_t mark_bytes, Predictor* predictor,
-                 ArrivalTrace* trace, Branches* branches)
+                 AlphaPredictor* alphas, ArrivalTrace* trace, Branches* branches)
         : SwitchNode(index, std::move(route), std::move(links)),
           buffer_(settings, std::move(policy)),
           wires_(links_.size()),
@@ -100,6 +102,7 @@ public:
           predictor_(predictor),
           trace_(trace),
           branches_(branches) {
+        if (alphas->interval_ns()) setter_.emplace(*alphas, settings.shape, index);
         for (buffer::Port port = 0; port < buffer_.queues().ports(); ++port)
             wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
     }
@@ -111,16 +114,21 @@ public:
         const buffer::Arrival arrival{
             now(), port, frame->size_bytes, data, frame->first_rtt, queue, frame->sent_bytes, frame->left_bytes};
         (data ? counts_.data_in : counts_.control_in).add(arrival.size);
+        [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
 
         if (branches_) branches_->arrived();
         buffer::Row row = buffer::no_row;
         buffer::ArrivalRecord* record = trace_ ? &open_record(*frame, arrival, row) : nullptr;
+        if constexpr (Policy::takes_alpha) {
+            if (setter_) setter_->advance(arrival.time, buffer_.policy());
+        }
         buffer_.observe(arrival, row, *this);
         if (record && data) {
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (mark_bytes_ > 0 && frame->ecn_capable && buffer_.queues().port_length(port) >= mark_bytes_) {
+        const bool marked = mark_bytes_ > 0 && frame->ecn_capable && buffer_.queues().port_length(port) >= mark_bytes_;
+        if (marked) {
             frame->congestion_experienced = true;
             ++counts_.marked;
         }
@@ -152,6 +160,19 @@ public:
             (data ? counts_.data_drops : counts_.control_drops)[static_cast<std::size_t>(outcome)].add(arrival.size);
             if (record) record->outcome = outcome;
             if (held) trace_->let_go(row);
+        }
+        if constexpr (Policy::takes_alpha) {
+            if (setter_ && data) {
+                const buffer::QueueIndex at = buffer_.queues().queue_of(arrival);
+                setter_->count({.queue = at,
+                                .size = arrival.size,
+                                .dropped = outcome != buffer::Outcome::accepted,
+                                .marked = marked,
+                                .first_rtt = arrival.first_rtt,
+                                .flow_hash = path_hash,
+                                .length = buffer_.queues().length(at),
+                                .occupancy = buffer_.queues().occupancy()});
+            }
         }
         schedule_delivery(port);
     }
@@ -278,6 +299,7 @@ private:
     Predictor* predictor_;
     ArrivalTrace* trace_;
     Branches* branches_;
+    std::optional<AlphaSetter> setter_;
 };
 
 }  // namespace foretail::ns3_driver
