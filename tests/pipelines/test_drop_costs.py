@@ -48,7 +48,7 @@ def test_drawn_arrivals_are_choices_and_stand_for_all(tmp_path: Path) -> None:
     assert rows["arrival"].is_monotonic_increasing
     assert rows.equals(drawn_arrivals(dataset, 60, [1]))
     assert not rows.equals(drawn_arrivals(dataset, 60, [2]))
-    whole = dataset.frame().set_index("arrival")
+    whole: Any = dataset.frame().set_index("arrival")
     buffers = [switch.buffer_bytes for switch in dataset.manifest.switches]
     cell = dataset.manifest.cell_bytes
     could = [

@@ -47,8 +47,8 @@ from foretail.pipelines.experiments.costs.branching import (
     require_losses,
 )
 from foretail.pipelines.experiments.costs.labels import SIGNAL_COLUMNS, cost_labels, gains, signal_to_noise
-from foretail.pipelines.experiments.frame import measure_cases
-from foretail.pipelines.experiments.search.rules import LEARNED, Here, Simulations
+from foretail.pipelines.experiments.frame import Here, measure_cases
+from foretail.pipelines.experiments.search.rules import LEARNED, Simulations
 from foretail.pipelines.experiments.sharing.plan import Condition, Rule, SharingPlan
 from foretail.pipelines.experiments.sharing.race import CS, Costs
 from foretail.pipelines.runs.points import write_files

@@ -29,8 +29,7 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiments.frame import measure_cases
-from foretail.pipelines.experiments.search.rules import Here
+from foretail.pipelines.experiments.frame import Here, measure_cases
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured
 from foretail.pipelines.experiments.sharing.race import POINT, Costs
 from foretail.pipelines.exporting.predictor import export_to_store
