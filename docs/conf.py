@@ -101,6 +101,7 @@ docs/plugins
 docs/closed-loop
 docs/sharing-map
 docs/sharing-rule
+docs/oracles
 docs/drop-costs
 docs/slow-settings
 docs/schedule

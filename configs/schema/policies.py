@@ -17,7 +17,6 @@ from foretail.sim_bridge import policies
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
 ASKING = policies.ASKING
-ALPHA_INTERVAL_NS = policies.ALPHA_INTERVAL_NS
 FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
 DT_PREDICTED = "dt_predicted"
 """The option of the group ``policy`` whose alphas a model predicts."""

@@ -17,7 +17,7 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.packet_experiments import SharingMap
-from foretail.configs.schema.policies import ALPHA_INTERVAL_NS, FIRST_EXPONENT, LAST_EXPONENT, POLICIES
+from foretail.configs.schema.policies import FIRST_EXPONENT, LAST_EXPONENT, NUMBERS, POLICIES
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
@@ -307,7 +307,7 @@ class AlphaSearch(Experiment):
     exponents: list[int] = setting(
         MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
     )
-    interval_ns: int = setting(MISSING, "between two predictions", **ALPHA_INTERVAL_NS.bounds)
+    interval_ns: int = setting(MISSING, "between two predictions", **NUMBERS["alpha_interval_ns"].bounds)
     depths: list[int] = setting(
         MISSING,
         "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",
