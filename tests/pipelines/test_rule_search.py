@@ -6,11 +6,13 @@ With invented costs: some seconds. In ns-3, and its rule on a map: half a minute
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -119,3 +121,33 @@ def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: 
     assert len(learned) == 3
     assert (learned["asked"] > learned["predicted_drops"]).all()
     assert (learned["predicted_drops"] > 0).any()
+    gate = ["promote", "experiment=closed_loop_gate", "size=small", "seeds=[201,202]", model, "p4=true"]
+    code = cli.main([*gate, "hydra.run.dir=gate"])
+    judged = json.loads((tmp_path / "gate" / "result.json").read_text())
+    check = judged["gate"]["checks"][0]
+    pairs = {who: [math.log(run["costs"][who]) for run in judged["held_out"]] for who in ("learned the model", "cs")}
+    less_cs = np.subtract(pairs["learned the model"], pairs["cs"])
+    assert check["name"] == "cost"
+    assert check["difference"]["mean"] == pytest.approx(less_cs.mean())
+    assert check["passed"] == (check["difference"]["high"] < 0) == (judged["promoted"] is not None)
+    assert [one["passed"] for one in judged["gate"]["checks"][1:]] == [True, True]
+    assert (code == 0) == check["passed"]
+    assert "Cost J under held-out conditions" in (tmp_path / "gate" / "model_card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("sharing.small.asking=[learned,credence]", "one policy asks the model"),
+        ("baselines=[dt]", "baselines lacks cs"),
+        ("baselines=[cs,learned]", "which asks a model"),
+        ("f1_margin=0.1", "f1_margin"),
+        ("seeds=[201]", "one run gives no interval"),
+    ],
+)
+def test_a_gate_that_cannot_be_gets_one_sentence(
+    override: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["promote", "experiment=closed_loop_gate", "size=small", "model=model.json", override]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())

@@ -23,6 +23,7 @@ from optuna.distributions import IntDistribution
 from foretail.configs.schema.studies import RuleSearch, SearchConfig
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
+from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.features.errors import ForetailError
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
@@ -213,6 +214,10 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
             for trial in finished:
                 run.log_nested(f"trial {trial.number}", trial.values, {COST: _cost_of(trial)})
             run.log_metrics({"finalist/cost": finalists[0].cost})
+            for key, scenario in plan.scenarios.items():
+                for seed in settings.seeds:  # there are no rows: what was simulated is the traffic
+                    traffic = traffic_sha256_of(plain(asdict(scenario)), seed)
+                    run.log_dataset(f"{key}-{seed}", traffic, traffic, "simulated in ns-3", 0, 0, "train")
             for path in files:
                 run.log_file(path)
             run.log_model(ensemble)
