@@ -52,7 +52,8 @@ def test_drawn_arrivals_are_choices_and_stand_for_all(tmp_path: Path) -> None:
     buffers = [switch.buffer_bytes for switch in dataset.manifest.switches]
     cell = dataset.manifest.cell_bytes
     could = [
-        row.accepted or (row.occupancy + 1) * cell + row.size_bytes <= buffers[row.switch] for row in whole.itertuples()
+        bool(row["accepted"] or (row["occupancy"] + 1) * cell + row["size_bytes"] <= buffers[row["switch"]])
+        for row in whole.to_dict("records")
     ]
     assert rows["arrivals"].sum() == pytest.approx(sum(could))
     assert set(rows["arrival"]) <= set(whole.index[could])
