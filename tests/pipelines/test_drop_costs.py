@@ -52,7 +52,8 @@ def test_drawn_arrivals_are_choices_and_stand_for_all(tmp_path: Path) -> None:
     buffers = [switch.buffer_bytes for switch in dataset.manifest.switches]
     cell = dataset.manifest.cell_bytes
     could = [
-        row.accepted or (row.occupancy + 1) * cell + row.size_bytes <= buffers[row.switch] for row in whole.itertuples()
+        bool(row["accepted"] or (row["occupancy"] + 1) * cell + row["size_bytes"] <= buffers[row["switch"]])
+        for row in whole.to_dict("records")
     ]
     assert rows["arrivals"].sum() == pytest.approx(sum(could))
     assert set(rows["arrival"]) <= set(whole.index[could])
@@ -199,8 +200,8 @@ def test_a_run_that_loses_nothing_has_no_cost_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    quiet = "scenario=tiny,scenario.traffic_ns=300_000,scenario.incast.burst_fraction=0.001"
-    large = "scenario.topology.buffer_bytes_per_port_per_gbps=1_000_000"
+    quiet = "'scenario=tiny','scenario.traffic_ns=300_000','scenario.incast.burst_fraction=0.001'"
+    large = "'scenario.topology.buffer_bytes_per_port_per_gbps=1_000_000'"
     assert cli.main([*SMALL, f"sharing.small.scenario=[{quiet},{large}]", "tracking=off"]) == 2
     said = capsys.readouterr().err
     assert "websearch load_40: cs, seed 111 has no timeouts and no losses" in said
