@@ -129,7 +129,7 @@ def test_rules_and_alphas_are_not_searched_together() -> None:
         typed(composed("search", f"experiment={name}", "size=small"), SearchConfig)
         for name in ("sharing_rule", "slow_setting")
     )
-    with pytest.raises(ForetailError, match="rules and alphas are both given"):
+    with pytest.raises(ForetailError, match="rules and alphas are several searches: choose one experiment"):
         replace(both, rules=rules.rules).check("")
 
 

@@ -333,7 +333,7 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
         ("fails", "the plug-in table.Fails fails in render: KeyError: 'queue'"),
         ("wrong", "wrong of the package guest is no Target of that name"),
         ("none", "none of the package guest cannot be loaded from table:Nothing"),
-        ("p5", "target = p5 is unknown: choose from c, p4, onnx, fails, my_table, none, wrong"),
+        ("p5", "target = p5 is unknown: choose from c, p4, onnx, sonic, fails, my_table, none, wrong"),
     ):
         assert_one_sentence(foretail(tmp_path, *export, f"target={target}"), complaint)
 
