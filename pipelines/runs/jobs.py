@@ -41,8 +41,8 @@ def run_jobs(tasks: Mapping[str, Callable[[Report], Result]], jobs: int) -> dict
             progress.update(name, 1.0, "")
             return result
 
-        futures = {name: pool.submit(run, name, task) for name, task in tasks.items()}
-        try:
+        try:  # Ctrl-C may come before the last job is submitted
+            futures = {name: pool.submit(run, name, task) for name, task in tasks.items()}
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
