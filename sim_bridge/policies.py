@@ -256,11 +256,26 @@ _WITH_SETTINGS = re.compile(
 )
 
 
-def numbers_of(policy: str) -> list[str]:
-    """The names of those that a policy heeds."""
+_SETTINGS = {
+    **NUMBERS,
+    "victim": VICTIM,
+    "order": ORDER,
+    "virtual_lqd": VIRTUAL_LQD,
+    "predictor": PREDICTOR,
+    "library": LIBRARY,
+}
+
+
+def heeded_settings(policy: str) -> list[str]:
+    """The names of the settings in ns-3 that one of Foretail's own policies heeds."""
     known = POLICIES[policy]
     heeded = (*known.parameters, INCAST_ALPHA) if ALPHA in known.parameters else known.parameters
-    return [setting for setting, parameter in NUMBERS.items() if parameter in heeded]
+    return [setting for setting, parameter in _SETTINGS.items() if parameter in heeded]
+
+
+def numbers_of(policy: str) -> list[str]:
+    """The names of those that are numbers."""
+    return [setting for setting in heeded_settings(policy) if setting in NUMBERS]
 
 
 def name_with_settings(name: str, settings: Mapping[str, float]) -> str:

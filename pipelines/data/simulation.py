@@ -16,6 +16,7 @@ from foretail.pipelines.runs.store import code_digest, file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.policies import POLICIES, heeded_settings
 
 
 class Ns3:
@@ -58,16 +59,18 @@ class Ns3:
 def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
     """The driver's settings on which its output depends.
 
-    A predictor library and the header of a policy from outside count with their content, not their path.
+    Of a policy's settings those count that it heeds; a predictor library and the header of a policy from outside count
+    with their content, not their path.
     """
-    library, name = document["policy"]["library"], policy_identity(document["policy"]["name"])
-    if library is not None:
+    policy = document["policy"]
+    if (library := policy["library"]) is not None:
         check_file(Path(library), "export the predictor again")
+    heeded = heeded_settings(policy["name"]) if policy["name"] in POLICIES else list(policy)
     return {
         **document,
         "policy": {
-            **document["policy"],
-            "name": name,
+            **{setting: value for setting, value in policy.items() if setting in heeded},
+            "name": policy_identity(policy["name"]),
             "library": library and file_digest(Path(library)),
         },
     }

@@ -20,7 +20,7 @@ import pytest
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import POLICIES, heeded_settings
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3
@@ -78,6 +78,33 @@ def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, polic
     document = settings(policy__name=policy, trace=True, traffic_ns=1_000_000)
     run = run_driver(document, tmp_path, executable=build_driver(debug=True))
     assert run.summary["completed_flows"] == run.summary["flows"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str) -> None:
+    """Results are stored under what it heeds."""
+    others = {
+        "alpha": 2.5,
+        "alpha_interval_ns": 20_000,
+        "first_rtt_alpha": 3.0,
+        "low_pass_ns": 1_000,
+        "spare_bandwidth": 2.0,
+        "bucket_bytes": 1,
+        "spares_first_rtt": 0,
+        "drop_budget_bytes": 5,
+        "answers_needed": 1,
+        "victim": "head",
+        "order": "lower_classes_first",
+        "virtual_lqd": "fluid",
+        "fluid_slack_bytes": 999,
+        "tau": 3,
+        "flip_probability": 0.5,
+    }
+    ignored = {f"policy__{name}": value for name, value in others.items() if name not in heeded_settings(policy)}
+    short: dict[str, Any] = {"policy__name": policy, "trace": True, "traffic_ns": 1_000_000}
+    run, same = simulate(**short), simulate(**short, **ignored)
+    np.testing.assert_array_equal(arrivals_of(run), arrivals_of(same))
+    np.testing.assert_array_equal(run.flows(), same.flows())
 
 
 def test_only_two_policies_push_out_and_only_data(simulate: Any) -> None:
