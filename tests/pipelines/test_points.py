@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.points import Point, SoFar, measure_points
 from foretail.pipelines.runs.store import Key, Store
 
@@ -72,3 +76,28 @@ def test_a_defect_is_no_failed_point(tmp_path: Path) -> None:
 def test_points_need_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="share a name"):
         measure_points("squares", points([1, 1], frozenset(), []), Store(tmp_path), 1)
+
+
+def test_ctrl_c_before_the_last_job_is_submitted_stops_the_first() -> None:
+    started, ended = threading.Event(), list[str]()
+
+    def job(report: Report) -> None:
+        started.set()
+        try:
+            for _ in range(1_000):
+                report(0.0, "")
+                time.sleep(0.01)
+            ended.append("by itself")
+        except Exception:
+            ended.append("stopped")
+            raise
+
+    class Interrupted(dict[str, Callable[[Report], None]]):
+        def items(self) -> Any:
+            yield "first", job
+            started.wait(10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(Interrupted(), 2)
+    assert ended == ["stopped"]
