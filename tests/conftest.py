@@ -9,8 +9,8 @@ import sys
 import pytest
 from hypothesis import settings
 
-# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws ten times as much.
-for _profile, _examples in {"quick": 10, "ci": 100, "nightly": 1000}.items():
+# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws twenty times as much.
+for _profile, _examples in {"quick": 10, "ci": 50, "nightly": 1000}.items():
     settings.register_profile(_profile, deadline=None, max_examples=_examples)
 settings.load_profile("ci")
 

@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def draws(count: int) -> int:
-    """So many in the profile `ci`; a tenth of them, at least 3, in `quick`, and ten times as many in `nightly`."""
+    """Half of `count` in the profile `ci`; a tenth, at least 3, in `quick`; ten times as many in `nightly`."""
     return max(3, count * (settings.default or settings()).max_examples // 100)

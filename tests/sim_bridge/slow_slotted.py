@@ -197,8 +197,11 @@ class Thresholds:
         loser = loser_of(seen, self.rules, self.priorities)
         if self.rules.counting == "uncounted" and spares_higher(self.rules, self.priorities, loser, queue):
             return
-        self.t[queue] += 1
-        self.lower(loser)
+        if self.rules.counting == "counted":
+            self.t[queue] += 1
+        self.lower(loser)  # uncounted: before the arrival, so that a queue of one packet is empty for a moment
+        if self.rules.counting == "uncounted":
+            self.t[queue] += 1
 
     def lower(self, queue: int) -> None:
         self.t[queue] -= 1

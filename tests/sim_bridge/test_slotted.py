@@ -174,6 +174,16 @@ def test_several_queues_are_those_of_the_slow_model(
         np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
+def test_the_thresholds_of_an_uncounted_arrival_empty_the_losers_queue_before_it_comes() -> None:
+    """Its round of deficits ends there: a case that random ones seldom hit."""
+    case = SlottedArrivals(2, 3, [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4], [1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0, 1])
+    priority = [0, 2, 1, 1, 2, 2, 1, 2, 0, 2, 2, 2]
+    chosen = Settings((0.1,), priorities=3, scheduler="deficit_round_robin", quanta=(1, 1, 2))
+    rules = Rules(counting="uncounted", tie="lowest_port", order="lower_classes_first")
+    slow = run_slotted("followlqd", *case, None, [0] * 12, priority, rules=rules, settings=chosen)
+    assert_same(run_native("followlqd", case, None, [0] * 12, priority, rules, chosen), slow)
+
+
 @pytest.mark.parametrize("ports", range(1, 13))
 def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> None:
     """Queue k may have B / (k H_n) after those before it; B is such that all these are whole."""
