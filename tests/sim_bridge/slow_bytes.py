@@ -12,26 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
-from tests.sim_bridge.slow_slotted import (
-    ACCEPTED,
-    BUFFER_FULL,
-    OVER_THRESHOLD,
-    PREDICTED,
-    PUSHED_OUT,
-    ArtifactThresholds,
-    Averages,
-    DropTail,
-    Expulsion,
-    Guards,
-    Rules,
-    Scheduler,
-    Settings,
-    VirtualFeatures,
-    is_safe,
-    loser_of,
-    pressure,
-    spares_higher,
-)
+from tests.sim_bridge.slow_features import Averages, VirtualFeatures, pressure
+from tests.sim_bridge.slow_lqd import Rules, Scheduler, Settings, loser_of, spares_higher
+from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
+from tests.sim_bridge.slow_slotted import ACCEPTED, BUFFER_FULL, OVER_THRESHOLD, PREDICTED, PUSHED_OUT
 
 
 @dataclass(frozen=True)

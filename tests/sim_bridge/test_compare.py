@@ -28,7 +28,7 @@ from foretail.sim_bridge.open_loop.slotted import (
     perfect,
 )
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
-from tests.sim_bridge.slow_slotted import Rules as SlowRules
+from tests.sim_bridge.slow_lqd import Rules as SlowRules
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
 

@@ -13,7 +13,7 @@ from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
 from foretail.sim_bridge.policies import ASKING, BUCKET_BYTES, DROP_BUDGET_BYTES, POLICIES
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
-from tests.sim_bridge.slow_slotted import Rules, Settings
+from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace
 
 GEOMETRY = Geometry(6000, (10**9,) * 4, overhead=2)

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import slotted
-from tests.sim_bridge.slow_slotted import Rules, is_safe_in_the_paper, parse, run_slotted
+from tests.sim_bridge.slow_lqd import Rules
+from tests.sim_bridge.slow_policies import is_safe_in_the_paper
+from tests.sim_bridge.slow_slotted import parse, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 VICTIMS = ("tail", "tail_kept", "head", "random")

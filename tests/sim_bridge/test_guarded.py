@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import Geometry, Packet
-from tests.sim_bridge.slow_slotted import PREDICTED, Rules, Settings, run_slotted
+from tests.sim_bridge.slow_lqd import Rules, Settings
+from tests.sim_bridge.slow_slotted import PREDICTED, run_slotted
 from tests.sim_bridge.test_replay import begin, byte_settings, feed
 from tests.sim_bridge.test_slotted import any_rules, assert_same, bits_for, run_native
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals

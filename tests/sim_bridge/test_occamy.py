@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
 from tests.sim_bridge.slow_bytes import Geometry, Packet, Queues
-from tests.sim_bridge.slow_slotted import (
-    ACCEPTED,
-    BUFFER_FULL,
-    OVER_THRESHOLD,
-    PUSHED_OUT,
-    Averages,
-    Settings,
-)
+from tests.sim_bridge.slow_features import Averages
+from tests.sim_bridge.slow_lqd import Settings
+from tests.sim_bridge.slow_slotted import ACCEPTED, BUFFER_FULL, OVER_THRESHOLD, PUSHED_OUT
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
 
 COLUMNS = feature_names()

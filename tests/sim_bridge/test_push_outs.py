@@ -23,7 +23,7 @@ from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
-from tests.sim_bridge.slow_slotted import Rules as SlowRules
+from tests.sim_bridge.slow_lqd import Rules as SlowRules
 from tests.strategies import byte_arrivals
 from tests.traces import RUN, make_arrivals, write_trace
 

@@ -21,7 +21,7 @@ from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
-from tests.sim_bridge.slow_slotted import Rules, Settings
+from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.strategies import SlottedArrivals, byte_arrivals, schedulers, slotted_arrivals
 from tests.traces import RUN, make_arrivals, write_trace
 

@@ -18,16 +18,9 @@ from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
-from tests.sim_bridge.slow_slotted import (
-    BUFFER_FULL,
-    NEVER,
-    PUSHED_OUT,
-    Rules,
-    Settings,
-    ShiftAverage,
-    SlottedRun,
-    run_slotted,
-)
+from tests.sim_bridge.slow_features import NEVER, ShiftAverage
+from tests.sim_bridge.slow_lqd import Rules, Settings
+from tests.sim_bridge.slow_slotted import BUFFER_FULL, PUSHED_OUT, SlottedRun, run_slotted
 from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
 
 COLUMNS = feature_names()

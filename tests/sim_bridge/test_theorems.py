@@ -22,7 +22,8 @@ from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.policies import ASKING, POLICIES
 from tests.examples import draws
-from tests.sim_bridge.slow_slotted import is_safe_in_the_paper, parse, run_slotted
+from tests.sim_bridge.slow_policies import is_safe_in_the_paper
+from tests.sim_bridge.slow_slotted import parse, run_slotted
 from tests.sim_bridge.test_credence_facts import within_the_model
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
