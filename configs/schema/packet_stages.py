@@ -26,6 +26,7 @@ from foretail.configs.schema.policies import (
     require_known,
     require_one_policy,
     require_policies,
+    require_rule,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
@@ -280,6 +281,10 @@ class DemoConfig(Stage):
         Scenario, "a second network, whose ports compete for the buffer: only evaluated, with the same predictor"
     )
     policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
+    sharing_rule: dict[str, int] = setting(
+        MISSING,
+        "what policy learned asks on the second network, as in search experiment=sharing_rule",
+    )
     collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
     predictor: dict[str, Any] = setting(MISSING, "the predictor; its class documents and checks its settings")
@@ -300,6 +305,7 @@ class DemoConfig(Stage):
             require_known("policy", self.policy, scenario)
         require_seeds("seeds", self.seeds)
         require_baselines(self.baselines, self.policy)
+        require_rule("sharing_rule", self.sharing_rule)
         training_columns(self.features.names, self.features.own_queues)
         if self.predictor["name"] in ("logistic_regression", "mlp", "sequence"):
             raise ForetailError("the demo exports to C, which takes trees: use predictor=random_forest")

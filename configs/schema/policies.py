@@ -20,6 +20,8 @@ ASKING = policies.ASKING
 FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
 DT_PREDICTED = "dt_predicted"
 """The option of the group ``policy`` whose alphas a model predicts."""
+RULE_NUMBERS = {"message_left": (-1, 254), "fill": (0, 255), "pressure": (0, 255), "first_rtt_more": (0, 255)}
+"""What a sharing rule has, each with its least and largest value."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
 NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
@@ -98,6 +100,15 @@ class Policy:
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
         if self.library is not None and not Path(self.library).is_file():
             raise ForetailError(f"{where}.library: there is no file {self.library}")
+
+
+def require_rule(where: str, rule: Mapping[str, int]) -> None:
+    """Raise ForetailError unless these are the numbers of a sharing rule, all of them and nothing else."""
+    for name in dict.fromkeys((*RULE_NUMBERS, *rule)):
+        low, high = RULE_NUMBERS.get(name, (1, 0))
+        if not low <= rule.get(name, low - 1) <= high:
+            numbers = ", ".join(f"{one} from {least} to {most}" for one, (least, most) in RULE_NUMBERS.items())
+            raise ForetailError(f"{where} is no sharing rule for its {name}: give {numbers}, and nothing else")
 
 
 def require_known_policy(where: str, name: str) -> None:

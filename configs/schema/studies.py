@@ -17,7 +17,7 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.packet_experiments import SharingMap
-from foretail.configs.schema.policies import FIRST_EXPONENT, LAST_EXPONENT, NUMBERS, POLICIES
+from foretail.configs.schema.policies import FIRST_EXPONENT, LAST_EXPONENT, NUMBERS, POLICIES, RULE_NUMBERS
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
@@ -177,10 +177,6 @@ class Search:
                 raise ForetailError(f"{where}.budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")
 
 
-RULE_NUMBERS = {"message_left": (-1, 254), "fill": (0, 255), "pressure": (0, 255), "first_rtt_more": (0, 255)}
-"""What a sharing rule has, each with its least and largest value."""
-
-
 @dataclass
 class RuleSearch(Experiment):
     """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families of ``sharing``.
@@ -234,7 +230,10 @@ class DropCosts(Experiment):
     conditions: list[str] = setting(
         [], "FAMILY CONDITION of training families, such as loss_based load_60; empty: the first condition of each"
     )
-    policies: list[str] = setting(MISSING, "whose decisions are turned, such as cs or dt_alpha_2; none that pushes out")
+    policies: list[str] = setting(
+        MISSING,
+        "whose decisions are turned, such as cs or dt_alpha_2, or learned, which asks model; none that pushes out",
+    )
     seeds: list[int] = setting(MISSING, "traffic seeds of the labelled runs", at_least=1, at_most=2**30)
     traffic_ns: int = setting(
         MISSING, "labelled runs are cut to so much traffic, because a branch runs to their end", at_least=1
@@ -298,6 +297,32 @@ class DropCosts(Experiment):
 
 
 @dataclass
+class PolicyIteration(DropCosts):
+    """Rounds of `DropCosts`: the trees of a round run while the labels of the next one are collected.
+
+    They end when the trees of a round cost no less than those before, on conditions that no label comes from.
+    """
+
+    left_out: list[str] = setting(MISSING, "FAMILY CONDITION of training families, none of conditions; judge rounds")
+    most_rounds: int = setting(MISSING, "that follow each other at most", at_least=1, at_most=100)
+    test_seeds: list[int] = setting(
+        MISSING, "traffic seeds on which the best round is judged", at_least=1, at_most=2**30
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on conditions and seeds that have two roles."""
+        super().check(where)
+        if not self.conditions:
+            raise ForetailError(f"{where}.conditions is empty: name them, so that others can be left out")
+        for name in self.left_out:
+            if name in self.conditions:
+                raise ForetailError(f"{where}.left_out names {name}, which is labelled: name another condition")
+        for seed in self.test_seeds:
+            if seed in (*self.seeds, *self.validation_seeds):
+                raise ForetailError(f"{where}.test_seeds holds {seed}, which learns or chooses: judge on other seeds")
+
+
+@dataclass
 class AlphaSearch(Experiment):
     """A tree that predicts alphas, learned from what fixed ones cost under the training families of ``sharing``.
 
@@ -355,10 +380,14 @@ class SearchConfig(Stage):
 
     search: dict[str, Search] = setting({}, "a search of predictors by size: full and small")
     drop_costs: dict[str, DropCosts] = setting({}, "rules that trees learn from measured costs of drops, by size")
+    iterations: dict[str, PolicyIteration] = setting({}, "rounds of drop_costs, each under the rule before, by size")
+    model: str | None = setting(
+        None, "drop_costs, iterations: as in export; asked by policies of theirs without a library, such as learned"
+    )
     rules: dict[str, RuleSearch] = setting({}, "a search of sharing rules by size")
     alphas: dict[str, AlphaSearch] = setting({}, "a tree of predicted alphas by size")
     sharing: dict[str, SharingMap] = setting(
-        {}, "rules, drop_costs, alphas: their conditions by size, of which the training families count"
+        {}, "rules, drop_costs, iterations, alphas: conditions by size, of which the training families count"
     )
     size: str = setting("full", "which one", one_of=SIZES)
     file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
@@ -372,11 +401,18 @@ class SearchConfig(Stage):
         """Raise ForetailError without a search of the size."""
         given = {
             name: sizes
-            for name, sizes in (("rules", self.rules), ("drop_costs", self.drop_costs), ("alphas", self.alphas))
+            for name, sizes in (
+                ("rules", self.rules),
+                ("drop_costs", self.drop_costs),
+                ("iterations", self.iterations),
+                ("alphas", self.alphas),
+            )
             if sizes
         }
         if len(given) > 1:
             raise ForetailError(f"{' and '.join(given)} are several searches: choose one experiment")
+        if self.model is not None and not (self.drop_costs or self.iterations):
+            raise ForetailError(f"model={self.model} is asked while costs of drops are labelled: leave it out here")
         for name, sizes in given.items():
             experiment_of_size(name, sizes, self.size)
             experiment_of_size("sharing", self.sharing, self.size)

@@ -1,4 +1,7 @@
-"""``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another."""
+"""``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another.
+
+On the second network, whose ports compete, a learned sharing rule runs too, as C in the switch.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,18 @@ from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiments.search.rules import LEARNED, rule_of
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_policies
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.policies import policy_words
+
+BESIDE_RULE = ("cs", "dt", "dt_tuned", "lqd")
+"""Policies of the comparison that the learned rule stands beside; none of them asks."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class DemoResult:
     ----------
     trained, exported, evaluated : results of the stages
     contended : the same policies on the second network, of which the predictor saw nothing
+    rule : the C of a sharing rule, proven
+    ruled : policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
     step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
     """
 
@@ -38,6 +48,8 @@ class DemoResult:
     exported: ExportedPredictor
     evaluated: FlowsResult
     contended: FlowsResult
+    rule: ExportedPredictor
+    ruled: FlowsResult
     step_seconds: dict[str, float]
 
     def document(self) -> dict[str, Any]:
@@ -47,6 +59,8 @@ class DemoResult:
             "export": self.exported,
             "evaluate": self.evaluated.document(),
             "evaluate_contended": self.contended.document(),
+            "export_rule": self.rule,
+            "evaluate_rule": self.ruled.document(),
             "step_seconds": self.step_seconds,
             "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
             "files": self.evaluated.files,
@@ -54,8 +68,8 @@ class DemoResult:
         }
 
     def verdict(self) -> list[str]:
-        """That of the evaluation, and the costs on the second network."""
-        return [*self.evaluated.verdict(), *self._cost_where_ports_compete()]
+        """That of the evaluation, the costs on the second network, and that of the sharing rule there."""
+        return [*self.evaluated.verdict(), *self._cost_where_ports_compete(), *self._cost_of_the_rule()]
 
     def tables(self) -> list[Table]:
         """Datasets, scores, proof, policies and differences on both networks, timings."""
@@ -65,7 +79,11 @@ class DemoResult:
             "Steps", ("step", "seconds"), tuple((step, seconds) for step, seconds in self.step_seconds.items()), notes
         )
         second = [replace(table, title=f"{table.title}, ports compete") for table in self.contended.tables()[:2]]
-        return [*self.trained.tables(), *self.evaluated.tables(), *second, steps]
+        ruled = [
+            replace(table, title=f"{table.title}, ports compete, with a learned sharing rule")
+            for table in self.ruled.tables()[:2]
+        ]
+        return [*self.trained.tables(), *self.evaluated.tables(), *second, *ruled, steps]
 
     def _cost_where_ports_compete(self) -> list[str]:
         """Who has the least cost J on the second network, and what pushing out saves there."""
@@ -77,6 +95,20 @@ class DemoResult:
         return [
             f"Where ports compete, {policy_words(best)} has the least cost, J = {costs[best]:.3g}; LQD has "
             f"{costs['lqd']:.3g}, Complete Sharing {costs['cs']:.3g}, LQD less Complete Sharing is {less}."
+        ]
+
+    def _cost_of_the_rule(self) -> list[str]:
+        """What the learned rule costs on the second network, against each policy beside it."""
+        costs = {policy: found.mean for policy, found in self.ruled.means("cost").items() if found.mean is not None}
+        if LEARNED not in costs:
+            return []
+        less = {
+            policy: interval_text(self.ruled.differences("cost", policy)[LEARNED]) for policy in self.ruled.baselines
+        }
+        against = ", ".join(f"{policy_words(policy)} {costs[policy]:.3g} ({less[policy]})" for policy in less)
+        return [
+            f"A sharing rule of four numbers, as C in that switch, has J = {costs[LEARNED]:.3g}; its difference to "
+            f"{against}."
         ]
 
     def credence_cpu_over_lqd(self) -> float | None:
@@ -120,10 +152,22 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
             config.jobs,
         )
         contended = track_flows(replace(config, scenario=config.contended_scenario), contended)
+    with steps.timed("a learned sharing rule, where ports compete"):
+        rule, ruled = _with_rule(config, store, ns3)
     with steps.timed("draw figures"):
         evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(trained, exported, evaluated, contended, steps.seconds)
+    return DemoResult(trained, exported, evaluated, contended, rule, ruled, steps.seconds)
+
+
+def _with_rule(config: DemoConfig, store: Store, ns3: Ns3) -> tuple[ExportedPredictor, FlowsResult]:
+    """Prove the rule's C and run it in the switch; the policies beside it have run on the same flows before."""
+    scenario = config.contended_scenario
+    rule = export_to_store(rule_of(config.sharing_rule).ensemble(scenario.features.cell_bytes), store)
+    beside = {name: config.policy[name] for name in BESIDE_RULE if name in config.policy}
+    policies = {**beside, LEARNED: compose_policies([LEARNED], LEARNED)[LEARNED]}
+    ruled = evaluate_policies(scenario, policies, config.seeds, rule, tuple(beside), store, ns3, config.jobs)
+    return rule, track_flows(replace(config, scenario=scenario), ruled)
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

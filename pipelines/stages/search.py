@@ -17,6 +17,7 @@ from foretail.export.p4.profile import load_profile
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.costs.experiment import DropCostResult, drop_cost_search
+from foretail.pipelines.experiments.costs.iteration import IterationResult, policy_iteration
 from foretail.pipelines.experiments.search.alphas import AlphaSearchResult, alpha_search
 from foretail.pipelines.experiments.search.rules import RuleSearchResult, rule_search
 from foretail.pipelines.experiments.search.searching import (
@@ -39,10 +40,14 @@ from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.objective import require_runs
 
 
-def search(config: SearchConfig, run_dir: Path) -> SearchResult | RuleSearchResult | DropCostResult | AlphaSearchResult:
+def search(
+    config: SearchConfig, run_dir: Path
+) -> SearchResult | RuleSearchResult | DropCostResult | IterationResult | AlphaSearchResult:
     """Draw and judge until there are as many trials as wanted, those of earlier runs included; test the best."""
     if config.drop_costs:
         return drop_cost_search(config, run_dir)
+    if config.iterations:
+        return policy_iteration(config, run_dir)
     if config.alphas:
         return alpha_search(config, run_dir)
     return rule_search(config, run_dir) if config.rules else predictor_search(config, run_dir)

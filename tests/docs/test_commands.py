@@ -105,6 +105,7 @@ RULES = [
     # docs/closed-loop.md, sharing-map.md and findings.md: minutes to hours of ns-3 or of linear programs
     Rule(r"closed-loop.md: evaluate experiment=", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
+    Rule(r"worst-cases.md: evaluate experiment=", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (evaluate experiment|report run)=", "compose"),
     Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.studies import SearchConfig
 from foretail.features.errors import ForetailError
 from foretail.models.drop.sharing_rule import SharingRule
@@ -72,13 +73,20 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
     assert found.finalists[0].rule == rule
     assert Ensemble.load(tmp_path / "out" / "ensemble.json") == rule.ensemble(cell_bytes=256) == found.ensemble
     assert len(pd.read_csv(tmp_path / "out" / "trials.csv")) == 6
+    assert (found.budget.simulations, found.budget.branches) == (len(set(asked)), 0)
 
 
 def test_a_search_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
     searched(tmp_path / "parts", 3)
     in_parts, at_once = searched(tmp_path / "parts", 14), searched(tmp_path / "whole", 14)
     assert in_parts.trials == at_once.trials
+    assert in_parts.budget == at_once.budget
     assert len({tuple(trial.values.items()) for trial in at_once.trials}) > 10
+
+
+def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
+    search = typed(composed("search", "experiment=sharing_rule", "size=medium"), SearchConfig)
+    assert typed(composed("demo"), DemoConfig).sharing_rule == search.rules["medium"].first[0]
 
 
 @pytest.mark.parametrize(

@@ -346,9 +346,18 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
             "occamy",
             "cs",
         }
+        ruled = document["evaluate_rule"]
+        assert set(ruled["means"]["cost"]) == {"cs", "dt", "dt_tuned", "lqd", "learned"}
+        of_rule = Ensemble.load(Path(document["export_rule"]["folder"]) / "ensemble.json")
+        assert of_rule.origin == {"kind": "sharing_rule"}
+        assert document["export_rule"]["certificate"]["ir_sha256"] == of_rule.sha256
+        for run in ruled["runs"]:  # the others ran in the half before, on the same flows
+            assert bool(run["asked"]) == (run["policy"] == "learned")
+            assert run["reused"] or run["policy"] == "learned"
     assert not first["train"]["reused"]
     assert second["train"]["reused"]
     assert all(run["reused"] for run in second["evaluate"]["runs"])
     assert second["evaluate"]["means"] == first["evaluate"]["means"]
     assert second["evaluate_contended"]["means"] == first["evaluate_contended"]["means"]
+    assert second["evaluate_rule"]["means"] == first["evaluate_rule"]["means"]
     assert sum(second["step_seconds"].values()) < 60

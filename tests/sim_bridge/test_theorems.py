@@ -20,6 +20,7 @@ from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.open_loop.worst_cases.objectives import by_safeguard, nth
 from foretail.sim_bridge.policies import ASKING, POLICIES
 from tests.examples import draws
 from tests.sim_bridge.slow_policies import is_safe_in_the_paper
@@ -164,6 +165,28 @@ def test_within_the_model_any_predictions_cost_at_most_the_factor_n(case: Slotte
     told = [predictions.randrange(2) for _ in case.slot]
     assert case.ports * sent("credence", *case, told) >= sent("opt", *case)
     assert case.ports * sent("credence", *case, wrong(case)) >= sent("opt", *case)
+
+
+@settings(max_examples=draws(300))
+@given(
+    case=SMALL | MEDIUM,
+    predictions=st.randoms(use_true_random=False),
+    needed=st.integers(1, 3),
+    budget=st.sampled_from((0, 1, 3, 2**30)),
+)
+def test_any_guards_and_predictions_keep_what_docs_worst_cases_proves(
+    case: SlottedArrivals, predictions: Any, needed: int, budget: int
+) -> None:
+    """At any load max(N, B / floor(B / N)), within the model N; for Credence too, which has no guards."""
+    case = case._replace(buffer=max(case.buffer, case.ports))
+    told = np.array([predictions.randrange(2) for _ in case.slot], np.uint8)
+    slot, port = np.asarray(case.slot, np.int64), np.asarray(case.port, np.int32)
+    chosen: dict[str, Any] = {"answers_needed": needed, "drop_budget_packets": budget, "rtt_slots": 5}
+    for slots, bound in ((slot, by_safeguard), (within_the_model(case.ports, case.slot), nth)):
+        optimum = sent("opt", case.ports, case.buffer, slots, port)
+        for policy, answers in product(("guarded", "credence"), (told, wrong(case), np.ones_like(told))):
+            mine = slotted(policy, case.ports, case.buffer, slots, port, answers, **chosen)["transmitted"]
+            assert bound(case.ports, case.buffer) * int(mine) >= optimum
 
 
 def test_beyond_the_model_our_safeguard_can_cost_more_when_ports_do_not_divide_the_buffer() -> None:

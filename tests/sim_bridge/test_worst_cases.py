@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure
+from foretail.sim_bridge.open_loop.worst_cases.objectives import GUARDS, OBJECTIVES, WorstCase, measure
 from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json
 from foretail.sim_bridge.open_loop.worst_cases.search import search
-from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
+from tests.sim_bridge.slow_slotted import Settings, parse, reduced, run_slotted
 from tests.sim_bridge.test_offline_optimum import slow_late_qd
 
 CASES = Path(__file__).with_name("worst_cases.json")
@@ -35,6 +36,13 @@ def slow_count(name: str, case: WorstCase) -> int:
     if name in ("tn", "fn"):
         label = run_slotted("lqd", case.ports, case.buffer, slot, port).lqd_drop
         return sum(not drop and lost == (name == "fn") for drop, lost in zip(told, label, strict=True))
+    if name == "guarded_told":
+        told = run_slotted("lqd", case.ports, case.buffer, slot, port).lqd_drop
+        return run_slotted("guarded", case.ports, case.buffer, slot, port, told).transmitted
+    if name in GUARDS:
+        chosen: dict[str, Any] = {setting.removesuffix("_packets"): value for setting, value in GUARDS[name].items()}
+        guarded = run_slotted("guarded", case.ports, case.buffer, slot, port, told, settings=Settings(**chosen))
+        return guarded.transmitted
     return run_slotted(name, case.ports, case.buffer, slot, port, told).transmitted
 
 
@@ -62,6 +70,22 @@ def test_sequences_are_short_and_of_the_model(case: WorstCase) -> None:
 def test_every_objective_has_a_case_for_each_number_of_ports() -> None:
     found = [(case.objective, case.ports) for case in read_json(CASES)]
     assert found == [(objective, ports) for objective in OBJECTIVES for ports in (2, 3, 4)]
+
+
+@cases
+def test_no_case_exceeds_what_is_proven(case: WorstCase) -> None:
+    assert case.proven is None or case.ratio <= case.proven
+
+
+def test_the_safeguard_s_bound_is_reached_at_any_load() -> None:
+    of_credence = [case for case in read_json(CASES) if case.objective == "credence_any_load"]
+    assert {case.ports for case in of_credence if case.ratio == case.proven} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(("name", "sent"), [("credence", 1000), ("guarded", 1006), ("guarded_budget", 3880)])
+def test_the_page_s_sequence_on_which_guards_gain_nothing_without_a_budget(name: str, sent: int) -> None:
+    slot, port = np.repeat(np.arange(1000), 4), np.tile(np.arange(4), 1000)
+    assert measure(["opt", name], 4, 4, slot.tolist(), port.tolist(), [1] * 4000) == {"opt": 4000, name: sent}
 
 
 def test_the_claims_that_fail() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +31,7 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.frame import Here, measure_cases
+from foretail.pipelines.experiments.search.budget import Budget
 from foretail.pipelines.experiments.search.trials import Trial, Trials, open_trials
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured
 from foretail.pipelines.experiments.sharing.race import POINT, Costs
@@ -68,6 +69,7 @@ class RuleSearchResult:
     switch: SwitchCost  #: of the tree in a switch of 32 ports
     simulations: int  #: of the trials and finalists of this command
     reused: int  #: so many of them were in the store
+    budget: Budget  #: of all trials, those of earlier commands too, and of the finalists
     files: tuple[Path, ...]  #: all trials, and the model
     tracked: Mapping[str, Any] | None  #: run in MLflow, or None
     registered: RegisteredModel | None  #: its version in the registry
@@ -81,6 +83,7 @@ class RuleSearchResult:
             "finalists": plain([asdict(one) for one in self.finalists]),
             "ensemble_sha256": self.ensemble.sha256,
             "switch": asdict(self.switch),
+            "budget": asdict(self.budget),
             "files": [path.name for path in self.files],
             "tracked": self.tracked,
             "registered": None if self.registered is None else asdict(self.registered),
@@ -109,6 +112,7 @@ class RuleSearchResult:
                 tuple(rows),
                 (
                     f"{self.simulations:,} simulations, {self.reused:,} of them in the store",
+                    self.budget.sentence(),
                     f"the best as a tree: {self.switch.table_entries} P4 table entries, {self.switch.tcam_bits} TCAM "
                     f"bits, {self.switch.feature_bits} bits of registers",
                     f"search {self.name} in {self.file}",
@@ -127,6 +131,12 @@ class Simulations:
     store: Store
     costs: Costs
     cell_bytes: int
+    cases: set[SharingCase] = field(default_factory=set)  #: all that were wanted
+
+    @property
+    def budget(self) -> Budget:
+        """Of all that were wanted."""
+        return Budget.of_cases(self.cases, self.plan.scenarios)
 
     def level(self, rules: Sequence[SharingRule], wheres: Sequence[Condition], seeds: Sequence[int]) -> list[float]:
         """Return the mean of log J over conditions and seeds of each rule, and simulate what is not known."""
@@ -150,6 +160,7 @@ class Simulations:
             for rule in trees
             for seed in seeds
         ]
+        self.cases.update(cases)
         found = measure_cases(
             "search",
             POINT,
@@ -170,7 +181,8 @@ def _name(rule: SharingRule) -> Rule:
     return Rule(LEARNED, " ".join(map(str, astuple(rule))))
 
 
-def _rule(values: Mapping[str, int]) -> SharingRule:
+def rule_of(values: Mapping[str, int]) -> SharingRule:
+    """The sharing rule with these numbers, by their names in settings."""
     more = min(values["pressure"] + values["first_rtt_more"], HIGHEST)
     return SharingRule(values["message_left"], values["fill"], values["pressure"], more)
 
@@ -204,6 +216,7 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
         tracked(config.tracking, store, asdict(config), name) if config.tracking.enabled else nullcontext() as run,
     ):
         finished = _all_trials(settings, trials, simulations, first_conditions)
+        simulations.cases.update(_cases_of(settings, finished, first_conditions))  # those of earlier commands too
         finalists = _finalists(settings, finished, simulations)
         ensemble = finalists[0].rule.ensemble(simulations.cell_bytes)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -238,6 +251,7 @@ def rule_search(config: SearchConfig, run_dir: Path) -> RuleSearchResult:
         switch_cost(ensemble, 32, load_profile("v1model")),
         simulations.costs.points,
         simulations.costs.reused,
+        simulations.budget,
         files,
         where_tracked,
         registered,
@@ -260,7 +274,7 @@ def _all_trials(
     settings: RuleSearch, trials: Trials, simulations: Simulations, conditions: Sequence[Condition]
 ) -> list[Trial]:
     while batch := trials.batch(settings.trials):
-        levels = simulations.level([_rule(drawn.values) for drawn in batch], conditions, settings.seeds[:1])
+        levels = simulations.level([rule_of(drawn.values) for drawn in batch], conditions, settings.seeds[:1])
         trials.keep(
             [
                 Trial(drawn.number, drawn.values, {COST: math.exp(level)}, None)
@@ -270,12 +284,19 @@ def _all_trials(
     return trials.finished()[: settings.trials]
 
 
+def _cases_of(settings: RuleSearch, trials: Sequence[Trial], conditions: Sequence[Condition]) -> Iterator[SharingCase]:
+    for trial in trials:
+        rule = _name(rule_of(trial.values))
+        for where in conditions:
+            yield SharingCase(where.family, where.condition, rule.policy, rule.setting, settings.seeds[0])
+
+
 def _finalists(settings: RuleSearch, trials: Sequence[Trial], simulations: Simulations) -> tuple[Finalist, ...]:
     """The rules of the cheapest trials in all conditions, the best first."""
     chosen: dict[SharingRule, int] = {}
     for trial in sorted(trials, key=_cost_of):
         if len(chosen) < settings.finalists:
-            chosen.setdefault(_rule(trial.values), trial.number)
+            chosen.setdefault(rule_of(trial.values), trial.number)
     wheres = list(simulations.plan.scenarios)
     levels = simulations.level(list(chosen), wheres, settings.seeds)
     ranked = sorted(zip(levels, chosen.items(), strict=True), key=lambda one: one[0])

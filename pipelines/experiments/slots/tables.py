@@ -39,8 +39,11 @@ KNOWN: dict[str, Known] = {
     "lqd": Known(f"{LQD_RATIO}", lambda row: LQD_RATIO),
     "followlqd": Known("at least (N + 1) / 2", lambda row: (row["ports"] + 1) / 2, is_upper_bound=False),
     "credence": Known(f"min({LQD_RATIO} eta, N)", lambda row: min(LQD_RATIO * row["eta"], row["ports"])),
+    "guarded": Known("N", lambda row: row["ports"]),
 }
-"""Competitive ratios as Credence (NSDI'24) gathers them in its Table 1, and its Observation 1 for FollowLQD."""
+"""Competitive ratios as Credence (NSDI'24) gathers them in its Table 1, and its Observation 1 for FollowLQD; that of
+Guarded Credence is proven in docs/worst-cases.md.
+"""
 
 
 def tables_of(experiment: str, points: pd.DataFrame) -> list[Table]:

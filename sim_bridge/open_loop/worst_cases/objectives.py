@@ -16,8 +16,33 @@ from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.policies import POLICIES, is_guest, may_ask, policy_name
 
-TITLES = {name: policy.title for name, policy in POLICIES.items()} | {"opt": "OPT", "tn": "TN", "fn": "FN"}
+GUARDS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "guarded_two": {"answers_needed": 2},
+        "guarded_budget": {"answers_needed": 1, "drop_budget_packets": 1},
+    }
+)
+"""Guarded Credence with other guards than its defaults, by what is measured: settings of the slotted model."""
+
+TITLES = {name: policy.title for name, policy in POLICIES.items()} | {
+    "opt": "OPT",
+    "tn": "TN",
+    "fn": "FN",
+    "guarded_two": "Guarded, two answers",
+    "guarded_budget": "Guarded, one drop in 25 slots",
+    "guarded_told": "Guarded, told right",
+}
 """Short names of what is measured; "reduced" is called so."""
+
+
+def nth(ports: int, buffer: int) -> Fraction:
+    """Return N, which docs/worst-cases.md proves of all who accept into an empty buffer, at most N arrivals a slot."""
+    return Fraction(ports)
+
+
+def by_safeguard(ports: int, buffer: int) -> Fraction:
+    """Return the ratio that the safeguard alone bounds, at any load: N, or B over floor(B / N) where that is more."""
+    return max(Fraction(ports), Fraction(buffer, buffer // ports))
 
 
 @dataclass(frozen=True)
@@ -30,6 +55,8 @@ class Objective:
     ratio: Callable[[Mapping[str, int], int], Fraction | None]
     #: the most that the literature claims, from N; None where it claims nothing
     claimed: Callable[[int], float | None] = lambda ports: None
+    #: the most that it can be, by the proofs in docs/worst-cases.md, from N and B; None where there is none
+    proven: Callable[[int, int], Fraction | None] = lambda ports, buffer: None
     predicted: bool = False  #: search predictions too; otherwise all packets are predicted to pass
     any_load: bool = False  #: up to 2 B packets a slot, beyond the papers' model; otherwise up to N
 
@@ -51,30 +78,35 @@ def closed_form_ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
     return Fraction(max(0, counts["tn"] - (ports - 1) * counts["fn"]), counts["reduced"])
 
 
-def theorem_1_ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
-    """Return OPT over Credence times eta."""
-    if not (counts["lqd"] and counts["credence"]):
-        return None
-    return Fraction(counts["opt"] * counts["reduced"], counts["credence"] * counts["lqd"])
+def theorem_1(policy: str, **more: Any) -> Objective:
+    """Return the objective of OPT over a policy times eta."""
+
+    def ratio(counts: Mapping[str, int], ports: int) -> Fraction | None:
+        if not (counts["lqd"] and counts[policy]):
+            return None
+        return Fraction(counts["opt"] * counts["reduced"], counts[policy] * counts["lqd"])
+
+    text = f"OPT / ({TITLES[policy]} · η)"
+    return Objective(text, ("opt", "lqd", "reduced", policy), ratio, predicted=True, **more)
 
 
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
-        "cs": over("opt", "cs", text="OPT / Complete Sharing", claimed=lambda ports: ports + 1),
-        "dt": over("opt", "dt"),
-        "harmonic": over("opt", "harmonic", claimed=lambda ports: math.log(ports) + 2),
-        "followlqd": over("opt", "followlqd"),
-        "lqd": over("opt", "lqd", claimed=lambda ports: 1.707),
-        "credence": over("opt", "credence", claimed=float, predicted=True),
-        "followlqd_to_lqd": over("lqd", "followlqd"),
-        "credence_to_lqd": over("lqd", "credence", predicted=True),
-        "theorem_1": Objective(
-            "OPT / (Credence · η)",
-            ("opt", "lqd", "reduced", "credence"),
-            theorem_1_ratio,
-            claimed=lambda ports: 1.707,
-            predicted=True,
-        ),
+        "cs": over("opt", "cs", text="OPT / Complete Sharing", claimed=lambda ports: ports + 1, proven=nth),
+        "dt": over("opt", "dt", proven=nth),
+        "harmonic": over("opt", "harmonic", claimed=lambda ports: math.log(ports) + 2, proven=nth),
+        "followlqd": over("opt", "followlqd", proven=nth),
+        "lqd": over("opt", "lqd", claimed=lambda ports: 1.707, proven=nth),
+        "credence": over("opt", "credence", claimed=float, predicted=True, proven=nth),
+        "guarded": over("opt", "guarded", predicted=True, proven=nth),
+        "guarded_two_answers": over("opt", "guarded_two", predicted=True, proven=nth),
+        "guarded_budget": over("opt", "guarded_budget", predicted=True, proven=nth),
+        "followlqd_to_lqd": over("lqd", "followlqd", proven=nth),
+        "credence_to_lqd": over("lqd", "credence", predicted=True, proven=nth),
+        "guarded_to_lqd": over("lqd", "guarded", predicted=True, proven=nth),
+        "guarded_told_right": over("lqd", "guarded_told", proven=nth),
+        "theorem_1": theorem_1("credence", claimed=lambda ports: 1.707),
+        "theorem_1_guarded": theorem_1("guarded"),
         "lemma_1": over(  # eta is LQD / reduced
             "reduced", "credence", text="LQD / (Credence · η)", claimed=lambda ports: 1.0, predicted=True
         ),
@@ -84,9 +116,31 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
             closed_form_ratio,
             claimed=lambda ports: 1.0,
         ),
-        "cs_any_load": over("opt", "cs", text="OPT / Complete Sharing, any load", claimed=float, any_load=True),
+        "cs_any_load": over(
+            "opt",
+            "cs",
+            text="OPT / Complete Sharing, any load",
+            claimed=float,
+            proven=nth,  # `CompleteSharingLowerBound` has the argument
+            any_load=True,
+        ),
         "followlqd_any_load": over("opt", "followlqd", text="OPT / FollowLQD, any load", any_load=True),
-        "credence_any_load": over("opt", "credence", text="OPT / Credence, any load", predicted=True, any_load=True),
+        "credence_any_load": over(
+            "opt",
+            "credence",
+            text="OPT / Credence, any load",
+            predicted=True,
+            any_load=True,
+            proven=by_safeguard,
+        ),
+        "guarded_any_load": over(
+            "opt",
+            "guarded",
+            text="OPT / Guarded Credence, any load",
+            predicted=True,
+            any_load=True,
+            proven=by_safeguard,
+        ),
     }
 )
 
@@ -127,6 +181,11 @@ class WorstCase:
         claimed = objective_of(self.objective).claimed(self.ports)
         return claimed is not None and float(self.ratio) > claimed
 
+    @property
+    def proven(self) -> Fraction | None:
+        """The most that the ratio can be in this switch; None where nothing is proven."""
+        return objective_of(self.objective).proven(self.ports, self.buffer)
+
 
 def measure(
     names: Iterable[str],
@@ -139,8 +198,9 @@ def measure(
     """Count what the named send or are.
 
     A policy, one in a header too: packets it transmits. opt: the most that any policy could. reduced: FollowLQD
-    without the packets that are predicted to drop. tn, fn: packets predicted to pass that LQD transmits, drops. All by
-    default rules; predictions, one per packet, are for Credence.
+    without the packets that are predicted to drop. tn, fn: packets predicted to pass that LQD transmits, drops. A name
+    of `GUARDS`: Guarded Credence so set; guarded_told: the same by default, told what LQD does. All by default rules;
+    predictions, one per packet, are for all other policies that ask.
     """
     slots, ports_of, drop = np.array(slot, np.int64), np.array(port, np.int32), np.array(predictions, np.uint8)
     counts: dict[str, int] = {}
@@ -153,6 +213,12 @@ def measure(
         elif name in ("tn", "fn"):
             label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
             counts[name] = int(np.count_nonzero((drop == 0) & (label == (name == "fn"))))
+        elif name == "guarded_told":
+            label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
+            counts[name] = slotted("guarded", ports, buffer, slots, ports_of, label, labels=False)["transmitted"]
+        elif name in GUARDS:
+            guarded = slotted("guarded", ports, buffer, slots, ports_of, drop, labels=False, **GUARDS[name])
+            counts[name] = guarded["transmitted"]
         else:
             asked = drop if may_ask(name) else None
             counts[name] = slotted(native_policy(name), ports, buffer, slots, ports_of, asked, labels=False)[
