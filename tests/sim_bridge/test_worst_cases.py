@@ -13,7 +13,8 @@ from foretail.features.errors import ForetailError
 from foretail.sim_bridge.open_loop.worst_cases.objectives import GUARDS, OBJECTIVES, WorstCase, measure
 from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json
 from foretail.sim_bridge.open_loop.worst_cases.search import search
-from tests.sim_bridge.slow_slotted import Settings, parse, reduced, run_slotted
+from tests.sim_bridge.slow_lqd import Settings
+from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
 from tests.sim_bridge.test_offline_optimum import slow_late_qd
 
 CASES = Path(__file__).with_name("worst_cases.json")
