@@ -302,11 +302,7 @@ class Rules:
         "counted", "is the arrival counted in its own queue when the longest is sought", one_of=("counted", "uncounted")
     )
     tie: str = setting("lowest_port", "which of several longest queues", one_of=("lowest_port", "highest_port"))
-    victim: str = setting(
-        "tail",
-        "which packet of the queue (labels depend on it)",
-        one_of=VICTIMS,
-    )
+    victim: str = setting("tail", "which packet of the queue (labels depend on it)", one_of=VICTIMS)
     order: str = setting(
         "longest_queue",
         "in the longest of all queues, in the longest of the lowest class (the highest queue number) that has a packet "
@@ -330,11 +326,7 @@ class FeatureArithmetic:
     """Integer arithmetic of the features, the same in training, C and switch."""
 
     cell_bytes: int = setting(
-        256,
-        "bytes of a buffer cell, the unit of lengths",
-        at_least=1,
-        at_most=LARGEST_CELL_BYTES,
-        power_of_two=True,
+        256, "bytes of a buffer cell, the unit of lengths", at_least=1, at_most=LARGEST_CELL_BYTES, power_of_two=True
     )
     average_shift: int | None = setting(
         None, "averages run over 2^this ns; null: the base RTT rounded to a power of two", at_least=0, at_most=24

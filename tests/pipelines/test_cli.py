@@ -16,7 +16,7 @@ from foretail.pipelines.stages import STAGES
 
 def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complaint: str) -> None:
@@ -154,7 +154,7 @@ def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[st
 
 def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "foretail.pipelines", "collect", "seeds=[]"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert_refused(tmp_path, done, "seeds is empty")
 
 
