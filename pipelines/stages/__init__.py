@@ -18,6 +18,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
+    "emulate": (
+        "compare buffer policies on packets of this machine's TCP, in namespaces and in real time",
+        "foretail emulate experiment=first_look",
+    ),
     "export": (
         "turn a predictor into C, P4 or ONNX, proven equivalent",
         "foretail export model=models:/foretail-drop@candidate target=p4",
