@@ -7,8 +7,8 @@ from pathlib import Path
 
 from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.pipelines import stage
-from foretail.pipelines.comparison.emulation import emulate_policies
+from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
+from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
@@ -18,10 +18,13 @@ from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.training.fitting import train_model
 
 
-def emulate(config: EmulateConfig, run_dir: Path) -> stage.StageResult:
+def emulate(config: EmulateConfig, run_dir: Path) -> EmulationResult:
     """Export or train what policies ask, and emulate every policy on every seed."""
     predictor = _predictor(config) if any(policy.asks_exported_model for policy in config.policy.values()) else None
-    return emulate_policies(config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs")
+    found = emulate_policies(
+        config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs"
+    )
+    return replace(found, compared=with_figures(found.compared, run_dir))
 
 
 def _predictor(config: EmulateConfig) -> ExportedPredictor | NetworkExport:

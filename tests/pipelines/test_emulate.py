@@ -1,0 +1,108 @@
+"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 4 s of emulation."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from foretail.configs.schema.emulation import EmulateConfig
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, read_records
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.comparison.emulation import EmulationResult
+from foretail.pipelines.runs.notes import collecting_notes
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.emulate import emulate
+from foretail.sim_bridge.emulator.emulator import why_not_here
+from tests.composed import composed
+from tests.forests import stump
+
+TINY = (
+    "size=small",
+    "scenario.traffic_ns=500_000",
+    "scenario.drain_ns=2_000_000",
+    "emulation.factor=100",
+    "tracking=off",
+    "train=[]",
+)
+
+
+def config_of(*overrides: str) -> EmulateConfig:
+    return typed(composed("emulate", *TINY, *overrides), EmulateConfig, overrides)
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult, list[str], Path]:
+    """LQD, and Credence with a stump that drops where 60 cells are full; what was said; the run folder."""
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("emulate")
+    occupancy = FeatureInput("occupancy", "cell_bytes=256", 24)
+    Ensemble((occupancy,), (stump((0.0, 1.0), cut=60),), Fraction(1, 2)).save(folder / "stump.json")
+    config = config_of("policy=[lqd,credence]", f"model={folder / 'stump.json'}", f"store_dir={folder / 'store'}")
+    with collecting_notes() as notes:
+        return emulate(config, folder), notes.findings, folder
+
+
+def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
+    result, _, folder = emulated
+    assert [run.flows.policy for run in result.runs] == ["lqd", "credence"]
+    assert len({run.flows.flows_sha256 for run in result.runs}) == 1
+    for run in result.runs:
+        assert run.flows.path == folder / "runs" / f"{run.flows.policy}_seed_101"
+        flows = read_records(run.flows.path / "flows.bin", FLOW_DTYPE)
+        assert run.flows.flows["all"].flows == len(flows) > 10
+        assert run.packets > 500
+        assert run.packets_per_second > 0
+    policies, lateness, *_ = result.tables()
+    assert [row[0] for row in policies.rows] == [row[0] for row in lateness.rows] == ["lqd", "credence"]
+    assert "cubic" in policies.notes[0]
+
+
+def test_credence_asks_the_exported_model_about_packets_of_linux(
+    emulated: tuple[EmulationResult, list[str], Path],
+) -> None:
+    lqd, credence = emulated[0].runs
+    assert lqd.flows.asked is None
+    assert credence.flows.asked is not None
+    assert credence.flows.predicted_drops is not None
+    assert credence.flows.asked >= credence.flows.predicted_drops > 0
+    assert emulated[0].document()["predictor"] is not None
+
+
+def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
+    result, said, _ = emulated
+    late = [run for run in result.runs if not run.is_valid]
+    assert len([line for line in said if "is invalid: " in line and "emulation.factor" in line]) == len(late)
+    assert all(run.why_invalid for run in late)
+    one = dataclasses.replace(result.runs[0], is_valid=False, why_invalid="it was asleep")
+    assert "1 of 1 runs were late" in dataclasses.replace(result, runs=(one,)).verdict()[-1]
+    fine = dataclasses.replace(result.runs[0], is_valid=True, why_invalid="")
+    assert "All runs were in time" in dataclasses.replace(result, runs=(fine,)).verdict()[-1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["policy=[lqd,credence]"], "policy credence asks a predictor and there is none"),
+        (["policy=[lqd]", "model=x.json", "train=['features=paper']"], "model and train are both given"),
+        (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
+        (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
+        (["emulation.factor=0"], "emulation.factor = 0"),
+        (["emulation.lateness_share=2"], "emulation.lateness_share = 2"),
+    ],
+)
+def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        config_of(*overrides)
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
+    config = config_of("policy=[lqd]", "emulation.control=vegas9")
+    with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
+        emulate(config, tmp_path)
+    assert not list((tmp_path / "runs").glob("*"))
