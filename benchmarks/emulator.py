@@ -18,14 +18,17 @@ from foretail.pipelines.data.emulation import emulated_settings
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.emulator.emulator import run_emulator, why_not_here
 
-FACTOR = 10
-TRAFFIC_NS = {"small": 5_000_000, "full": 200_000_000}
+FACTOR = 2
+DRAIN_NS = {"small": 100_000_000, "full": 1_500_000_000}
+# Some thirty long flows, and room for all that they have on the way: no loss and no timeout lets the loop rest.
 OVERRIDES = (
-    "scenario.background.load=0.9",
-    "scenario.background.size_bytes=[900_000,1_100_000]",
+    "scenario.background.load=0.64",
+    "scenario.background.size_bytes=[19_000_000,21_000_000]",
     "scenario.background.cumulative=[0,1]",
     "scenario.incast.queries_per_second_per_server=0",
-    "scenario.drain_ns=1",
+    "scenario.topology.buffer_bytes_per_port_per_gbps=3_000_000",
+    "scenario.transport.min_rto_ns=1_000_000_000",
+    "scenario.traffic_ns=50_000_000",
 )
 
 
@@ -36,7 +39,7 @@ def main(size: str) -> None:
         print(f"emulator: skipped, {reason}")
         return
     table = Table("policy", "packets per CPU second", "packets per second", "CPU, %", title="emulator, overloaded")
-    scenario = replace(compose_settings(EmulateConfig, OVERRIDES, "benchmark").scenario, traffic_ns=TRAFFIC_NS[size])
+    scenario = replace(compose_settings(EmulateConfig, OVERRIDES, "benchmark").scenario, drain_ns=DRAIN_NS[size])
     for policy in (Policy("lqd"), Policy("dt"), Policy("credence", predictor="accept")):
         document = emulated_settings(scenario, policy, 1, Emulation(factor=FACTOR), trace=False)
         with tempfile.TemporaryDirectory() as folder:

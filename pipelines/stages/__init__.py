@@ -6,7 +6,7 @@ A stage is a module of its name with a function of its name, ``train(config, run
 
 STAGES: dict[str, tuple[str, str]] = {
     "collect": (
-        "write labelled datasets: simulate under LQD in ns-3, draw a workload in slots, or import a trace",
+        "write labelled datasets: simulate LQD in ns-3 or emulate it, draw a workload in slots, or import a trace",
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),

@@ -1,4 +1,4 @@
-"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 4 s of emulation."""
+"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 6 s of emulation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from foretail.configs.schema.emulation import EmulateConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.emulation import EmulationResult
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.emulate import emulate
-from foretail.sim_bridge.emulator.emulator import why_not_here
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
 from tests.composed import composed
 from tests.forests import stump
 
@@ -106,3 +109,43 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
     with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
         emulate(config, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
+
+
+def collect_config(folder: Path, *overrides: str) -> CollectConfig:
+    given = (
+        *("source=emulator", "scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3"),
+        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1"),
+        *("scenario.traffic_ns=500_000", "scenario.drain_ns=2_000_000", f"store_dir={folder / 'store'}", *overrides),
+    )
+    return typed(composed("collect", *given), CollectConfig, given)
+
+
+def test_an_emulated_trace_is_a_dataset_like_any_other(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmulatorRun, "is_valid", True)  # a loaded machine is no fault
+    config = collect_config(tmp_path, "emulation.factor=100")
+    (made,) = collect(config, tmp_path).runs
+    dataset = Dataset.open(made.path)
+    manifest = dataset.manifest
+    assert manifest.rows == made.rows > 100
+    assert manifest.drops == made.drops > 0
+    assert manifest.versions.keys() == {"foretail", "linux", "emulator_sha256"}
+    assert manifest.scenario["emulation"] == config.emulation.settings()
+    (again,) = collect(config, tmp_path).runs
+    assert again.reused
+    assert again.content_sha256 == made.content_sha256
+
+
+def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
+    config = collect_config(tmp_path, "emulation.factor=100", "emulation.lateness_share=1e-6")
+    with pytest.raises(ForetailError, match=r"no trace of its network, because the 99th percentile of .* raise"):
+        collect(config, tmp_path)
+    assert not list((tmp_path / "store").rglob("manifest.json"))
+
+
+def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="jobs means nothing to source=emulator"):
+        collect_config(tmp_path, "jobs=2")
+    with pytest.raises(ForetailError, match=r"emulation\.factor means nothing to source=ns3"):
+        typed(composed("collect", "emulation.factor=5"), CollectConfig, ["emulation.factor=5"])
