@@ -23,6 +23,8 @@ from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
 from tests.composed import composed
 from tests.forests import stump
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "size=small",
     "scenario.traffic_ns=500_000",
@@ -109,6 +111,25 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
     with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
         emulate(config, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.ns3
+def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    train = (
+        *("scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3", "features=paper"),
+        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1.5"),
+        *("scenario.traffic_ns=1_000_000", "predictor.trees=2", "predictor.depth=3"),
+    )
+    config = dataclasses.replace(
+        config_of("policy=[lqd]", f"store_dir={tmp_path / 'store'}"),
+        policy=config_of("policy=[credence]", "model=x").policy,
+        train=list(train),
+    )
+    (run,) = emulate(config, tmp_path).runs
+    assert run.flows.asked is not None
+    assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
 
 
 def collect_config(folder: Path, *overrides: str) -> CollectConfig:

@@ -24,6 +24,8 @@ from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, r
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
 
+pytestmark = pytest.mark.slow
+
 MILLISECOND = 1_000_000
 STAR: dict[str, Any] = {
     "topology__leaves": 1,

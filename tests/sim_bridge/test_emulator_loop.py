@@ -14,6 +14,8 @@ import pytest
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.test_headers import ROOM, WARNINGS, compiler, run
 
+pytestmark = pytest.mark.slow
+
 ACCEPTED = 0
 DELAY_NS, OVERHEAD = 3000, 2
 STAR = ("1", "0", "4")
