@@ -199,15 +199,20 @@ def test_what_cannot_be_emulated_is_refused_in_one_sentence(
         ("echo 0 > /proc/sys/user/max_user_namespaces", "the kernel forbids user namespaces"),
     ],
 )
-def test_a_machine_that_cannot_is_told_in_one_sentence(emulator: Path, prepare: str, complaint: str) -> None:
+def test_a_machine_that_cannot_is_told_in_one_sentence(
+    emulator: Path, tmp_path: Path, prepare: str, complaint: str
+) -> None:
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("unshare of util-linux, which takes the device away for this test, is not on PATH")
-    command = [unshare, "-Urm", "sh", "-c", f'{prepare} && exec "{emulator}" --probe']
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"error: {complaint}")
-    assert done.stderr.count("\n") == 1
+    (tmp_path / "settings.json").write_text(json.dumps(document()), encoding="utf-8")
+    for arguments in ("--probe", f'"{tmp_path}/settings.json" "{tmp_path}"'):
+        command = [unshare, "-Urm", "sh", "-c", f'{prepare} && exec "{emulator}" {arguments}']
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith(f"error: {complaint}")
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "summary.json").exists()
 
 
 def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:
