@@ -6,11 +6,22 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import digest, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows
+from benchmarks import (
+    digest,
+    emulator,
+    export_c,
+    export_p4,
+    gym,
+    ns3_speed,
+    open_loop,
+    policies,
+    schedule,
+    training_rows,
+)
 
 BENCHMARKS: dict[str, Callable[[str], None]] = {
     module.__name__.rpartition(".")[2]: module.main
-    for module in (digest, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows)
+    for module in (digest, emulator, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows)
 }
 
 

@@ -117,6 +117,7 @@ docs/p4-demo
 
 docs/design
 docs/driver
+docs/emulator
 docs/ensemble
 docs/p4
 docs/speed

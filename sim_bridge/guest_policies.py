@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import cmake
+import ninja
 
 from foretail.features.errors import ForetailError
 from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
@@ -106,6 +112,54 @@ class GuestPolicy:
         )
         if said is not None:
             raise self.refused(said)
+
+
+def build_simulator(
+    room: str,
+    folder: Path,
+    executable: str,
+    what: str,
+    definitions: Sequence[str],
+    policy: GuestPolicy | None,
+    report: Callable[[int, int], None] | None,
+) -> None:
+    """Build the program of a room that has a ``CMakeLists.txt``, with a policy from outside in it, if there is one.
+
+    Parameters
+    ----------
+    room : folder of this package, such as ``ns3``
+    folder : where the executable goes
+    executable : its name, which is that of the target too
+    what : the program's name in errors
+    definitions : ``NAME=VALUE`` for CMake
+    policy : the policy from outside
+    report : hears how many of how many steps of the build are done
+
+    ForetailError if it does not build, with the compiler's first error.
+    """
+    cmake_program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
+    json_package = importlib.util.find_spec("nlohmann_json")
+    if json_package is None or not json_package.submodule_search_locations:
+        raise ForetailError("the package nlohmann-json is missing: run `make setup`")
+    build = folder / "build"
+    configure: list[str | Path] = [
+        *(cmake_program, "-S", ROOM / room, "-B", build, "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
+        f"-DCMAKE_CXX_COMPILER={compiler()}",
+        f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
+        *(f"-D{definition}" for definition in definitions),
+    ]
+    if policy is not None:
+        configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
+    compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
+    for command in (configure, compile_):
+        said = run_compiler(command, report)
+        if said is not None and policy is not None:
+            raise policy.refused(said)
+        if said is not None:
+            raise ForetailError(f"{what} does not build with {compiler()}: {first_error(said)}")
+    (build / executable).rename(folder / executable)
+    shutil.rmtree(build)
 
 
 def policy_identity(policy: str) -> str:

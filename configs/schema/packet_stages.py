@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from foretail.configs.schema.emulation import Emulation, require_emulated
 from foretail.configs.schema.fields import (
     SIZES,
     experiment_of_size,
@@ -42,7 +43,7 @@ MODES = ("slots", "tradeoff", "flows", "sharing", "arrivals", "datasets")
 
 @dataclass
 class CollectConfig(Stage):
-    """``foretail collect``: simulate under LQD, or import the logs of others, and write labelled datasets.
+    """``foretail collect``: simulate or emulate under LQD, or import the logs of others; write labelled datasets.
 
     Every other source refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and
     ``ns3_prefix``.
@@ -58,8 +59,11 @@ class CollectConfig(Stage):
     )
     jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
     source: str = setting(
-        "ns3", "where packets come from", one_of=("ns3", "slotted", "pcap", "etalon", "credence_artifact")
+        "ns3",
+        "where packets come from",
+        one_of=("ns3", "emulator", "slotted", "pcap", "etalon", "credence_artifact"),
     )
+    emulation: Emulation = part(Emulation, "source=emulator, one run at a time")
     slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
     log: Any = setting(None, "source=pcap, etalon, credence_artifact: a log to import, or a list of them")
     pcap: PcapImport = part(PcapImport, "source=pcap")
@@ -76,9 +80,11 @@ class CollectConfig(Stage):
         """Raise ForetailError unless the source has what it reads."""
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
-        if self.source == "ns3":
+        if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
-        if self.source in ("ns3", "slotted"):
+        if self.source == "emulator":
+            require_emulated("scenario", self.scenario)
+        if self.source in ("ns3", "emulator", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
             return
@@ -103,7 +109,11 @@ class CollectConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
         names = {"slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
-        if self.source != "ns3":
+        if self.source == "emulator":
+            names |= {"ns3_prefix", "jobs"}
+        else:
+            names |= {"emulation"}
+        if self.source not in ("ns3", "emulator"):
             names |= {"scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment"}
         return dict.fromkeys(names, f"source={self.source}")
 

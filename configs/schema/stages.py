@@ -17,6 +17,7 @@ from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.plugins import register_plugins
 from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
+from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
@@ -63,6 +64,7 @@ STAGES: dict[str, type[Stage]] = {
     "train": TrainConfig,
     "distill": DistillConfig,
     "evaluate": EvaluateConfig,
+    "emulate": EmulateConfig,
     "promote": PromoteConfig,
     "export": ExportConfig,
     "demo": DemoConfig,

@@ -27,6 +27,7 @@ EXTRAS = {
     "server": (("psycopg2-binary",), "make tracking-server: MLflow with PostgreSQL"),
 }
 """Extra -> its packages, any one of them for ``xgboost``, and what it is for."""
+TUN = "/dev/net/tun"
 P4_TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
 
 
@@ -49,6 +50,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
         _tried("ns-3 driver", _driver, "nothing: the first run builds it"),
+        Finding("TUN interfaces", _tun(), "for foretail emulate: modprobe tun, or chmod 0666 /dev/net/tun"),
         *_extras(),
         _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
         Finding("P4 compiler and switch", _p4_tools(), "docs/p4-demo.md says how to build them"),
@@ -96,6 +98,11 @@ def _outputs(folder: Path) -> Iterator[Finding]:
 
 def _driver() -> str | None:
     return "built" if driver_is_built() else None
+
+
+def _tun() -> str | None:
+    """The device that the emulator's hosts are made with, if it may be opened."""
+    return TUN if os.access(TUN, os.R_OK | os.W_OK) else None
 
 
 def _p4_tools() -> str | None:

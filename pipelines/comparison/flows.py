@@ -148,9 +148,7 @@ class Simulation:
 
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
-        policy = self.document["policy"]
-        asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
-        return _policy_run(self.policy, self.seed, entry, asks)
+        return policy_run(self.policy, self.seed, DriverRun.open(entry.path), reused=entry.reused)
 
 
 @dataclass(frozen=True)
@@ -409,13 +407,14 @@ def check_same_flows(runs: Sequence[PolicyRun]) -> None:
             )
 
 
-def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
-    run = DriverRun.open(entry.path)
-    flows, counted = run.flows(), counters(run)
+def policy_run(name: str, seed: int, run: DriverRun, *, reused: bool = False) -> PolicyRun:
+    """The figures of a finished run; `name` is what its policy is called in the table."""
+    flows, counted, policy = run.flows(), counters(run), run.settings()["policy"]
+    asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
     return PolicyRun(
         policy=name,
         seed=seed,
-        path=entry.path,
+        path=run.folder,
         flows_sha256=flows_sha256(flows, run.settings()),
         flows=summarise_flows(flows, run.summary["end_ns"]),
         never_started=int(np.count_nonzero(~started(flows))),
@@ -426,7 +425,7 @@ def _policy_run(name: str, seed: int, entry: Entry, asks: bool) -> PolicyRun:
         counters=counted,
         asked=counted["asked"] if asks else None,
         predicted_drops=counted["data_drops.predicted"] if asks else None,
-        reused=entry.reused,
+        reused=reused,
         seconds=run.summary["wall_seconds"],
         cpu_seconds=run.summary["simulation_cpu_seconds"],
         packets_per_cpu_second=packets_per_cpu_second(run),

@@ -14,6 +14,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.staging import write_file
+from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
@@ -72,6 +73,25 @@ def collect_runs(
 
     tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in seeds}
     return tuple(run_jobs(tasks, jobs).values())
+
+
+def emulated_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
+    """The datasets of the seeds, in that order; what the store does not have is emulated, one after the other.
+
+    Two emulations of one seed differ, as two runs of a program on a machine do; the store keeps the first.
+    """
+    ((_, policy),) = config.policy.items()
+
+    def task(seed: int, report: Report) -> CollectedRun:
+        document = emulated_settings(config.scenario, policy, seed, config.emulation, trace=True)
+        key = Key(DATASET, {"emulator": settings_that_matter(document), "code": dataset_code()})
+        entry = store.get_or_build(
+            key, lambda folder: emulate_dataset(document, config.scenario, folder / DATASET, report)
+        )
+        return _collected(seed, entry)
+
+    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
+    return tuple(run_jobs(tasks, 1).values())
 
 
 def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:

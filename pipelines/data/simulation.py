@@ -88,7 +88,7 @@ def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pa
         document,
         folder,
         scenario=asdict(scenario),
-        progress=_reporting(report),
+        progress=reporting(report),
         executable=ns3.driver(document["policy"]["name"], report),
     )
 
@@ -96,7 +96,7 @@ def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pa
 def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
     """Run the driver without a trace; flows, occupancy and summary go to `folder`."""
     executable = ns3.driver(document["policy"]["name"], report)
-    run_driver(document, folder, _reporting(report), executable=executable)
+    run_driver(document, folder, reporting(report), executable=executable)
 
 
 def leaf_buffers(run: DriverRun) -> dict[int, int]:
@@ -128,7 +128,9 @@ def packets_per_cpu_second(run: DriverRun) -> float | None:
     return run.summary["leaf_data_packets"] / seconds if seconds > 0 else None
 
 
-def _reporting(report: Report) -> Callable[[Progress], None]:
+def reporting(report: Report) -> Callable[[Progress], None]:
+    """What passes the progress of a run on to `report`."""
+
     def passed_on(progress: Progress) -> None:
         done = progress.simulated_ns / progress.end_ns
         rate = progress.simulated_ns / 1e6 / max(progress.wall_seconds, 1e-9)

@@ -6,7 +6,7 @@ A stage is a module of its name with a function of its name, ``train(config, run
 
 STAGES: dict[str, tuple[str, str]] = {
     "collect": (
-        "write labelled datasets: simulate under LQD in ns-3, draw a workload in slots, or import a trace",
+        "write labelled datasets: simulate LQD in ns-3 or emulate it, draw a workload in slots, or import a trace",
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
@@ -17,6 +17,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "evaluate": (
         "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
+    ),
+    "emulate": (
+        "compare buffer policies on packets of this machine's TCP, in namespaces and in real time",
+        "foretail emulate experiment=first_look",
     ),
     "export": (
         "turn a predictor into C, P4 or ONNX, proven equivalent",

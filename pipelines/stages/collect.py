@@ -1,4 +1,4 @@
-"""``foretail collect``: simulate a scenario, draw a workload or import logs, and store a labelled dataset per seed."""
+"""``foretail collect``: simulate or emulate a scenario, draw a workload or import logs: a labelled dataset per seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table, import_runs, slotted_runs
+from foretail.pipelines.data.collecting import (
+    CollectedRun,
+    collect_runs,
+    dataset_table,
+    emulated_runs,
+    import_runs,
+    slotted_runs,
+)
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
@@ -50,6 +57,8 @@ def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
 def _runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
     if config.source == "slotted":
         return slotted_runs(config, store)
+    if config.source == "emulator":
+        return emulated_runs(config, store)
     if config.source != "ns3":
         return import_runs(config, store)
     ((_, policy),) = config.policy.items()

@@ -24,6 +24,7 @@ def collect_dataset(
     scenario: Mapping[str, Any],
     progress: Callable[[Progress], None] | None = None,
     executable: Path | None = None,
+    simulate: Callable[..., DriverRun] = run_driver,
 ) -> DriverRun:
     """Simulate with a trace, add what a shadow Credence would have seen, and write the dataset to `path`.
 
@@ -37,6 +38,8 @@ def collect_dataset(
         The resolved scenario, for the manifest.
     progress, executable :
         As :func:`foretail.sim_bridge.ns3.driver.run_driver`.
+    simulate : callable
+        Runs the simulation, with the parameters and the files of that function.
 
     Returns
     -------
@@ -53,7 +56,7 @@ def collect_dataset(
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = TemporaryDirectory(prefix=f".{path.name}.run-", dir=path.parent)
     with scratch as folder:
-        run = run_driver(settings, Path(folder), progress, executable=executable)
+        run = simulate(settings, Path(folder), progress, executable=executable)
         write_trace(run, settings, path, scenario=scenario)
         (run.folder / "arrivals.bin").unlink()
         with writing(path):

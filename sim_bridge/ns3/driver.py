@@ -12,25 +12,22 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import cmake
-import ninja
 import pandas as pd
 
 from foretail.features.errors import ForetailError
 from foretail.features.json_text import parse_json
 from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.features.staging import writing
-from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, is_cached, run_compiler, sources_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy
+from foretail.sim_bridge.builds import cached, is_cached, sources_digest
+from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
 from foretail.sim_bridge.ns3.queries import query_table, round_table
 
 OLDEST_NS3 = (3, 44)
@@ -121,33 +118,8 @@ def _compile(
     policy: GuestPolicy | None,
     report: Callable[[int, int], None] | None,
 ) -> None:
-    executable = Path(cmake.CMAKE_BIN_DIR) / "cmake"
-    json_package = importlib.util.find_spec("nlohmann_json")
-    if json_package is None or not json_package.submodule_search_locations:
-        raise ForetailError("the package nlohmann-json is missing: run `make setup`")
-    build = folder / "build"
-    configure: list[str | Path] = [
-        *(executable, "-S", ROOM / "ns3", "-B", build, "-G", "Ninja"),
-        f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
-        f"-DCMAKE_BUILD_TYPE={build_type}",
-        f"-DCMAKE_CXX_COMPILER={compiler()}",
-        f"-DNS3_PREFIX={ns3.prefix}",
-        f"-DNS3_VERSION={ns3.version}",
-        f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
-    ]
-    if policy is not None:
-        configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
-    compile_: list[str | Path] = [executable, "--build", build, "--parallel", str(os.cpu_count() or 1)]
-    for command in (configure, compile_):
-        said = run_compiler(command, report)
-        if said is not None and policy is not None:
-            raise policy.refused(said)
-        if said is not None:
-            raise ForetailError(
-                f"the ns-3 driver does not build with {compiler()} and ns-3 {ns3.version}: {first_error(said)}"
-            )
-    (build / _EXECUTABLE).rename(folder / _EXECUTABLE)
-    shutil.rmtree(build)
+    definitions = [f"NS3_PREFIX={ns3.prefix}", f"NS3_VERSION={ns3.version}", f"CMAKE_BUILD_TYPE={build_type}"]
+    build_simulator("ns3", folder, _EXECUTABLE, f"the driver of ns-3 {ns3.version}", definitions, policy, report)
 
 
 @dataclass(frozen=True)
@@ -202,7 +174,7 @@ class DriverRun:
     summary: dict[str, Any]
 
     @classmethod
-    def open(cls, folder: Path) -> DriverRun:
+    def open(cls, folder: Path) -> Self:
         """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
         return cls(folder, _read_json(folder / "summary.json"))
 
@@ -276,6 +248,18 @@ def run_driver(
         If the driver refuses the settings or fails.
     """
     executable = build_driver() if executable is None else executable
+    run_program(executable, settings, folder, progress, "the ns-3 simulation")
+    return DriverRun.open(folder)
+
+
+def run_program(
+    executable: Path,
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+    what: str,
+) -> None:
+    """Run a simulator that takes the driver's settings, as :func:`run_driver` does; `what` is its name in errors."""
     with writing(folder):
         (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     command = [executable, folder / "settings.json", folder]
@@ -295,8 +279,7 @@ def run_driver(
         said = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
         if process.returncode < 0:
             said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
-        raise ForetailError(f"the ns-3 simulation failed: {said}")
-    return DriverRun.open(folder)
+        raise ForetailError(f"{what} failed: {said}")
 
 
 def _main() -> int:

@@ -21,7 +21,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "buffer/queues/port_queues.hpp"
 #include "ns3/record_file.h"
 #include "ns3/transport/paced_control.h"
 #include "ns3/transport/powertcp.h"
@@ -99,7 +98,7 @@ Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
         const PlannedFlow& flow = plan_[i];
         progress_[i].record = {
             .start_ns = flow.after.empty() ? flow.start_ns : -1,
-            .ideal_fct_ns = ideal_fct_ns(flow),
+            .ideal_fct_ns = ideal_fct_ns(settings_, flow),
             .size_bytes = flow.size_bytes,
             .source = flow.source,
             .destination = flow.destination,
@@ -131,29 +130,6 @@ void Flows::add_to_connection(std::size_t i) {
     connection.flows.push_back(i);
     connection.unsent = connection.open = connection.flows.size();
     connection.connect_ns = std::min(connection.connect_ns, flow.connect_ns);
-}
-
-std::int64_t Flows::ideal_fct_ns(const PlannedFlow& flow) const {
-    using buffer::LineRate;
-    const Topology& topology = settings_.topology;
-    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
-    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
-    std::vector<LineRate> path{server, server};
-    if (topology.leaf_of(flow.source) != topology.leaf_of(flow.destination)) path = {server, spine, spine, server};
-
-    const std::int64_t segment = settings_.transport.segment_bytes;
-    const std::int64_t full = (flow.size_bytes - 1) / segment;  // segments before the last
-    const std::int64_t last = settings_.packet_bytes(flow.size_bytes - full * segment);
-    std::int64_t first_sent = 0, slowest = 0, last_sent = 0;
-    for (const LineRate& hop : path) {
-        const std::int64_t duration = hop.duration(settings_.packet_bytes(segment));
-        first_sent += duration;
-        slowest = std::max(slowest, duration);
-        const std::int64_t before_sent = full > 0 ? first_sent + (full - 1) * slowest : 0;
-        last_sent = std::max(last_sent, before_sent) + hop.duration(last) + topology.link_delay_ns;
-        first_sent += topology.link_delay_ns;
-    }
-    return last_sent;
 }
 
 void Flows::install(const std::vector<std::unique_ptr<Host>>& servers) {
@@ -329,12 +305,7 @@ void Flows::give_up(std::size_t late) {
 
 void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
     const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
-    std::uint64_t tuple = (static_cast<std::uint64_t>(Host::address_of(frame.source).Get()) << 32 |
-                           Host::address_of(frame.destination).Get()) *
-                          0x9E3779B97F4A7C15U;
-    tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) *
-            0xBF58476D1CE4E5B9U;
-    frame.path_hash = static_cast<std::uint32_t>(tuple >> 32);
+    frame.path_hash = path_hash(frame.source, frame.destination, source_port, destination_port);
 
     const bool answer = destination_port != listen_port;  // of the receiver
     Connection& connection = connections_[answer ? connection_of(frame.destination, destination_port)

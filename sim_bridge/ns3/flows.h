@@ -25,9 +25,7 @@ namespace foretail::ns3_driver {
 ///
 /// A flow completes when its last byte reaches the receiving application. Flows may share a connection: it sends them
 /// in the order in which they start, and its TCP keeps its state between them. A flow may wait until others are
-/// delivered; the sender learns it at once, which costs no packet. Its ideal completion time is that of its segments
-/// sent back to back at line rate through an idle network, store and forward at every switch, connection set-up not
-/// included; both kinds of traffic are measured from the instant the application sends.
+/// delivered; the sender learns it at once, which costs no packet.
 class Flows {
 public:
     Flows(const Settings& settings, std::vector<PlannedFlow> plan);
@@ -44,7 +42,6 @@ public:
     void write(const std::string& path) const;
     [[nodiscard]] std::size_t planned() const { return plan_.size(); }
     [[nodiscard]] std::size_t completed() const { return completed_; }
-    [[nodiscard]] std::int64_t ideal_fct_ns(const PlannedFlow& flow) const;
 
 private:
     struct Progress {
@@ -101,8 +98,6 @@ private:
     [[nodiscard]] static const Stretch* stretch_at(const Connection& connection, std::int64_t byte);
     /// The flow there; before all bytes the first that is planned.
     [[nodiscard]] static std::size_t flow_at(const Connection& connection, std::int64_t byte);
-
-    static constexpr std::uint16_t listen_port = 5000, first_source_port = 10000;
 
     Settings settings_;
     std::vector<PlannedFlow> plan_;

@@ -21,6 +21,7 @@
 #include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
+#include "ns3/network/switch_counts.h"
 #include "ns3/predictor.h"
 #include "ns3/record_file.h"
 #include "ns3/settings.h"
@@ -96,36 +97,6 @@ private:
     Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
-json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
-
-json to_json(const std::array<ClassCount, 5>& drops) {
-    return {{"over_threshold", to_json(drops[1])},
-            {"predicted", to_json(drops[2])},
-            {"buffer_full", to_json(drops[3])},
-            {"pushed_out", to_json(drops[4])}};
-}
-
-json to_json(const SwitchNode& node, const Settings& settings, int index) {
-    const Topology& t = settings.topology;
-    const bool leaf = index < t.leaves;
-    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
-    rates.resize(rates.size() + static_cast<std::size_t>(leaf ? t.spines : t.leaves), t.spine_link_bps);
-    const SwitchCounts& counts = node.counts();
-    return {{"role", leaf ? "leaf" : "spine"},
-            {"buffer_bytes", node.buffer_bytes()},
-            {"port_rates_bps", rates},
-            {"data_in", to_json(counts.data_in)},
-            {"data_out", to_json(counts.data_out)},
-            {"control_in", to_json(counts.control_in)},
-            {"control_out", to_json(counts.control_out)},
-            {"data_drops", to_json(counts.data_drops)},
-            {"control_drops", to_json(counts.control_drops)},
-            {"queued_bytes", node.queued_bytes()},
-            {"asked", counts.asked},
-            {"marked", counts.marked},
-            {"threshold_deficits", node.threshold_deficits()}};
-}
-
 json to_json(const std::vector<Branch>& branches) {
     json found = json::array();
     for (const Branch& one : branches) {
@@ -175,7 +146,8 @@ void run(const std::string& settings_path, const std::string& folder) {
     for (std::size_t i = 0; i < network.switches.size(); ++i) {
         SwitchNode& node = *network.switches[i];
         if (trace) node.settle_labels();
-        summary["switches"].push_back(to_json(node, settings, static_cast<int>(i)));
+        summary["switches"].push_back(switch_summary(settings.topology, static_cast<int>(i), node.counts(),
+                                                     node.queued_bytes(), node.threshold_deficits()));
         if (static_cast<int>(i) < network.leaves) leaf_data_packets += node.counts().data_in.packets;
     }
     if (trace) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "buffer/queues/port_queues.hpp"
 #include "ns3/random.h"
 
 namespace foretail::ns3_driver {
@@ -124,6 +125,38 @@ void append_messages(const Settings& s, std::vector<PlannedFlow>& flows) {
 }
 
 }  // namespace
+
+std::uint32_t path_hash(int source, int destination, std::uint16_t source_port, std::uint16_t destination_port) {
+    const auto address = [](int server) { return first_address + static_cast<std::uint32_t>(server); };
+    std::uint64_t tuple =
+        (static_cast<std::uint64_t>(address(source)) << 32 | address(destination)) * 0x9E3779B97F4A7C15U;
+    tuple = (tuple ^ (tuple >> 29) ^ (static_cast<std::uint64_t>(source_port) << 16 | destination_port)) *
+            0xBF58476D1CE4E5B9U;
+    return static_cast<std::uint32_t>(tuple >> 32);
+}
+
+std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow) {
+    using buffer::LineRate;
+    const Topology& topology = settings.topology;
+    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
+    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
+    std::vector<LineRate> path{server, server};
+    if (topology.leaf_of(flow.source) != topology.leaf_of(flow.destination)) path = {server, spine, spine, server};
+
+    const std::int64_t segment = settings.transport.segment_bytes;
+    const std::int64_t full = (flow.size_bytes - 1) / segment;  // segments before the last
+    const std::int64_t last = settings.packet_bytes(flow.size_bytes - full * segment);
+    std::int64_t first_sent = 0, slowest = 0, last_sent = 0;
+    for (const LineRate& hop : path) {
+        const std::int64_t duration = hop.duration(settings.packet_bytes(segment));
+        first_sent += duration;
+        slowest = std::max(slowest, duration);
+        const std::int64_t before_sent = full > 0 ? first_sent + (full - 1) * slowest : 0;
+        last_sent = std::max(last_sent, before_sent) + hop.duration(last) + topology.link_delay_ns;
+        first_sent += topology.link_delay_ns;
+    }
+    return last_sent;
+}
 
 std::vector<PlannedFlow> plan_traffic(const Settings& settings) {
     std::vector<PlannedFlow> flows;

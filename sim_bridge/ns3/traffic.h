@@ -24,6 +24,19 @@ struct PlannedFlow {
     std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max();  ///< ready later, it never starts
 };
 
+/// Address of server 0; the others follow.
+inline constexpr std::uint32_t first_address = 0x0A000001U;
+/// Receivers listen at one port; the connections of a server leave from ports that count up from another.
+inline constexpr std::uint16_t listen_port = 5000, first_source_port = 10000;
+
+/// Of a packet's addresses and ports: which of several ways its flow takes.
+std::uint32_t path_hash(int source, int destination, std::uint16_t source_port, std::uint16_t destination_port);
+
+/// Completion time of a flow alone: its segments sent back to back at line rate through an idle network, store and
+/// forward at every switch, connection set-up not included. Both kinds of traffic are measured from the instant the
+/// application sends.
+std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow);
+
 /// All flows of a run: background and incast in order of their start, then the messages in theirs. Every server has its
 /// own random stream per kind of traffic, so neither the policy nor the other kind changes a flow.
 std::vector<PlannedFlow> plan_traffic(const Settings& settings);

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, main
+from foretail.sim_bridge.emulator.emulator import build_emulator, why_not_here
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.policies import POLICIES
 
@@ -23,6 +24,7 @@ RATIO = r"\d+\.\d+"
 # Beginnings of lines of the tables, their cells parted by |, and how many of each there are.
 ROWS: dict[str, dict[str, int]] = {
     "digest": {rf"all (rows as a frame|arrivals for a replay) \| {RATIO} \| {RATIO}": 2},
+    "emulator": {r"(lqd|dt|credence)( \| [\d,]+){3}$": 3},
     "export_c": {
         **{rf"{form} \|": 2 for form in FORMS},
         **{rf"{form} / branches, rows( \| {RATIO}){{4}}": 2 for form in FORMS},
@@ -82,10 +84,15 @@ ROWS: dict[str, dict[str, int]] = {
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
-    # A cache of its own, with nothing but the driver: nobody's stored runs, and no environment of peers.
+    reason = why_not_here() if name == "emulator" else None
+    if reason is not None:
+        pytest.skip(reason)
+    # A cache of its own, with nothing but the simulators: nobody's stored runs, and no environment of peers.
     cache = tmp_path / "cache" / "foretail"
     cache.mkdir(parents=True)
     (cache / "ns3-driver").symlink_to(build_driver().parent.parent)
+    if name == "emulator":
+        (cache / "emulator").symlink_to(build_emulator().parent.parent)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache.parent), "PYTHONUTF8": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--size", "small"],

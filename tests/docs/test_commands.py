@@ -138,6 +138,8 @@ RULES = [
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
     Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
+    # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
+    Rule(r"emulator.md: (emulate|collect|evaluate) ", "compose"),
     # docs/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),

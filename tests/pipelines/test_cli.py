@@ -32,7 +32,7 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown stage evaporate: choose from collect, train, distill, evaluate, export, promote"),
+    (["evaporate"], "unknown stage evaporate: choose from collect, train, distill, evaluate, emulate, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.incast.burst_fraction=0"], "scenario.incast.burst_fraction = 0.0 is out of range"),
     (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
@@ -48,7 +48,8 @@ REFUSED = [
     (["evaluate", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
         ["collect", "scenario=leafspin"],
-        "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, star, tiny",
+        "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, rack, star, "
+        "tiny",
     ),
     (
         ["collect", "policy=red"],

@@ -16,6 +16,7 @@
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 #include "ns3/network/frame.h"
+#include "ns3/traffic.h"
 
 namespace foretail::ns3_driver {
 
@@ -47,8 +48,6 @@ public:
 private:
     void send(ns3::Ptr<ns3::Packet> packet, ns3::Ipv4Address source, ns3::Ipv4Address destination, std::uint8_t,
               ns3::Ptr<ns3::Ipv4Route>);
-
-    static constexpr std::uint32_t first_address = 0x0A000001U;
 
     ns3::Ptr<ns3::Node> node_;
     ns3::Ptr<ns3::TcpL4Protocol> tcp_;

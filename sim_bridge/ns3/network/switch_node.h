@@ -22,26 +22,10 @@
 #include "ns3/arrival_trace.h"
 #include "ns3/branches.h"
 #include "ns3/network/frame.h"
+#include "ns3/network/switch_counts.h"
 #include "ns3/predictor.h"
 
 namespace foretail::ns3_driver {
-
-/// Packets and bytes of one class through one switch.
-struct ClassCount {
-    std::int64_t packets = 0, bytes = 0;
-    void add(std::int64_t size) {
-        ++packets;
-        bytes += size;
-    }
-};
-
-/// What a switch saw: arrivals of control and data, departures, and data and control drops by outcome.
-struct SwitchCounts {
-    ClassCount data_in, control_in, data_out, control_out;
-    std::array<ClassCount, 5> data_drops, control_drops;  ///< by buffer::Outcome; `accepted` stays empty
-    std::int64_t asked = 0;
-    std::int64_t marked = 0;
-};
 
 /// A port's link to whatever is at its other end.
 struct SwitchLink {
@@ -68,7 +52,6 @@ public:
     /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
     virtual void check_conservation() const = 0;
     [[nodiscard]] virtual std::int64_t queued_bytes() const = 0;
-    [[nodiscard]] virtual std::int64_t buffer_bytes() const = 0;
     [[nodiscard]] virtual std::int64_t threshold_deficits() const = 0;
 
 protected:
@@ -199,7 +182,6 @@ public:
             fail_conservation("the buffer");
     }
     [[nodiscard]] std::int64_t queued_bytes() const override { return buffer_.queues().occupancy(); }
-    [[nodiscard]] std::int64_t buffer_bytes() const override { return buffer_.queues().capacity(); }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return buffer_.threshold_deficits(); }
 
     // Sink of the buffer library.

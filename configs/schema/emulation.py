@@ -1,0 +1,83 @@
+"""The stage that lets this machine's kernel send the flows of a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import SIZES, part, require_seeds, setting
+from foretail.configs.schema.policies import Policy, require_known, require_policies
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.tracking import Tracking
+from foretail.features.errors import ForetailError
+
+
+@dataclass
+class Emulation:
+    """How a network is emulated in real time: by how much slower, and with which TCP."""
+
+    factor: int = setting(
+        1000,
+        "ns of this machine's clock per ns of the network: more is slower and less late",
+        at_least=1,
+        at_most=10**6,
+    )
+    control: str = setting("cubic", "congestion control of this machine's kernel: cubic, reno, bbr, dctcp or another")
+    background_control: str | None = setting(None, "the same of background flows; null: as control")
+    lateness_share: float = setting(
+        0.1,
+        "of the base round trip: a run whose 99th percentile of lateness is above it is invalid",
+        above=0,
+        at_most=1,
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """The group ``emulation`` of the emulator's document."""
+        return {
+            "factor": self.factor,
+            "control": self.control,
+            "background_control": self.control if self.background_control is None else self.background_control,
+            "lateness_share": self.lateness_share,
+        }
+
+
+def require_emulated(where: str, scenario: Scenario) -> None:
+    """Raise ForetailError on traffic that the emulator does not send."""
+    if scenario.elephants.flows_per_server > 0 or scenario.collective.kind is not None:
+        raise ForetailError(f"{where} has elephants or a collective, which are not emulated: choose another scenario")
+    if scenario.incast.connections != "new":
+        raise ForetailError(f"{where}.incast.connections = {scenario.incast.connections} is not emulated: choose new")
+
+
+@dataclass
+class EmulateConfig(Stage):
+    """``foretail emulate``: policies on the flows that ns-3 would send, sent by this machine's TCP in namespaces."""
+
+    scenario: Scenario = part(Scenario, "what is emulated; its transport is ns-3's, all but sizes, timeout and marks")
+    policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
+    seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
+    emulation: Emulation = part(Emulation, "the emulator")
+    model: str | None = setting(None, "as in export; for policies that ask and have no library of their own")
+    train: list[str] = setting(
+        [], "overrides of foretail train, which trains in ns-3 what policies ask; for model=null"
+    )
+    tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
+    size: str = setting("full", "of the experiment", one_of=SIZES)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
+        require_policies("policy", self.policy)
+        require_known("policy", self.policy, self.scenario)
+        require_seeds("seeds", self.seeds)
+        require_emulated("scenario", self.scenario)
+        for name, policy in self.policy.items():
+            if policy.asks_exported_model and self.model is None and not self.train:
+                raise ForetailError(
+                    f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or "
+                    f"policy.{name}.library=PATH"
+                )
+        if self.model is not None and self.train:
+            raise ForetailError("model and train are both given: leave one of the two out")

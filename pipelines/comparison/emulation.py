@@ -1,0 +1,164 @@
+"""The same traffic under several policies in the emulator, one run after the other: each has the machine to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema.emulation import Emulation
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.features.errors import ForetailError
+from foretail.features.staging import staged_folder
+from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
+from foretail.pipelines.data.emulation import emulated_settings, emulator_for
+from foretail.pipelines.data.simulation import reporting
+from foretail.pipelines.exporting.network import NetworkExport
+from foretail.pipelines.exporting.predictor import ExportedPredictor
+from foretail.pipelines.runs.jobs import Report, run_jobs
+from foretail.pipelines.runs.notes import say
+from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, Lateness, run_emulator
+
+
+@dataclass(frozen=True)
+class EmulatedRun:
+    """One policy on one seed."""
+
+    flows: PolicyRun  #: its figures, as of a run in ns-3
+    is_valid: bool  #: it was not late, and lost nothing outside the network
+    why_invalid: str  #: empty when it is valid
+    lateness: Mapping[str, Lateness]  #: by kind
+    limit_ns: int  #: above it the 99th percentile of a lateness makes the run invalid; virtual
+    packets: int  #: that hosts sent
+    packets_per_second: float  #: of the clock, through the switches
+    cpu_seconds: float  #: of the emulator, and of the hosts' processes
+    kernel: str  #: its release
+
+
+@dataclass(frozen=True)
+class EmulationResult:
+    """All runs, in the order of the policies and seeds given."""
+
+    runs: tuple[EmulatedRun, ...]
+    compared: FlowsResult  #: of the same runs
+    base_rtt_ns: int  #: virtual
+    emulation: Emulation  #: as it was set
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            **self.compared.document(),
+            "base_rtt_ns": self.base_rtt_ns,
+            "emulation": asdict(self.emulation),
+            "emulated": [asdict(run) for run in self.runs],
+        }
+
+    def verdict(self) -> list[str]:
+        """What the comparison comes to, and whether its runs can be believed."""
+        late = [run for run in self.runs if not run.is_valid]
+        said = self.compared.verdict()[:1]
+        if not late:
+            return [*said, "All runs were in time, so that is what this machine's TCP does in such a network."]
+        return [*said, f"{len(late)} of {len(self.runs)} runs were late, and say nothing about the network."]
+
+    def tables(self) -> list[Table]:
+        """Policies, then how late each run was."""
+        first, *others = self.compared.tables()
+        notes = (
+            f"this machine's {self.emulation.settings()['control']}, {self.emulation.factor} times slower than the "
+            f"network; times are the network's, its base round trip {self.base_rtt_ns / 1000:.4g} us",
+            *first.notes,
+        )
+        lateness = Table(
+            "Lateness, us of the network",
+            (
+                "policy",
+                "seed",
+                *(f"{kind} {name}" for kind in LATENESS_KINDS for name in ("p50", "p99")),
+                "limit",
+                "valid",
+                "packets/s",
+            ),
+            tuple(
+                (
+                    run.flows.policy,
+                    str(run.flows.seed),
+                    *(
+                        getattr(run.lateness[kind], name) / 1000
+                        for kind in LATENESS_KINDS
+                        for name in ("p50_ns", "p99_ns")
+                    ),
+                    run.limit_ns / 1000,
+                    "yes" if run.is_valid else "no",
+                    run.packets_per_second,
+                )
+                for run in self.runs
+            ),
+            ("deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock",),
+        )
+        return [replace(first, notes=notes), lateness, *others]
+
+
+def emulate_policies(
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    seeds: Sequence[int],
+    predictor: ExportedPredictor | NetworkExport | None,
+    emulation: Emulation,
+    folder: Path,
+) -> EmulationResult:
+    """Emulate every policy on every seed into folders of their own below `folder`.
+
+    ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
+    """
+    library = predictor.library if predictor is not None else None
+    for policy in policies.values():
+        if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
+            predictor.certificate.check_tau(policy.tau)
+
+    def task(name: str, seed: int, report: Report) -> EmulatedRun:
+        document = emulated_settings(scenario, policies[name], seed, emulation, trace=False, library=library)
+        executable = emulator_for(policies[name].name, report)
+        target = folder / f"{name}_seed_{seed}"
+        with staged_folder(target) as staging:
+            run_emulator(document, staging, reporting(report), executable=executable)
+        return _emulated(name, seed, EmulatorRun.open(target))
+
+    tasks = {f"{name}, seed {seed}": partial(task, name, seed) for seed in seeds for name in policies}
+    runs = tuple(run_jobs(tasks, 1).values())
+    check_same_flows([run.flows for run in runs])
+    say_unasked(run.flows for run in runs)
+    for run in runs:
+        if not run.is_valid:
+            say(
+                f"{run.flows.policy}, seed {run.flows.seed}, is invalid: {run.why_invalid}; give the machine less to "
+                "do, or raise emulation.factor"
+            )
+    order = {name: position for position, name in enumerate(policies)}
+    runs = tuple(sorted(runs, key=lambda run: (order[run.flows.policy], seeds.index(run.flows.seed))))
+    baselines = ("lqd",) if "lqd" in policies and len(policies) > 1 else ()
+    return EmulationResult(
+        runs, FlowsResult(tuple(run.flows for run in runs), baselines, predictor), scenario.base_rtt_ns, emulation
+    )
+
+
+def _emulated(name: str, seed: int, run: EmulatorRun) -> EmulatedRun:
+    found = run.summary["emulation"]
+    seconds = run.summary["simulation_wall_seconds"]
+    if seconds <= 0:
+        raise ForetailError(f"{run.folder} is an emulation that took no time: its scenario plans no flow")
+    return EmulatedRun(
+        flows=policy_run(name, seed, run),
+        is_valid=run.is_valid,
+        why_invalid=run.why_invalid,
+        lateness=run.lateness,
+        limit_ns=found["lateness_limit_ns"],
+        packets=found["packets_read"],
+        packets_per_second=found["packets_read"] / seconds,
+        cpu_seconds=run.summary["simulation_cpu_seconds"] + found["host_cpu_seconds"],
+        kernel=found["kernel"],
+    )

@@ -1,0 +1,72 @@
+"""Runs of the emulator, as the stages use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema.emulation import Emulation
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.features.errors import ForetailError
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import reporting
+from foretail.pipelines.runs.jobs import Report
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator
+from foretail.sim_bridge.guest_policies import GuestPolicy
+from foretail.sim_bridge.ns3.collection import collect_dataset
+from foretail.sim_bridge.ns3.driver import Progress
+
+
+def emulated_settings(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    emulation: Emulation,
+    *,
+    trace: bool,
+    library: Path | None = None,
+) -> dict[str, Any]:
+    """The emulator's document for one run: the driver's, and how it is emulated."""
+    document = driver_config(scenario, policy, seed, trace=trace, library=library)
+    return {**document, "emulation": emulation.settings()}
+
+
+def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, report: Report) -> None:
+    """Emulate with a trace and write the labelled dataset to `folder`; ForetailError if the run is invalid."""
+    collect_dataset(
+        document,
+        folder,
+        scenario=asdict(scenario) | {"emulation": document["emulation"]},
+        progress=reporting(report),
+        executable=emulator_for(document["policy"]["name"], report),
+        simulate=_in_time,
+    )
+
+
+def _in_time(
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+    *,
+    executable: Path | None,
+) -> EmulatorRun:
+    run = run_emulator(settings, folder, progress, executable=executable)
+    if not run.is_valid:
+        raise ForetailError(
+            f"the emulation is no trace of its network, because {run.why_invalid}: give the machine less to do, raise "
+            "emulation.factor, or emulation.lateness_share if you can bear it"
+        )
+    return run
+
+
+def emulator_for(policy: str, report: Report) -> Path:
+    """The executable that knows a policy, built on first use."""
+    guest = GuestPolicy.of(policy)
+    once = "once per machine" if guest is None else f"once for {guest.name}"
+    report(0.0, f"finding the emulator, which is built {once}")
+    return build_emulator(
+        policy=guest, report=lambda done, of: report(0.0, f"building the emulator, {once}: {done} of {of} steps")
+    )

@@ -1,0 +1,45 @@
+"""``foretail emulate``: buffer policies on packets of this machine's TCP, in namespaces and in real time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from foretail.configs.schema.emulation import EmulateConfig
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
+from foretail.pipelines.comparison.figures import with_figures
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
+from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.training.fitting import train_model
+
+
+def emulate(config: EmulateConfig, run_dir: Path) -> EmulationResult:
+    """Export or train what policies ask, and emulate every policy on every seed."""
+    predictor = (
+        _predictor(config, run_dir) if any(policy.asks_exported_model for policy in config.policy.values()) else None
+    )
+    found = emulate_policies(
+        config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs"
+    )
+    return replace(found, compared=with_figures(found.compared, run_dir))
+
+
+def _predictor(config: EmulateConfig, run_dir: Path) -> ExportedPredictor | NetworkExport:
+    store = Store(config.store_dir)
+    if config.model is not None:
+        return predictor_to_store(load_predictor(config.model, config.tracking, store), store)
+    training = replace(
+        compose_settings(TrainConfig, config.train, "train"),
+        store_dir=config.store_dir,
+        ns3_prefix=config.ns3_prefix,
+        tracking=config.tracking,
+    )
+    ensemble = train_model(training, store, Ns3(config.ns3_prefix)).ensemble
+    ensemble.save(run_dir / ENSEMBLE_FILE)
+    return export_to_store(ensemble, store)

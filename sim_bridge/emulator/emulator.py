@@ -1,0 +1,122 @@
+"""The emulator: built once per machine from the sources in this package, then run as a process per emulation.
+
+It takes the document of the ns-3 driver with one group more, ``emulation``, draws the same flows, and writes the same
+files. The flows are sent by the kernel's TCP, in real time that runs ``factor`` times slower than that of the network.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.sim_bridge.builds import cached, sources_digest
+from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
+from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_program
+
+_KIND, _EXECUTABLE = "emulator", "foretail-emulator"
+LATENESS_KINDS = ("deliveries", "readings", "starts")
+"""What may be late: handing packets to hosts, reading them from hosts (an upper bound), starting flows."""
+
+
+def emulator_digest() -> str:
+    """Return the sha256 of the emulator's sources."""
+    return sources_digest("buffer", "emulator", "ns3")
+
+
+def build_emulator(*, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
+    """Return the emulator's executable, building it if this machine has not built it yet.
+
+    Parameters
+    ----------
+    policy : GuestPolicy, optional
+        A policy from outside, which this emulator then knows beside Foretail's own.
+    report : callable, optional
+        Hears how many of how many steps of the build are done.
+
+    Raises
+    ------
+    ForetailError
+        If a C++ compiler is missing, or the build fails.
+    """
+    guest = [] if policy is None else [policy.sha256, policy.type]
+    return cached(
+        _KIND,
+        _EXECUTABLE,
+        [emulator_digest(), *guest],
+        lambda folder: build_simulator(_KIND, folder, _EXECUTABLE, "the emulator", [], policy, report),
+    )
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late an emulation was, in virtual ns; percentiles are up to an eighth too high, rather than too low."""
+
+    packets: int  #: or flows, for their starts
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class EmulatorRun(DriverRun):
+    """A finished emulation; files and summary as of :class:`DriverRun`, with a group ``emulation`` in the summary."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing was lost outside the network, and lateness stayed within its limit."""
+        return bool(self.summary["emulation"]["valid"])
+
+    @property
+    def why_invalid(self) -> str:
+        """What makes the run say nothing about its network; empty when it is valid."""
+        return str(self.summary["emulation"]["why_invalid"])
+
+    @property
+    def lateness(self) -> dict[str, Lateness]:
+        """Lateness by kind, of ``LATENESS_KINDS``."""
+        return {kind: Lateness(**self.summary["emulation"]["lateness"][kind]) for kind in LATENESS_KINDS}
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return {
+            "foretail": importlib.metadata.version("foretail"),
+            "linux": self.summary["emulation"]["kernel"],
+            "emulator_sha256": emulator_digest(),
+        }
+
+
+def why_not_here(executable: Path | None = None) -> str | None:
+    """Return why this machine cannot emulate, in one sentence; None when it can. ForetailError without a compiler."""
+    executable = build_emulator() if executable is None else executable
+    done = subprocess.run([executable, "--probe"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
+
+
+def run_emulator(
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    executable: Path | None = None,
+) -> EmulatorRun:
+    """Emulate one run and wait for it.
+
+    Parameters
+    ----------
+    settings : mapping
+        The driver's JSON document with the group ``emulation`` (docs/emulator.md); the emulator checks it.
+    folder, progress, executable :
+        As :func:`foretail.sim_bridge.ns3.driver.run_driver`.
+
+    Raises
+    ------
+    ForetailError
+        If the emulator refuses the settings, or this machine does not let it make networks.
+    """
+    executable = build_emulator() if executable is None else executable
+    run_program(executable, settings, folder, progress, "the emulation")
+    return EmulatorRun.open(folder)

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+#include "emulator/host_process.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace foretail::emulator {
+namespace {
+
+/// Where `struct tcp_info` has tcpi_total_rto, since Linux 6.7; headers may be older than the kernel.
+constexpr std::size_t total_rto_offset = 240;
+
+sockaddr_in address_of(std::uint32_t address, std::uint16_t port) {
+    sockaddr_in found{};
+    found.sin_family = AF_INET;
+    found.sin_port = htons(port);
+    found.sin_addr.s_addr = htonl(address);
+    return found;
+}
+
+void set_option(int socket, int level, int name, int value, const char* meaning) {
+    if (setsockopt(socket, level, name, &value, sizeof value) < 0) fail(std::string("cannot set ") + meaning);
+}
+
+/// Expirations of a socket's retransmission timer, those of its SYN included.
+std::int32_t timeouts_of(int socket) {
+    alignas(8) std::array<unsigned char, 512> info{};
+    socklen_t bytes = info.size();
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.data(), &bytes) < 0) fail("cannot read a socket's counters");
+    if (bytes < total_rto_offset + 2)
+        throw std::runtime_error("this kernel does not count timeouts of TCP: the emulator needs Linux 6.7 or newer");
+    std::uint16_t count = 0;
+    std::memcpy(&count, info.data() + total_rto_offset, sizeof count);
+    return count;
+}
+
+class Player {
+public:
+    Player(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+           const FlowTable& table, Shared& shared, int control)
+        : host_(host),
+          settings_(settings),
+          plan_(plan),
+          table_(table),
+          shared_(shared),
+          control_(control),
+          epoll_(epoll_create1(EPOLL_CLOEXEC)),
+          timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
+          listener_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+          senders_(plan.size()),
+          receivers_(plan.size()) {
+        if (epoll_.get() < 0 || timer_.get() < 0 || listener_.get() < 0) fail("a host cannot make its sockets");
+        rlimit files{};
+        getrlimit(RLIMIT_NOFILE, &files);
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+        static_cast<void>(timeouts_of(listener_.get()));  // a kernel that does not count is refused before the run
+        const sockaddr_in any = address_of(INADDR_ANY, ns3_driver::listen_port);
+        if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) < 0 ||
+            listen(listener_.get(), 4096) < 0)
+            fail("a host cannot listen");
+        for (std::size_t i = 0; i < plan.size(); ++i) {
+            if (plan[i].source != host) continue;
+            todo_.push_back({plan[i].connect_ns, i, true});
+            todo_.push_back({plan[i].start_ns, i, false});
+        }
+        std::ranges::stable_sort(todo_, {}, &Task::time);
+        watch(listener_.get(), of_listener, EPOLLIN);
+        watch(timer_.get(), of_timer, EPOLLIN);
+        watch(control_, of_control, EPOLLIN);
+    }
+
+    void run(std::int64_t start_ns) {
+        start_ns_ = start_ns;
+        do_tasks();
+        std::array<epoll_event, 64> events;
+        while (true) {
+            const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+            if (count < 0 && errno != EINTR) fail("a host cannot wait for its sockets");
+            for (int i = 0; i < count; ++i) {
+                const auto& [flags, data] = events[static_cast<std::size_t>(i)];
+                if (data.u64 == of_control) return;
+                if (data.u64 == of_timer) {
+                    do_tasks();
+                } else if (data.u64 == of_listener) {
+                    accept_all();
+                } else if (data.u64 % 2 == 0) {
+                    sender_ready(static_cast<std::size_t>(data.u64 / 2), flags);
+                } else {
+                    receive(static_cast<std::size_t>(data.u64 / 2));
+                }
+            }
+        }
+    }
+
+    /// Leaves what is known of flows that are still open.
+    void settle() {
+        for (std::size_t i = 0; i < plan_.size(); ++i) {
+            if (senders_[i].socket.get() >= 0) shared_.flow(i).timeouts = timeouts_of(senders_[i].socket.get());
+        }
+        shared_.lost(static_cast<std::size_t>(host_)) = packets_lost_by_interface();
+    }
+
+private:
+    struct Task {
+        std::int64_t time;  ///< virtual
+        std::size_t flow;
+        bool connects;
+    };
+    struct Sender {
+        Descriptor socket;
+        std::int64_t unsent = 0;
+        bool connected = false, started = false, closed = false;
+    };
+    struct Receiver {
+        Descriptor socket;
+        std::int64_t received = 0;
+    };
+    // Events carry twice the flow, plus one at its receiver; these stand for what is no flow.
+    static constexpr std::uint64_t of_listener = ~std::uint64_t{0}, of_timer = of_listener - 1,
+                                   of_control = of_listener - 2;
+
+    [[nodiscard]] std::int64_t now() const { return clock_ns() - start_ns_; }
+    void control(int operation, int socket, std::uint64_t what, std::uint32_t flags) {
+        epoll_event event{};
+        event.events = flags;
+        event.data.u64 = what;
+        if (epoll_ctl(epoll_.get(), operation, socket, &event) < 0) fail("a host cannot watch its sockets");
+    }
+    void watch(int socket, std::uint64_t what, std::uint32_t flags) { control(EPOLL_CTL_ADD, socket, what, flags); }
+
+    /// Does what is due, and sets the timer to what comes next.
+    void do_tasks() {
+        std::uint64_t expirations = 0;
+        static_cast<void>(!read(timer_.get(), &expirations, sizeof expirations));
+        while (next_ < todo_.size() && todo_[next_].time * settings_.emulation.factor <= now()) {
+            const Task task = todo_[next_++];
+            task.connects ? connect_flow(task.flow) : start_flow(task.flow);
+        }
+        if (next_ == todo_.size()) return;
+        const std::int64_t due = start_ns_ + todo_[next_].time * settings_.emulation.factor;
+        itimerspec when{};
+        when.it_value = {.tv_sec = due / 1'000'000'000, .tv_nsec = due % 1'000'000'000};
+        timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    }
+
+    void connect_flow(std::size_t i) {
+        const ns3_driver::PlannedFlow& flow = plan_[i];
+        const bool background = flow.flow_class == buffer::FlowClass::background;
+        Sender& sender = senders_[i];
+        sender.socket = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        const int fd = sender.socket.get();
+        if (fd < 0) fail("a host cannot open a socket for every flow (see ulimit -n)");
+        const std::string& name = background ? settings_.emulation.background_control : settings_.emulation.control;
+        if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) < 0)
+            fail("a host cannot use the congestion control " + name);
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1, "a socket's address");
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "a socket's delay");
+        const sockaddr_in own =
+            address_of(ns3_driver::first_address + static_cast<std::uint32_t>(host_), table_.source_port(i));
+        const sockaddr_in other = address_of(
+            ns3_driver::first_address + static_cast<std::uint32_t>(flow.destination) + (background ? 0 : incast_offset),
+            ns3_driver::listen_port);
+        if (bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof own) < 0) fail("a host cannot bind a flow's port");
+        if (connect(fd, reinterpret_cast<const sockaddr*>(&other), sizeof other) < 0 && errno != EINPROGRESS)
+            fail("a host cannot connect");
+        sender.unsent = flow.size_bytes;
+        watch(fd, 2 * i, EPOLLOUT);
+    }
+
+    void start_flow(std::size_t i) {
+        Sender& sender = senders_[i];
+        sender.started = true;
+        shared_.flow(i).started_ns = now();
+        if (sender.connected) send(i);
+    }
+
+    void sender_ready(std::size_t i, std::uint32_t flags) {
+        Sender& sender = senders_[i];
+        if ((flags & EPOLLERR) != 0 || (sender.closed && (flags & (EPOLLIN | EPOLLHUP)) != 0)) {
+            shared_.flow(i).timeouts = timeouts_of(sender.socket.get());
+            sender.socket = Descriptor();
+            return;
+        }
+        if ((flags & EPOLLOUT) == 0) return;
+        sender.connected = true;
+        if (sender.started) {
+            send(i);
+        } else {
+            control(EPOLL_CTL_MOD, sender.socket.get(), 2 * i, 0);
+        }
+    }
+
+    void send(std::size_t i) {
+        static const std::array<char, 1 << 18> zeros{};
+        Sender& sender = senders_[i];
+        const int fd = sender.socket.get();
+        if (fd < 0) return;
+        while (sender.unsent > 0) {
+            const auto wanted = std::min<std::int64_t>(sender.unsent, zeros.size());
+            const ssize_t sent = ::send(fd, zeros.data(), static_cast<std::size_t>(wanted), MSG_NOSIGNAL);
+            if (sent < 0 && errno == EAGAIN) {
+                control(EPOLL_CTL_MOD, fd, 2 * i, EPOLLOUT);
+                return;
+            }
+            if (sent < 0) return;  // the error comes as an event of its own
+            sender.unsent -= sent;
+        }
+        shutdown(fd, SHUT_WR);
+        sender.closed = true;
+        control(EPOLL_CTL_MOD, fd, 2 * i, EPOLLIN | EPOLLRDHUP);
+    }
+
+    void accept_all() {
+        while (true) {
+            sockaddr_in peer{};
+            socklen_t bytes = sizeof peer;
+            Descriptor socket(
+                accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (socket.get() < 0 && errno == EAGAIN) return;
+            if (socket.get() < 0) fail("a host cannot accept a flow (see ulimit -n)");
+            const int source = table_.host_of(ntohl(peer.sin_addr.s_addr));
+            const std::size_t i = source < 0 ? plan_.size() : table_.flow_of(source, ntohs(peer.sin_port));
+            if (i == plan_.size() || plan_[i].destination != host_) continue;
+            receivers_[i].socket = std::move(socket);
+            watch(receivers_[i].socket.get(), 2 * i + 1, EPOLLIN);
+        }
+    }
+
+    void receive(std::size_t i) {
+        Receiver& receiver = receivers_[i];
+        const int fd = receiver.socket.get();
+        while (fd >= 0) {
+            // MSG_TRUNC: the kernel throws the bytes away instead of copying them.
+            const ssize_t got = recv(fd, nullptr, std::size_t{1} << 30, MSG_TRUNC | MSG_DONTWAIT);
+            if (got < 0 && errno == EAGAIN) return;
+            if (got > 0) receiver.received += got;
+            if (receiver.received == plan_[i].size_bytes && shared_.flow(i).delivered_ns < 0) {
+                shared_.flow(i).delivered_ns = now();
+                ++shared_.delivered();
+            }
+            if (got <= 0) receiver.socket = Descriptor();
+            if (got <= 0) return;
+        }
+    }
+
+    int host_;
+    const EmulatorSettings& settings_;
+    const std::vector<ns3_driver::PlannedFlow>& plan_;
+    const FlowTable& table_;
+    Shared& shared_;
+    int control_;
+    Descriptor epoll_, timer_, listener_;
+    std::vector<Sender> senders_;
+    std::vector<Receiver> receivers_;
+    std::vector<Task> todo_;
+    std::size_t next_ = 0;
+    std::int64_t start_ns_ = 0;
+};
+
+}  // namespace
+
+void play_flows(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+                const FlowTable& table, Shared& shared, int control) {
+    Player player(host, settings, plan, table, shared, control);
+    const char ready = 1;
+    std::int64_t start_ns = 0;
+    if (write(control, &ready, 1) != 1 || read(control, &start_ns, sizeof start_ns) != sizeof start_ns) return;
+    player.run(start_ns);
+    player.settle();
+}
+
+}  // namespace foretail::emulator

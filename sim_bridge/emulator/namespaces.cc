@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "emulator/namespaces.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cstddef>
+#include <fstream>
+#include <sstream>
+
+namespace foretail::emulator {
+namespace {
+
+constexpr const char* interface_name = "fabric";
+constexpr int queue_packets = 10'000;  // between the kernel and the emulator: a full queue would lose packets
+
+void write_file(const std::string& path, const std::string& text, const std::string& what) {
+    const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (file.get() < 0 || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) fail(what);
+}
+
+void set_kernel(const std::string& name, const std::string& value) {
+    write_file("/proc/sys/net/" + name, value, "cannot set net/" + name + " of a network namespace of our own");
+}
+
+ifreq named() {
+    ifreq request{};
+    std::strncpy(request.ifr_name, interface_name, IFNAMSIZ - 1);
+    return request;
+}
+
+void ask(int socket, unsigned long what, ifreq& request, const char* meaning) {
+    if (ioctl(socket, what, &request) < 0) fail(std::string("cannot set the ") + meaning + " of a host's interface");
+}
+
+/// Segmentation by the kernel would make frames of up to 64 kB, and reassembly would hide what arrived.
+void switch_offloads_off(int socket) {
+    for (const std::uint32_t what : {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
+        ethtool_value value{what, 0};
+        ifreq request = named();
+        request.ifr_data = reinterpret_cast<char*>(&value);
+        if (ioctl(socket, SIOCETHTOOL, &request) < 0 && errno != EOPNOTSUPP) fail("cannot switch segmentation off");
+    }
+    ethtool_value value{ETHTOOL_GGSO, 1};
+    ifreq request = named();
+    request.ifr_data = reinterpret_cast<char*>(&value);
+    if (ioctl(socket, SIOCETHTOOL, &request) < 0 || value.data != 0)
+        throw std::runtime_error("this kernel does not switch segmentation of a TUN interface off");
+}
+
+/// One request to rtnetlink.
+class Request {
+public:
+    Request(std::uint16_t type, int flags, const void* body, std::size_t body_bytes) {
+        header().nlmsg_type = type;
+        header().nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags);
+        header().nlmsg_len = NLMSG_LENGTH(static_cast<std::uint32_t>(body_bytes));
+        std::memcpy(NLMSG_DATA(&header()), body, body_bytes);
+    }
+    void add(std::uint16_t type, std::uint32_t value) { std::memcpy(RTA_DATA(begin(type, 4)), &value, 4); }
+    void add_address(std::uint16_t type, std::uint32_t address) { add(type, htonl(address)); }
+    rtattr* begin(std::uint16_t type, std::uint16_t bytes) {
+        auto* attribute = reinterpret_cast<rtattr*>(room_.data() + NLMSG_ALIGN(header().nlmsg_len));
+        attribute->rta_type = type;
+        attribute->rta_len = static_cast<std::uint16_t>(RTA_LENGTH(bytes));
+        header().nlmsg_len = NLMSG_ALIGN(header().nlmsg_len) + RTA_ALIGN(attribute->rta_len);
+        return attribute;
+    }
+    /// Closes an attribute that holds those added since it was begun.
+    void end(rtattr* nest) {
+        const auto* last = room_.data() + header().nlmsg_len;
+        nest->rta_len = static_cast<std::uint16_t>(last - reinterpret_cast<std::byte*>(nest));
+    }
+    void send(const std::string& what) {
+        const Descriptor socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+        if (socket.get() < 0 || ::send(socket.get(), room_.data(), header().nlmsg_len, 0) < 0) fail(what);
+        alignas(nlmsghdr) std::array<std::byte, 4096> answer;
+        if (recv(socket.get(), answer.data(), answer.size(), 0) < 0) fail(what);
+        const auto* error = static_cast<const nlmsgerr*>(NLMSG_DATA(reinterpret_cast<const nlmsghdr*>(answer.data())));
+        if (error->error != 0) fail(what, -error->error);
+    }
+
+private:
+    nlmsghdr& header() { return *reinterpret_cast<nlmsghdr*>(room_.data()); }
+
+    alignas(nlmsghdr) std::array<std::byte, 512> room_{};
+};
+
+constexpr int of_new = NLM_F_CREATE | NLM_F_EXCL;
+
+void set_queue(int index) {
+    ifinfomsg body{};
+    body.ifi_family = AF_UNSPEC;
+    body.ifi_index = index;
+    Request request(RTM_SETLINK, 0, &body, sizeof body);
+    request.add(IFLA_TXQLEN, queue_packets);
+    request.send("cannot set the queue of a host's interface");
+}
+
+void add_address(int index, std::uint32_t address) {
+    ifaddrmsg body{};
+    body.ifa_family = AF_INET;
+    body.ifa_prefixlen = 32;
+    body.ifa_index = static_cast<std::uint32_t>(index);
+    Request request(RTM_NEWADDR, of_new, &body, sizeof body);
+    request.add_address(IFA_LOCAL, address);
+    request.add_address(IFA_ADDRESS, address);
+    request.send("cannot give a host its address");
+}
+
+/// A route to the 2^16 addresses around one, with what TCP is to do on it.
+void add_route(int index, std::uint32_t destination, const HostSettings& host, int window_segments) {
+    rtmsg body{};
+    body.rtm_family = AF_INET;
+    body.rtm_dst_len = 16;
+    body.rtm_table = RT_TABLE_MAIN;
+    body.rtm_protocol = RTPROT_STATIC;
+    body.rtm_scope = RT_SCOPE_LINK;
+    body.rtm_type = RTN_UNICAST;
+    Request request(RTM_NEWROUTE, of_new, &body, sizeof body);
+    request.add_address(RTA_DST, destination & 0xFFFF0000U);
+    request.add(RTA_OIF, static_cast<std::uint32_t>(index));
+    request.add_address(RTA_PREFSRC, host.address);
+    rtattr* metrics = request.begin(RTA_METRICS, 0);
+    request.add(RTAX_INITCWND, static_cast<std::uint32_t>(window_segments));
+    request.add(RTAX_RTO_MIN, static_cast<std::uint32_t>(host.min_rto_ms));
+    if (host.quick_acks) request.add(RTAX_QUICKACK, 1);
+    request.end(metrics);
+    request.send("cannot give a host its route");
+}
+
+Descriptor open_tun() {
+    Descriptor tun(open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (tun.get() >= 0) return tun;
+    if (errno == EACCES || errno == EPERM)
+        fail("/dev/net/tun may not be opened (run as root, or chmod 0666 /dev/net/tun as distributions have it)");
+    fail("/dev/net/tun cannot be opened (load the kernel module tun, or give the container the device)");
+}
+
+}  // namespace
+
+void die_with_parent(int parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it was gone before
+}
+
+void ask_for_short_slices() {
+    // `struct sched_attr`, which this C library does not have.
+    struct {
+        std::uint32_t size = 48, policy = SCHED_OTHER;
+        std::uint64_t flags = 0;
+        std::int32_t nice = 0;
+        std::uint32_t priority = 0;
+        std::uint64_t runtime_ns = 100'000, deadline_ns = 0, period_ns = 0;
+    } attributes;
+    attributes.nice = getpriority(PRIO_PROCESS, 0);
+    // A wish: kernels before 6.12 have slices of their own, and what comes of it is measured as lateness anyway.
+    static_cast<void>(!syscall(SYS_sched_setattr, 0, &attributes, 0));
+}
+
+void enter_user_namespace() {
+    const std::string uid = std::to_string(geteuid()), gid = std::to_string(getegid());
+    const std::string forbidden =
+        "the kernel forbids user namespaces, which emulated hosts live in (see user.max_user_namespaces, "
+        "kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns)";
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) fail(forbidden);
+    write_file("/proc/self/setgroups", "deny", forbidden);
+    write_file("/proc/self/uid_map", "0 " + uid + " 1", forbidden);
+    write_file("/proc/self/gid_map", "0 " + gid + " 1", forbidden);
+}
+
+Descriptor enter_host_namespace(const HostSettings& host) {
+    if (unshare(CLONE_NEWNET) < 0) fail("the kernel gives a host no network namespace (see user.max_net_namespaces)");
+    Descriptor tun = open_tun();
+    ifreq request = named();
+    request.ifr_flags = IFF_TUN | IFF_NO_PI;
+    if (ioctl(tun.get(), TUNSETIFF, &request) < 0) fail("cannot make a TUN interface in a namespace of our own");
+    const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.get() < 0) fail("cannot open a socket in a namespace of our own");
+
+    if (access("/proc/sys/net/ipv6", F_OK) == 0) set_kernel("ipv6/conf/all/disable_ipv6", "1");
+    set_kernel("ipv4/tcp_timestamps", "0");       // headers as in ns-3
+    set_kernel("ipv4/tcp_no_metrics_save", "1");  // a connection knows nothing of those before it
+    set_kernel("ipv4/tcp_rmem", "4096 16777216 33554432");
+    set_kernel("ipv4/tcp_wmem", "4096 16777216 33554432");
+    set_kernel("ipv4/tcp_ecn", host.ecn ? "1" : "0");
+
+    request = named();
+    request.ifr_mtu = host.mtu_bytes;
+    ask(socket.get(), SIOCSIFMTU, request, "packet size");
+    request = named();
+    ask(socket.get(), SIOCGIFINDEX, request, "number");
+    const int index = request.ifr_ifindex;
+    set_queue(index);
+    switch_offloads_off(socket.get());
+    request = named();
+    request.ifr_flags = IFF_UP | IFF_POINTOPOINT | IFF_NOARP;
+    ask(socket.get(), SIOCSIFFLAGS, request, "state");
+    add_address(index, host.address);
+    add_address(index, host.incast_address);
+    add_route(index, host.address, host, host.background_window_segments);
+    add_route(index, host.incast_address, host, host.incast_window_segments);
+    return tun;
+}
+
+std::int64_t packets_lost_by_interface() {
+    std::ifstream file("/proc/self/net/dev");
+    for (std::string line; std::getline(file, line);) {
+        const std::size_t colon = line.find(':');
+        if (colon == std::string::npos || line.find(interface_name) >= colon) continue;
+        std::istringstream numbers(line.substr(colon + 1));
+        std::int64_t number = 0;
+        for (int column = 0; column <= 11 && numbers >> number; ++column) {  // eight of receiving, then sent and lost
+        }
+        return number;
+    }
+    throw std::runtime_error("/proc/self/net/dev does not show a host's interface");
+}
+
+std::string offered_controls() {
+    std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    std::string names;
+    std::getline(file, names);
+    return names;
+}
+
+bool offers_control(const std::string& name) {
+    std::istringstream names(offered_controls());
+    for (std::string one; names >> one;) {
+        if (one == name) return true;
+    }
+    return false;
+}
+
+}  // namespace foretail::emulator

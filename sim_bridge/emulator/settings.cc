@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "emulator/settings.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "emulator/frame.hpp"
+
+namespace foretail::emulator {
+namespace {
+
+using nlohmann::json;
+
+constexpr int most_hosts = 256;
+constexpr std::int64_t most_factor = 1'000'000, longest_run_ns = 86'400'000'000'000;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
+
+std::string control(const json& group, const char* key) {
+    const auto found = group.find(key);
+    if (found == group.end() || !found->is_string()) refuse(std::string("setting 'emulation.") + key + "' is no name");
+    const auto name = found->get<std::string>();
+    const bool plain =
+        std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
+    if (name.empty() || name.size() > 15 || !plain)
+        refuse(std::string("setting 'emulation.") + key + "' is '" + name + "', which is no congestion control's name");
+    return name;
+}
+
+Emulation read_emulation(const json& document) {
+    const auto group = document.find("emulation");
+    if (group == document.end() || !group->is_object()) refuse("setting 'emulation' must be an object");
+    const auto factor = group->find("factor"), share = group->find("lateness_share");
+    if (factor == group->end() || !factor->is_number_integer() || *factor < 1 || *factor > most_factor)
+        refuse("setting 'emulation.factor' must be a whole number from 1 to " + std::to_string(most_factor));
+    if (share == group->end() || !share->is_number() || !(*share > 0) || *share > 1)
+        refuse("setting 'emulation.lateness_share' must be above 0 and at most 1");
+    return {.factor = factor->get<std::int64_t>(),
+            .control = control(*group, "control"),
+            .background_control = control(*group, "background_control"),
+            .lateness_share = share->get<double>()};
+}
+
+/// Refuses what only ns-3 has.
+void require_emulated(const ns3_driver::Settings& s, const Emulation& emulation) {
+    if (s.topology.servers() > most_hosts)
+        refuse("setting 'topology' has " + std::to_string(s.topology.servers()) +
+               " servers, and a process each: at most " + std::to_string(most_hosts));
+    if (!s.messages.empty()) refuse("setting 'messages' is not emulated: leave out elephants and collectives");
+    if (s.incast.reused) refuse("setting 'incast.connections' must be new: reused ones are not emulated");
+    if (!s.transport.background_name.empty())
+        refuse("setting 'transport.background_name' is ns-3's: set 'emulation.background_control'");
+    if (s.transport.delayed_ack_segments > 2)
+        refuse("setting 'transport.delayed_ack_segments' must be 1 or 2, which is what Linux does");
+    if (static_cast<std::size_t>(s.packet_bytes(s.transport.segment_bytes)) > most_packet_bytes)
+        refuse("setting 'transport.segment_bytes' is larger than an emulated packet");
+    if (s.transport.min_rto_ns * emulation.factor < 1'000'000)
+        refuse("setting 'transport.min_rto_ns' times 'emulation.factor' is less than 1 ms, the least that Linux takes");
+    if (s.policy.takes_alpha && !s.policy.library.empty())
+        refuse("setting 'policy.predictor' gives alphas, which are not predicted in the emulator");
+    if (s.counters) refuse("setting 'counters' must be false: the emulator has no log of intervals");
+    if (s.branches) refuse("setting 'branches' must be absent: an emulation cannot be forked");
+    const std::int64_t most_ns = longest_run_ns / emulation.factor;
+    if (s.traffic_ns > most_ns || s.drain_ns > most_ns || s.incast.connect_ahead_ns > most_ns)
+        refuse("settings 'traffic_ns' and 'drain_ns' times 'emulation.factor' are longer than a day");
+}
+
+}  // namespace
+
+EmulatorSettings read_emulator_settings(const std::string& path) {
+    EmulatorSettings found;
+    found.network = ns3_driver::read_settings(path);
+    std::ifstream file(path);
+    found.emulation = read_emulation(json::parse(file));
+    require_emulated(found.network, found.emulation);
+    return found;
+}
+
+}  // namespace foretail::emulator

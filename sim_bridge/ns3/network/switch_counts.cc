@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/network/switch_counts.h"
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace foretail::ns3_driver {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
+
+json to_json(const std::array<ClassCount, 5>& drops) {
+    return {{"over_threshold", to_json(drops[1])},
+            {"predicted", to_json(drops[2])},
+            {"buffer_full", to_json(drops[3])},
+            {"pushed_out", to_json(drops[4])}};
+}
+
+}  // namespace
+
+json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,
+                    std::int64_t threshold_deficits) {
+    const bool leaf = index < t.leaves;
+    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
+    rates.resize(rates.size() + static_cast<std::size_t>(leaf ? t.spines : t.leaves), t.spine_link_bps);
+    return {{"role", leaf ? "leaf" : "spine"},
+            {"buffer_bytes", leaf ? t.leaf_buffer_bytes() : t.spine_buffer_bytes()},
+            {"port_rates_bps", rates},
+            {"data_in", to_json(counts.data_in)},
+            {"data_out", to_json(counts.data_out)},
+            {"control_in", to_json(counts.control_in)},
+            {"control_out", to_json(counts.control_out)},
+            {"data_drops", to_json(counts.data_drops)},
+            {"control_drops", to_json(counts.control_drops)},
+            {"queued_bytes", queued_bytes},
+            {"asked", counts.asked},
+            {"marked", counts.marked},
+            {"threshold_deficits", threshold_deficits}};
+}
+
+}  // namespace foretail::ns3_driver

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "ns3/settings.h"
+
+namespace foretail::ns3_driver {
+
+/// Packets and bytes of one class through one switch.
+struct ClassCount {
+    std::int64_t packets = 0, bytes = 0;
+    void add(std::int64_t size) {
+        ++packets;
+        bytes += size;
+    }
+};
+
+/// What a switch saw: arrivals of control and data, departures, and data and control drops by outcome.
+struct SwitchCounts {
+    ClassCount data_in, control_in, data_out, control_out;
+    std::array<ClassCount, 5> data_drops, control_drops;  ///< by buffer::Outcome; `accepted` stays empty
+    std::int64_t asked = 0;
+    std::int64_t marked = 0;
+};
+
+/// A switch in a run's summary, by its number in the network: leaves first, then spines.
+nlohmann::json switch_summary(const Topology& topology, int index, const SwitchCounts& counts,
+                              std::int64_t queued_bytes, std::int64_t threshold_deficits);
+
+}  // namespace foretail::ns3_driver

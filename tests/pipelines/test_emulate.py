@@ -1,0 +1,172 @@
+"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 6 s of emulation."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from foretail.configs.schema.emulation import EmulateConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.features.dataset.reader import Dataset
+from foretail.features.errors import ForetailError
+from foretail.features.records import FLOW_DTYPE, read_records
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.comparison.emulation import EmulationResult
+from foretail.pipelines.runs.notes import collecting_notes
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.emulate import emulate
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
+from tests.composed import composed
+from tests.forests import stump
+
+pytestmark = pytest.mark.slow
+
+TINY = (
+    "size=small",
+    "scenario.traffic_ns=500_000",
+    "scenario.drain_ns=2_000_000",
+    "emulation.factor=100",
+    "tracking=off",
+    "train=[]",
+)
+
+
+def config_of(*overrides: str) -> EmulateConfig:
+    return typed(composed("emulate", *TINY, *overrides), EmulateConfig, overrides)
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult, list[str], Path]:
+    """LQD, and Credence with a stump that drops where 60 cells are full; what was said; the run folder."""
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("emulate")
+    occupancy = FeatureInput("occupancy", "cell_bytes=256", 24)
+    Ensemble((occupancy,), (stump((0.0, 1.0), cut=60),), Fraction(1, 2)).save(folder / "stump.json")
+    config = config_of("policy=[lqd,credence]", f"model={folder / 'stump.json'}", f"store_dir={folder / 'store'}")
+    with collecting_notes() as notes:
+        return emulate(config, folder), notes.findings, folder
+
+
+def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
+    result, _, folder = emulated
+    assert [run.flows.policy for run in result.runs] == ["lqd", "credence"]
+    assert len({run.flows.flows_sha256 for run in result.runs}) == 1
+    for run in result.runs:
+        assert run.flows.path == folder / "runs" / f"{run.flows.policy}_seed_101"
+        flows = read_records(run.flows.path / "flows.bin", FLOW_DTYPE)
+        assert run.flows.flows["all"].flows == len(flows) > 10
+        assert run.packets > 500
+        assert run.packets_per_second > 0
+    policies, lateness, *_ = result.tables()
+    assert [row[0] for row in policies.rows] == [row[0] for row in lateness.rows] == ["lqd", "credence"]
+    assert "cubic" in policies.notes[0]
+
+
+def test_credence_asks_the_exported_model_about_packets_of_linux(
+    emulated: tuple[EmulationResult, list[str], Path],
+) -> None:
+    lqd, credence = emulated[0].runs
+    assert lqd.flows.asked is None
+    assert credence.flows.asked is not None
+    assert credence.flows.predicted_drops is not None
+    assert credence.flows.asked >= credence.flows.predicted_drops > 0
+    assert emulated[0].document()["predictor"] is not None
+
+
+def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
+    result, said, _ = emulated
+    late = [run for run in result.runs if not run.is_valid]
+    assert len([line for line in said if "is invalid: " in line and "emulation.factor" in line]) == len(late)
+    assert all(run.why_invalid for run in late)
+    one = dataclasses.replace(result.runs[0], is_valid=False, why_invalid="it was asleep")
+    assert "1 of 1 runs were late" in dataclasses.replace(result, runs=(one,)).verdict()[-1]
+    fine = dataclasses.replace(result.runs[0], is_valid=True, why_invalid="")
+    assert "All runs were in time" in dataclasses.replace(result, runs=(fine,)).verdict()[-1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["policy=[lqd,credence]"], "policy credence asks a predictor and there is none"),
+        (["policy=[lqd]", "model=x.json", "train=['features=paper']"], "model and train are both given"),
+        (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
+        (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
+        (["emulation.factor=0"], "emulation.factor = 0"),
+        (["emulation.lateness_share=2"], "emulation.lateness_share = 2"),
+    ],
+)
+def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        config_of(*overrides)
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
+    config = config_of("policy=[lqd]", "emulation.control=vegas9")
+    with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
+        emulate(config, tmp_path)
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.ns3
+def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    train = (
+        *("scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3", "features=paper"),
+        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1.5"),
+        *("scenario.traffic_ns=1_000_000", "predictor.trees=2", "predictor.depth=3"),
+    )
+    config = dataclasses.replace(
+        config_of("policy=[lqd]", f"store_dir={tmp_path / 'store'}"),
+        policy=config_of("policy=[credence]", "model=x").policy,
+        train=list(train),
+    )
+    (run,) = emulate(config, tmp_path).runs
+    assert run.flows.asked is not None
+    assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
+
+
+def collect_config(folder: Path, *overrides: str) -> CollectConfig:
+    given = (
+        *("source=emulator", "scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3"),
+        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1"),
+        *("scenario.traffic_ns=500_000", "scenario.drain_ns=2_000_000", f"store_dir={folder / 'store'}", *overrides),
+    )
+    return typed(composed("collect", *given), CollectConfig, given)
+
+
+def test_an_emulated_trace_is_a_dataset_like_any_other(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmulatorRun, "is_valid", True)  # a loaded machine is no fault
+    config = collect_config(tmp_path, "emulation.factor=100")
+    (made,) = collect(config, tmp_path).runs
+    dataset = Dataset.open(made.path)
+    manifest = dataset.manifest
+    assert manifest.rows == made.rows > 100
+    assert manifest.drops == made.drops > 0
+    assert manifest.versions.keys() == {"foretail", "linux", "emulator_sha256"}
+    assert manifest.scenario["emulation"] == config.emulation.settings()
+    (again,) = collect(config, tmp_path).runs
+    assert again.reused
+    assert again.content_sha256 == made.content_sha256
+
+
+def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
+    config = collect_config(tmp_path, "emulation.factor=100", "emulation.lateness_share=1e-6")
+    with pytest.raises(ForetailError, match=r"no trace of its network, because the 99th percentile of .* raise"):
+        collect(config, tmp_path)
+    assert not list((tmp_path / "store").rglob("manifest.json"))
+
+
+def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="jobs means nothing to source=emulator"):
+        collect_config(tmp_path, "jobs=2")
+    with pytest.raises(ForetailError, match=r"emulation\.factor means nothing to source=ns3"):
+        typed(composed("collect", "emulation.factor=5"), CollectConfig, ["emulation.factor=5"])

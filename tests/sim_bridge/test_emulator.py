@@ -1,0 +1,220 @@
+"""Linux's TCP through the emulated switch. Costs the build of the emulator, unless it is built, and 8 s of emulation.
+
+Where a kernel forbids the namespaces that hosts live in, the tests skip with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
+from foretail.sim_bridge.ns3.driver import run_driver
+from tests.scenarios import settings
+
+pytestmark = pytest.mark.slow
+
+MILLISECOND = 1_000_000
+STAR: dict[str, Any] = {
+    "topology__leaves": 1,
+    "topology__spines": 0,
+    "topology__servers_per_leaf": 4,
+    "background__destinations": "other_servers",
+    "incast__responders": "other_servers",
+    "incast__fan_in": 3,
+    "transport__name": "cubic",
+    "transport__mark_bytes": 0,
+    "traffic_ns": 2 * MILLISECOND,
+    "drain_ns": 20 * MILLISECOND,
+}
+TRAFFIC = ("start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance")
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Path:
+    """The executable, on a machine that lets it work."""
+    executable = build_emulator()
+    reason = why_not_here(executable)
+    if reason is not None:
+        pytest.skip(reason)
+    return executable
+
+
+def document(emulation: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    usual = {"factor": 100, "control": "cubic", "background_control": "reno", "lateness_share": 0.1}
+    return settings(**(STAR | changes)) | {"emulation": usual | (emulation or {})}
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, from /proc."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+
+
+def networks() -> set[str]:
+    """The network namespaces of all processes."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                found.add(str((folder / "ns" / "net").readlink()))
+            except OSError:  # it ended meanwhile
+                continue
+    return found
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something becomes true within a minute."""
+    for _ in range(6000):
+        if holds():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.ns3
+def test_linux_sends_the_flows_that_ns3_would(emulator: Path, tmp_path: Path) -> None:
+    (tmp_path / "ns3").mkdir()
+    (tmp_path / "emulated").mkdir()
+    asked = document(policy__name="lqd", trace=True)
+    run = run_emulator(asked, tmp_path / "emulated", executable=emulator)
+    twin = run_driver({key: part for key, part in asked.items() if key != "emulation"}, tmp_path / "ns3")
+    flows, theirs = run.flows(), twin.flows()
+    for name in (*TRAFFIC, "ideal_fct_ns"):
+        np.testing.assert_array_equal(flows[name], theirs[name])
+    done = flows["fct_ns"] >= 0
+    assert done.sum() == run.summary["completed_flows"] > 0.8 * len(flows) > 40
+    assert set(flows["flow_class"]) == {FlowClass.BACKGROUND, FlowClass.INCAST}
+    # Nobody is faster than an idle network; a flow that began late is later, never earlier.
+    assert np.all(flows["fct_ns"][done] >= flows["ideal_fct_ns"][done])
+    assert run.summary["base_rtt_ns"] == twin.summary["base_rtt_ns"]
+
+    (switch,) = run.summary["switches"]
+    data = flows["size_bytes"][done].sum()
+    assert switch["data_in"]["bytes"] > data
+    assert switch["data_drops"]["pushed_out"]["packets"] > 0
+    assert flows["retransmissions"].sum() > 0
+    emulation = run.summary["emulation"]
+    assert emulation["lost_packets"] == 0
+    on_the_wire = switch["data_out"]["packets"] + switch["control_out"]["packets"] - emulation["packets_written"]
+    assert 0 <= on_the_wire < 100
+    assert run.is_valid == (run.why_invalid == "")
+
+    arrivals = read_records(tmp_path / "emulated" / "arrivals.bin", ARRIVAL_DTYPE)
+    assert len(arrivals) == switch["data_in"]["packets"] + switch["control_in"]["packets"] == run.summary["arrivals"]
+    assert np.all(np.diff(arrivals["time_ns"]) >= 0)
+    of_data = arrivals[arrivals["flow_class"] != FlowClass.CONTROL]
+    assert of_data["size_bytes"].max() == 1440  # no segment was left to a network card to cut
+    assert of_data["lqd_drop"].sum() == run.summary["labelled_drops"] > 0
+    # The switch runs LQD itself, so that its drops are the labels.
+    np.testing.assert_array_equal(of_data["lqd_drop"], of_data["outcome"] != 0)
+
+
+def test_a_late_run_says_that_it_is_none(emulator: Path, tmp_path: Path) -> None:
+    short = {"traffic_ns": MILLISECOND, "drain_ns": MILLISECOND, "incast__connect_ahead_ns": 500_000}
+    run = run_emulator(document({"lateness_share": 1e-6}, **short), tmp_path, executable=emulator)
+    assert not run.is_valid
+    assert "99th percentile of" in run.why_invalid
+    limit_ns = run.summary["emulation"]["lateness_limit_ns"]
+    assert any(late.p99_ns > limit_ns for late in run.lateness.values())
+
+
+def test_marks_reach_linux(emulator: Path, tmp_path: Path) -> None:
+    asked = document({"background_control": "cubic"}, transport__mark_bytes=14_400, traffic_ns=MILLISECOND)
+    run = run_emulator(asked, tmp_path, executable=emulator)
+    (switch,) = run.summary["switches"]
+    assert 0 < switch["marked"] < switch["data_in"]["packets"]
+    # A wrong checksum would make the receiver throw every marked packet away.
+    assert run.summary["completed_flows"] > 0.8 * run.summary["flows"]
+
+
+def test_an_emulator_that_is_killed_leaves_nothing(emulator: Path, tmp_path: Path) -> None:
+    before = networks()
+    asked = document({"factor": 10_000})
+    (tmp_path / "settings.json").write_text(json.dumps(asked), encoding="utf-8")
+    with subprocess.Popen([emulator, tmp_path / "settings.json", tmp_path], stderr=subprocess.DEVNULL) as process:
+        try:
+            assert eventually(lambda: len(children(process.pid)) == 4 and len(networks() - before) >= 5)
+            hosts, made = children(process.pid), networks() - before
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not any(Path(f"/proc/{host}").exists() for host in hosts))
+    assert not made & networks()
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_a_host_that_dies_ends_the_run_in_one_sentence(emulator: Path, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps(document({"factor": 10_000})), encoding="utf-8")
+    command = [emulator, tmp_path / "settings.json", tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert eventually(lambda: len(children(process.pid)) == 4)
+        os.kill(children(process.pid)[2], signal.SIGKILL)
+        assert process.stderr is not None
+        said = [line for line in process.stderr.read().splitlines() if not line.startswith("{")]
+    assert process.returncode == 2
+    assert len(said) == 1
+    assert said[0].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("emulation", "changes", "complaint"),
+    [
+        ({"control": "vegas9"}, {}, "does not offer the congestion control vegas9: choose one of"),
+        ({"control": "a b"}, {}, "'emulation.control' is 'a b', which is no congestion control's name"),
+        ({"factor": 0}, {}, "'emulation.factor' must be a whole number from 1"),
+        ({"factor": 1.5}, {}, "'emulation.factor' must be a whole number from 1"),
+        ({"lateness_share": 0}, {}, "'emulation.lateness_share' must be above 0"),
+        ({"factor": 1}, {"transport__min_rto_ns": 1000}, "is less than 1 ms"),
+        ({}, {"topology__servers_per_leaf": 300}, "300 servers, and a process each: at most 256"),
+        ({}, {"incast__connections": "reused"}, "'incast.connections' must be new"),
+        ({}, {"transport__delayed_ack_segments": 3}, "must be 1 or 2"),
+        ({}, {"counters": True, "policy__name": "dt"}, "'counters' must be false"),
+        ({}, {"policy__name": "best"}, "unknown policy 'best'"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_in_one_sentence(
+    tmp_path: Path, emulation: dict[str, Any], changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ForetailError, match="the emulation failed") as refused:
+        run_emulator(document(emulation, **changes), tmp_path)
+    assert complaint in str(refused.value)
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "complaint"),
+    [
+        ("mount -t tmpfs none /dev/net", "/dev/net/tun cannot be opened (load the kernel module tun"),
+        ("echo 0 > /proc/sys/user/max_user_namespaces", "the kernel forbids user namespaces"),
+    ],
+)
+def test_a_machine_that_cannot_is_told_in_one_sentence(
+    emulator: Path, tmp_path: Path, prepare: str, complaint: str
+) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("unshare of util-linux, which takes the device away for this test, is not on PATH")
+    (tmp_path / "settings.json").write_text(json.dumps(document()), encoding="utf-8")
+    for arguments in ("--probe", f'"{tmp_path}/settings.json" "{tmp_path}"'):
+        command = [unshare, "-Urm", "sh", "-c", f'{prepare} && exec "{emulator}" {arguments}']
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith(f"error: {complaint}")
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="holds no complete simulation"):
+        EmulatorRun.open(tmp_path)
