@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from foretail.configs.schema.experiments.packets import SharingMap
 from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
-from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated
+from foretail.configs.schema.experiments.packets import FlowExperiment, PredictionTradeoff, SharingMap, SlotExperiment
 from foretail.configs.schema.fields import (
     SIZES,
     experiment_of_size,
@@ -18,7 +19,6 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
-from foretail.configs.schema.packet_experiments import FlowExperiment, PredictionTradeoff, SharingMap, SlotExperiment
 from foretail.configs.schema.policies import (
     Policy,
     PolicyParameters,

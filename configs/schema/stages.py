@@ -18,13 +18,13 @@ from omegaconf import MISSING, OmegaConf
 from foretail.configs.plugins import register_plugins
 from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.emulation import EmulateConfig
+from foretail.configs.schema.experiments.studies import SearchConfig, StudyConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.studies import SearchConfig, StudyConfig
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.configs.schema.training import (
     FeatureSelection,

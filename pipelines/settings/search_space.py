@@ -8,8 +8,8 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from foretail.configs.schema.experiments.studies import Dimension, Search
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.studies import Dimension, Search
 from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from foretail.configs.schema.experiments.studies import SEARCH_SCORES, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.studies import SEARCH_SCORES, SearchConfig
 from foretail.export.p4.profile import load_profile
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import Ns3

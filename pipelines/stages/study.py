@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from foretail.configs.schema.studies import StudyConfig
+from foretail.configs.schema.experiments.studies import StudyConfig
 from foretail.pipelines.experiments.studies.studying import StudyResult, run_study
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.studies import SearchConfig
+from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.features.counters import COUNTERS
 from foretail.features.errors import ForetailError
 from foretail.features.records import COUNTER_DTYPE

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.studies import SearchConfig
+from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError

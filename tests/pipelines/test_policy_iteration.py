@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.studies import SearchConfig
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines import cli

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.configs.schema.packet_stages import DemoConfig
-from foretail.configs.schema.studies import SearchConfig
 from foretail.features.errors import ForetailError
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble

@@ -18,8 +18,8 @@ import mlflow
 import pandas as pd
 import pytest
 
+from foretail.configs.schema.experiments.studies import Dimension, Search, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.studies import Dimension, Search, SearchConfig
 from foretail.export.p4.target import P4
 from foretail.export.target import export
 from foretail.features.catalog import FEATURES, selection_cost

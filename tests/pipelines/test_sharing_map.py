@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.packet_experiments import Family, SharingMap
+from foretail.configs.schema.experiments.packets import Family, SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli

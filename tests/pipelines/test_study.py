@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from foretail.configs.schema.experiments.studies import StudyConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.studies import StudyConfig
 from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from foretail.configs.schema.experiments.studies import PolicyIteration, SearchConfig
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.studies import PolicyIteration, SearchConfig
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from foretail.configs.schema.experiments.studies import DropCosts, SearchConfig
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.studies import DropCosts, SearchConfig
 from foretail.features.catalog import feature
 from foretail.features.dataset.manifest import Run, traffic_sha256
 from foretail.features.dataset.reader import Dataset

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.configs.schema.experiments.packets import FlowExperiment
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_experiments import FlowExperiment
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario

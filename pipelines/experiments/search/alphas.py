@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from foretail.configs.schema.experiments.studies import AlphaSearch, SearchConfig
 from foretail.configs.schema.policies import DT_PREDICTED
-from foretail.configs.schema.studies import AlphaSearch, SearchConfig
 from foretail.features.errors import ForetailError
 from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble

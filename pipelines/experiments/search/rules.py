@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from optuna.distributions import IntDistribution
 
-from foretail.configs.schema.studies import RuleSearch, SearchConfig
+from foretail.configs.schema.experiments.studies import RuleSearch, SearchConfig
 from foretail.export.p4.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.configs.schema.experiments.studies import SEARCH_COSTS, SEARCH_SCORES, Search, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.studies import SEARCH_COSTS, SEARCH_SCORES, Search, SearchConfig
 from foretail.export.p4.profile import Profile
 from foretail.export.switch_cost import switch_cost
 from foretail.features.errors import ForetailError

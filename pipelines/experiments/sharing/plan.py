@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.experiments.packets import SharingMap
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError

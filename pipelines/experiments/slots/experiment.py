@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.configs.schema.packet_experiments import SlotExperiment
+from foretail.configs.schema.experiments.packets import SlotExperiment
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.dataset.manifest import Rules
 from foretail.models.mlflow.tracking import TrackedRun

@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from foretail.configs.schema.packet_experiments import PredictionTradeoff
+from foretail.configs.schema.experiments.packets import PredictionTradeoff
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.catalog import FEATURES, feature
 from foretail.features.errors import ForetailError

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from foretail.configs.schema.experiments.studies import Study, StudyConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.studies import Study, StudyConfig
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError

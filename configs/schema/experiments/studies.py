@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from foretail.configs.schema.experiments.packets import SharingMap
 from foretail.configs.schema.fields import (
     SIZES,
     Experiment,
@@ -16,7 +17,6 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
-from foretail.configs.schema.packet_experiments import SharingMap
 from foretail.configs.schema.policies import FIRST_EXPONENT, LAST_EXPONENT, NUMBERS, POLICIES, RULE_NUMBERS
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking

@@ -1,0 +1,1 @@
+"""Settings of experiments, searches and studies: what they vary, and where they look."""
