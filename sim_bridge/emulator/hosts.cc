@@ -16,6 +16,8 @@
 namespace foretail::emulator {
 namespace {
 
+const std::string ended_from_outside = "the process of a host was ended from outside";
+
 /// Hands an open file to the other end of a socket.
 void send_descriptor(int socket, int fd) {
     char byte = 0;
@@ -158,7 +160,9 @@ void Hosts::end() {
 
 void Hosts::begin(std::int64_t start_ns) {
     for (const Descriptor& control : controls_) {
-        if (write(control.get(), &start_ns, sizeof start_ns) != sizeof start_ns) check();
+        if (send(control.get(), &start_ns, sizeof start_ns, MSG_NOSIGNAL) == sizeof start_ns) continue;
+        check();
+        throw std::runtime_error(ended_from_outside);  // its end is seen before its process is over
     }
 }
 
@@ -168,7 +172,7 @@ void Hosts::check() {
     for (const pid_t process : processes_) {
         siginfo_t how{};
         if (waitid(P_PID, static_cast<id_t>(process), &how, WEXITED | WNOHANG | WNOWAIT) == 0 && how.si_pid != 0)
-            throw std::runtime_error("the process of a host was ended from outside");
+            throw std::runtime_error(ended_from_outside);
     }
 }
 
@@ -181,7 +185,7 @@ void Hosts::finish() {
         processes_.pop_back();
         if (status != 0) {
             const std::string complaint = shared_.complaint();
-            throw std::runtime_error(complaint.empty() ? "the process of a host was ended from outside" : complaint);
+            throw std::runtime_error(complaint.empty() ? ended_from_outside : complaint);
         }
     }
 }
