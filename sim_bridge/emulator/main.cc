@@ -170,7 +170,8 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     std::int64_t leaf_data_packets = 0;
     for (const auto& node : network.switches()) {
         summary["switches"].push_back(ns3_driver::switch_summary(settings.topology, node->index(), node->counts(),
-                                                                 node->queued_bytes(), node->threshold_deficits()));
+                                                                 node->buffer().queues().occupancy(),
+                                                                 node->buffer().threshold_deficits()));
         if (node->index() < settings.topology.leaves) leaf_data_packets += node->counts().data_in.packets;
     }
     if (trace) {

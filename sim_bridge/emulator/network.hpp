@@ -16,8 +16,9 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
 #include "emulator/frame.hpp"
-#include "emulator/switch_node.hpp"
+#include "emulator/headers.hpp"
 #include "ns3/arrival_trace.h"
+#include "ns3/network/switch_core.h"
 #include "ns3/predictor.h"
 #include "ns3/settings.h"
 
@@ -31,6 +32,8 @@ namespace foretail::emulator {
 template <class Policy>
 class Network {
 public:
+    using Switch = ns3_driver::SwitchCore<Policy, FramePool::Handle>;
+
     Network(const ns3_driver::Settings& settings, ns3_driver::Predictor& predictor, ns3_driver::ArrivalTrace* trace)
         : topology_(settings.topology), lines_(static_cast<std::size_t>(topology_.servers())) {
         using buffer::LineRate;
@@ -95,7 +98,7 @@ public:
             if (labels) node->settle_labels();
         }
     }
-    [[nodiscard]] const std::vector<std::unique_ptr<SwitchNode<Policy>>>& switches() const { return switches_; }
+    [[nodiscard]] const std::vector<std::unique_ptr<Switch>>& switches() const { return switches_; }
 
 private:
     struct Nic {
@@ -125,7 +128,7 @@ private:
     struct Wires {
         Network& network;
         std::size_t first;
-        void departed(buffer::Port port, FramePool::Handle frame, std::int64_t time) {
+        void departed(buffer::Port port, FramePool::Handle frame, std::int64_t, std::int64_t time) {
             network.lines_[first + static_cast<std::size_t>(port)].in_flight.push_back(
                 {std::move(frame), time + network.topology_.link_delay_ns});
         }
@@ -140,7 +143,12 @@ private:
             line.node = index;
             line.port = port;
         }
-        switches_.push_back(SwitchNode<Policy>::make(s, index, std::move(rates), buffer_bytes, predictor, trace));
+        const buffer::SwitchSettings settings =
+            ns3_driver::buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+        buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
+            if constexpr (std::is_same_v<decltype(policy), Policy>)
+                switches_.push_back(std::make_unique<Switch>(s, index, settings, std::move(policy), predictor, trace));
+        });
     }
 
     /// The port of a switch by which a packet goes on.
@@ -168,14 +176,16 @@ private:
             deliver(std::move(frame), time);
         }
     }
-    void receive(int node, FramePool::Handle frame, std::int64_t now) {
-        const auto index = static_cast<std::size_t>(node);
-        const buffer::Port port = route(node, *frame);
+    void receive(int number, FramePool::Handle frame, std::int64_t now) {
+        const auto index = static_cast<std::size_t>(number);
+        const buffer::Port port = route(number, *frame);
         Wires wires{*this, first_line_[index]};
-        switches_[index]->receive(std::move(frame), port, now, wires);
+        Switch& node = *switches_[index];
+        const buffer::Arrival arrival = node.arrival_of(*frame, port, now);
+        node.receive(std::move(frame), arrival, wires, [](Frame& marked) { mark_congestion(marked); });
         schedule(first_line_[index] + static_cast<std::size_t>(port), now);
     }
-    void collect(SwitchNode<Policy>& node, std::int64_t now) {
+    void collect(Switch& node, std::int64_t now) {
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
         node.advance(now, wires);
     }
@@ -193,8 +203,10 @@ private:
         std::int64_t time = 0;
         if (!line.in_flight.empty()) {
             time = line.in_flight.front().time;
-        } else if (line.node >= 0 && switches_[static_cast<std::size_t>(line.node)]->sending(line.port)) {
-            time = switches_[static_cast<std::size_t>(line.node)]->busy_until(line.port) + topology_.link_delay_ns;
+        } else if (line.node >= 0 &&
+                   switches_[static_cast<std::size_t>(line.node)]->buffer().queues().sending(line.port)) {
+            time = switches_[static_cast<std::size_t>(line.node)]->buffer().queues().busy_until(line.port) +
+                   topology_.link_delay_ns;
         } else {
             return;
         }
@@ -211,7 +223,7 @@ private:
     std::vector<Nic> nic_;
     std::vector<Line> lines_;
     std::vector<std::size_t> first_line_;  // of each switch
-    std::vector<std::unique_ptr<SwitchNode<Policy>>> switches_;
+    std::vector<std::unique_ptr<Switch>> switches_;
     std::vector<Event> events_;
     std::uint64_t next_order_ = 0;
     std::int64_t interval_ns_ = 0, until_ns_ = 0;

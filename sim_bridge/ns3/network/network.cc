@@ -21,21 +21,13 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode
                                         AlphaPredictor& alphas, ArrivalTrace* trace, Branches* branches) {
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
-    buffer::SwitchSettings settings;
-    settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
-                      s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
-    settings.rules = s.rules;
-    settings.occamy_oracle = s.occamy_oracle;
-    settings.scale = s.scale;
-    settings.features = trace ? buffer::FeatureSet::all() : predictor.features();
-    settings.labels = trace || settings.features.has_any(buffer::of_virtual_lqd);
-    settings.fluid_slack = s.policy.fluid_slack_bytes;
-    return buffer::with_policy(s.policy.name, s.policy.settings, settings.shape,
-                               [&](auto policy) -> std::unique_ptr<SwitchNode> {
-                                   return std::make_unique<PolicySwitch<decltype(policy)>>(
-                                       index, std::move(route), links, settings, std::move(policy), s.queues.queue_of,
-                                       s.transport.mark_bytes, &predictor, &alphas, trace, branches);
-                               });
+    const buffer::SwitchSettings settings =
+        buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+    return buffer::with_policy(
+        s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
+            return std::make_unique<PolicySwitch<decltype(policy)>>(
+                s, index, std::move(route), links, settings, std::move(policy), predictor, alphas, trace, branches);
+        });
 }
 
 }  // namespace

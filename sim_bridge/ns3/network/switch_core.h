@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "buffer/records.hpp"
+#include "buffer/switch.hpp"
+#include "ns3/arrival_trace.h"
+#include "ns3/network/switch_counts.h"
+#include "ns3/predictor.h"
+#include "ns3/settings.h"
+
+namespace foretail::ns3_driver {
+
+/// What the buffer library has to know of a switch.
+inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buffer::LineRate> rates,
+                                              std::int64_t buffer_bytes, const Predictor& predictor, bool traced) {
+    buffer::SwitchSettings settings;
+    settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
+                      s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
+    settings.rules = s.rules;
+    settings.occamy_oracle = s.occamy_oracle;
+    settings.scale = s.scale;
+    settings.features = traced ? buffer::FeatureSet::all() : predictor.features();
+    settings.labels = traced || settings.features.has_any(buffer::of_virtual_lqd);
+    settings.fluid_slack = s.policy.fluid_slack_bytes;
+    return settings;
+}
+
+/// A switch of the buffer library with packets in it, in anybody's time: it counts, marks, asks and keeps the trace.
+///
+/// FramePtr owns a frame with size_bytes, flow, flow_class, first_rtt, ecn_capable, sent_bytes and left_bytes. What has
+/// left is handed to wires: departed(port, frame, size, time).
+template <class Policy, class FramePtr>
+class SwitchCore {
+public:
+    struct Queued {
+        FramePtr frame;
+        buffer::Row row = buffer::no_row;
+    };
+    using Buffer = buffer::Switch<Policy, Queued>;
+
+    struct Decision {
+        buffer::Outcome outcome = buffer::Outcome::accepted;
+        bool marked = false;
+    };
+
+    SwitchCore(const Settings& s, int index, const buffer::SwitchSettings& settings, Policy policy,
+               Predictor& predictor, ArrivalTrace* trace)
+        : index_(index),
+          buffer_(settings, std::move(policy)),
+          queue_of_(s.queues.queue_of),
+          mark_bytes_(s.transport.mark_bytes),
+          predictor_(predictor),
+          reads_features_(!predictor.features().empty()),
+          trace_(trace) {}
+
+    /// Sends what has left by `now`.
+    template <class Wires>
+    void advance(std::int64_t now, Wires& wires) {
+        Sink<Wires> sink{*this, wires};
+        buffer_.advance(now, sink);
+    }
+
+    template <class Frame>
+    [[nodiscard]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port, std::int64_t now) const {
+        return {now,
+                port,
+                frame.size_bytes,
+                is_data(frame),
+                frame.first_rtt,
+                queue_of_[static_cast<std::size_t>(frame.flow_class)],
+                frame.sent_bytes,
+                frame.left_bytes};
+    }
+
+    /// Decides about an arrival. `mark(frame)` sets the congestion mark; `settled` is that of buffer::Switch::admit.
+    template <class Wires, class Mark, class Settled = std::identity>
+    Decision receive(FramePtr frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark,
+                     Settled&& settled = {}) {
+        Sink<Wires> sink{*this, wires};
+        const bool data = arrival.data;
+        (data ? counts_.data_in : counts_.control_in).add(arrival.size);
+
+        Decision decision;
+        buffer::Row row = buffer::no_row;
+        buffer::ArrivalRecord* record = trace_ ? &open_record(*frame, arrival, row) : nullptr;
+        buffer_.observe(arrival, row, sink);
+        if (record && data) {
+            record->features = buffer_.features(arrival);
+            record->exposed = buffer_.exposed(arrival);
+        }
+        if (mark_bytes_ > 0 && frame->ecn_capable && buffer_.queues().port_length(arrival.port) >= mark_bytes_) {
+            mark(*frame);
+            decision.marked = true;
+            ++counts_.marked;
+        }
+        const auto ask = [&] {
+            ++counts_.asked;
+            buffer::FeatureVector features{};
+            if (record) {
+                features = record->features;
+            } else if (reads_features_) {
+                features = buffer_.features(arrival);
+            }
+            const auto answer = predictor_.ask(features);
+            if (record) {
+                record->asked = buffer::Asked::yes;
+                record->score = answer.score;
+            }
+            return answer.drop;
+        };
+        const bool held = Policy::expels && record && data;  // the trace may know its label before it is safe
+        if (held) trace_->hold(row);
+        decision.outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, sink, settled);
+        if (decision.outcome == buffer::Outcome::accepted) return decision;
+        const auto why = static_cast<std::size_t>(decision.outcome);
+        (data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
+        if (record) record->outcome = decision.outcome;
+        if (held) trace_->let_go(row);
+        return decision;
+    }
+
+    [[nodiscard]] buffer::OccupancyRecord sample(std::int64_t now) const {
+        return {.time_ns = now,
+                .occupancy_bytes = buffer_.queues().occupancy(),
+                .longest_bytes = buffer_.queues().longest(),
+                .switch_index = index_};
+    }
+    /// Settles the labels of what the virtual LQD still holds. Call when no arrival can follow.
+    void settle_labels() {
+        struct Nowhere {
+            void departed(buffer::Port, FramePtr, std::int64_t, std::int64_t) {}
+        } nowhere;
+        Sink<Nowhere> sink{*this, nowhere};
+        buffer_.settle_labels(sink);
+    }
+    /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
+    void check_conservation() const {
+        std::int64_t gone = counts_.data_out.bytes + counts_.control_out.bytes, queued = 0;
+        for (const auto& drops : {counts_.data_drops, counts_.control_drops}) {
+            for (const auto& drop : drops) gone += drop.bytes;
+        }
+        for (buffer::Port port = 0; port < buffer_.queues().ports(); ++port) {
+            if (!buffer_.conserves_bytes(port)) fail_conservation("port " + std::to_string(port));
+            queued += buffer_.queues().port_length(port);
+        }
+        if (queued != buffer_.queues().occupancy() || counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
+            fail_conservation("the buffer");
+    }
+
+    [[nodiscard]] int index() const { return index_; }
+    [[nodiscard]] Buffer& buffer() { return buffer_; }
+    [[nodiscard]] const Buffer& buffer() const { return buffer_; }
+    [[nodiscard]] const SwitchCounts& counts() const { return counts_; }
+
+private:
+    template <class Wires>
+    struct Sink {
+        SwitchCore& core;
+        Wires& wires;
+
+        void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
+            Queued& queued = packet.payload;
+            const bool data = is_data(*queued.frame);
+            if (Policy::expels && queued.row != buffer::no_row && data) core.trace_->let_go(queued.row);
+            (data ? core.counts_.data_out : core.counts_.control_out).add(packet.size);
+            wires.departed(port, std::move(queued.frame), packet.size, time);
+        }
+        void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
+            constexpr auto outcome = buffer::Outcome::pushed_out;
+            core.counts_.data_drops[static_cast<std::size_t>(outcome)].add(packet.size);
+            if (packet.payload.row == buffer::no_row) return;
+            core.trace_->record(packet.payload.row).outcome = outcome;
+            core.trace_->let_go(packet.payload.row);
+        }
+        void fate(buffer::Row row, buffer::Tick time, bool dropped) { core.trace_->settle(row, time, dropped); }
+    };
+
+    template <class Frame>
+    static bool is_data(const Frame& frame) {
+        return frame.flow_class != buffer::FlowClass::control;
+    }
+    template <class Frame>
+    buffer::ArrivalRecord& open_record(const Frame& frame, const buffer::Arrival& arrival, buffer::Row& row) {
+        auto& record = trace_->open(row);
+        record.time_ns = arrival.time;
+        record.flow = frame.flow;
+        record.size_bytes = frame.size_bytes;
+        record.switch_index = static_cast<std::int16_t>(index_);
+        record.port = static_cast<std::int16_t>(arrival.port);
+        record.flow_class = frame.flow_class;
+        record.first_rtt = frame.first_rtt;
+        record.asked = Policy::asks ? buffer::Asked::no : buffer::Asked::never;
+        return record;
+    }
+    [[noreturn]] void fail_conservation(const std::string& where) const {
+        throw std::logic_error("switch " + std::to_string(index_) + " lost or invented bytes on " + where);
+    }
+
+    int index_;
+    Buffer buffer_;
+    std::array<std::uint8_t, 3> queue_of_;  // of a port, by FlowClass
+    std::int64_t mark_bytes_;
+    Predictor& predictor_;
+    bool reads_features_;
+    ArrivalTrace* trace_;
+    SwitchCounts counts_;
+};
+
+}  // namespace foretail::ns3_driver
