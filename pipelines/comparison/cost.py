@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.pipelines.comparison.statistics import flow_groups, slowdowns
-from foretail.sim_bridge.ns3.queries import query_table
+from foretail.sim_bridge.packets.queries import query_table
 
 
 @dataclass(frozen=True)

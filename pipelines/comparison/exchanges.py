@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets.simulation import PacketRun
 
 EXCHANGES_FILE = "figures/queries.parquet"
-"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.ns3.queries`."""
+"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.queries`."""
 
 _COLUMNS = (
     ("count", "number", 1),
@@ -38,7 +38,7 @@ class ExchangeSummary:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> ExchangeSummary | None:
-        """Of a table of :mod:`foretail.sim_bridge.ns3.queries`; None when it is empty."""
+        """Of a table of :mod:`foretail.sim_bridge.packets.queries`; None when it is empty."""
         if not len(table):
             return None
         p50_ns, p99_ns = (float(value) for value in np.percentile(table["time_ns"], (50, 99)))
@@ -68,7 +68,7 @@ def exchange_table(title: str, summaries: Mapping[str, Sequence[ExchangeSummary 
     )
 
 
-def every_exchange(policy: str, seed: int, run: DriverRun) -> pd.DataFrame:
+def every_exchange(policy: str, seed: int, run: PacketRun) -> pd.DataFrame:
     """Every query and every round of a run."""
     parts = []
     for kind, found in (("query", run.queries()), ("round", run.rounds())):

@@ -17,7 +17,7 @@ from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
-from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words
 
 FOLDER = "figures"
@@ -53,7 +53,7 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
         _save(*_bars(result, slowdowns_of), staging / "slowdown_p95")
         _save(*_incast_distribution(result), staging / "incast_slowdown")
         _save(*_bars(result, BUFFER_AND_DROPS), staging / "buffer_and_drops")
-        exchanges = [every_exchange(run.policy, run.seed, DriverRun.open(run.path)) for run in result.runs]
+        exchanges = [every_exchange(run.policy, run.seed, PacketRun.open(run.path)) for run in result.runs]
         pd.concat(exchanges, ignore_index=True).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
     drawn = [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
     return [*drawn, run_dir / EXCHANGES_FILE]
@@ -117,7 +117,7 @@ def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tupl
 
 
 def _incast_slowdowns(run: PolicyRun) -> np.ndarray:
-    opened = DriverRun.open(run.path)
+    opened = PacketRun.open(run.path)
     flows = opened.flows()
     return slowdowns(flows, opened.summary["end_ns"])[flow_groups(flows)["incast"]]
 

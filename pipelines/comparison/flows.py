@@ -57,8 +57,8 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words, takes_alpha
 
 FLOWS = "flows"
@@ -148,7 +148,7 @@ class Simulation:
 
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
-        return policy_run(self.policy, self.seed, DriverRun.open(entry.path), reused=entry.reused)
+        return policy_run(self.policy, self.seed, PacketRun.open(entry.path), reused=entry.reused)
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ def check_same_flows(runs: Sequence[PolicyRun]) -> None:
             )
 
 
-def policy_run(name: str, seed: int, run: DriverRun, *, reused: bool = False) -> PolicyRun:
+def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False) -> PolicyRun:
     """The figures of a finished run; `name` is what its policy is called in the table."""
     flows, counted, policy = run.flows(), counters(run), run.settings()["policy"]
     asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])

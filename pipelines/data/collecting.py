@@ -29,7 +29,7 @@ from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets.simulation import PacketRun
 
 DATASET = "dataset"
 
@@ -177,7 +177,7 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
 
 
 def _collected(seed: int, entry: Entry) -> CollectedRun:
-    run = DriverRun.open(entry.path / DATASET / "run")
+    run = PacketRun.open(entry.path / DATASET / "run")
     return replace(
         _dataset(seed, entry, counters(run)),
         cpu_seconds=run.summary["simulation_cpu_seconds"],

@@ -17,7 +17,7 @@ from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator
 from foretail.sim_bridge.guest_policies import GuestPolicy
 from foretail.sim_bridge.ns3.collection import collect_dataset
-from foretail.sim_bridge.ns3.driver import Progress
+from foretail.sim_bridge.packets.simulation import Progress
 
 
 def emulated_settings(

@@ -15,7 +15,8 @@ from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
 from foretail.sim_bridge.ns3.collection import collect_dataset
-from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import POLICIES, heeded_settings
 
 
@@ -99,7 +100,7 @@ def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: 
     run_driver(document, folder, reporting(report), executable=executable)
 
 
-def leaf_buffers(run: DriverRun) -> dict[int, int]:
+def leaf_buffers(run: PacketRun) -> dict[int, int]:
     """Buffer in bytes of every leaf, by switch number."""
     return {
         number: switch["buffer_bytes"]
@@ -108,7 +109,7 @@ def leaf_buffers(run: DriverRun) -> dict[int, int]:
     }
 
 
-def counters(run: DriverRun) -> dict[str, int]:
+def counters(run: PacketRun) -> dict[str, int]:
     """Counters summed over all switches: dropped data packets by reason, predictions, marks, invariants."""
     switches = run.summary["switches"]
     total = {
@@ -122,7 +123,7 @@ def counters(run: DriverRun) -> dict[str, int]:
     return total
 
 
-def packets_per_cpu_second(run: DriverRun) -> float | None:
+def packets_per_cpu_second(run: PacketRun) -> float | None:
     """Data packets that arrived at leaves, per CPU second of the simulation."""
     seconds = run.summary["simulation_cpu_seconds"]
     return run.summary["leaf_data_packets"] / seconds if seconds > 0 else None

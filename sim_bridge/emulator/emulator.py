@@ -6,7 +6,6 @@ files. The flows are sent by the kernel's TCP, in real time that runs ``factor``
 
 from __future__ import annotations
 
-import importlib.metadata
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from foretail.sim_bridge.builds import cached, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
-from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_program
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 _KIND, _EXECUTABLE = "emulator", "foretail-emulator"
 LATENESS_KINDS = ("deliveries", "readings", "starts")
@@ -24,7 +23,7 @@ LATENESS_KINDS = ("deliveries", "readings", "starts")
 
 def emulator_digest() -> str:
     """Return the sha256 of the emulator's sources."""
-    return sources_digest("buffer", "emulator", "ns3")
+    return sources_digest("buffer", "emulator", "packets")
 
 
 def build_emulator(*, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
@@ -62,8 +61,8 @@ class Lateness:
 
 
 @dataclass(frozen=True)
-class EmulatorRun(DriverRun):
-    """A finished emulation; files and summary as of :class:`DriverRun`, with a group ``emulation`` in the summary."""
+class EmulatorRun(PacketRun):
+    """A finished emulation; files and summary as of :class:`PacketRun`, with a group ``emulation`` in the summary."""
 
     @property
     def is_valid(self) -> bool:
@@ -82,8 +81,7 @@ class EmulatorRun(DriverRun):
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""
-        return {
-            "foretail": importlib.metadata.version("foretail"),
+        return super().versions() | {
             "linux": self.summary["emulation"]["kernel"],
             "emulator_sha256": emulator_digest(),
         }
@@ -110,7 +108,7 @@ def run_emulator(
     settings : mapping
         The driver's JSON document with the group ``emulation`` (docs/emulator.md); the emulator checks it.
     folder, progress, executable :
-        As :func:`foretail.sim_bridge.ns3.driver.run_driver`.
+        As :func:`foretail.sim_bridge.packets.simulation.run_program`.
 
     Raises
     ------

@@ -8,7 +8,7 @@
 #include "emulator/frame.hpp"
 #include "emulator/lateness.hpp"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// Moves packets between the interfaces of hosts and a network that lives in virtual time: `factor` ns of the clock are
 /// one ns there.
@@ -76,4 +76,4 @@ private:
     Lateness late_, waiting_;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -9,7 +9,7 @@
 
 #include "buffer/records.hpp"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// The largest IPv4 packet that an interface of a host sends: a full segment with its headers fits.
 inline constexpr std::size_t most_packet_bytes = 1536;
@@ -62,4 +62,4 @@ private:
     std::vector<Frame*> free_;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

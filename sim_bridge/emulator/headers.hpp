@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "emulator/frame.hpp"
-#include "ns3/settings.h"
-#include "ns3/traffic.h"
+#include "packets/settings.h"
+#include "packets/traffic.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// Responses to queries go to a second address of their receiver, so that a route gives them a window of their own.
 inline constexpr std::uint32_t incast_offset = 0x00010000U;
@@ -39,7 +39,7 @@ inline void mark_congestion(Frame& frame) {
 /// own, from a port that names it.
 class FlowTable {
 public:
-    FlowTable(const ns3_driver::Settings& settings, const std::vector<ns3_driver::PlannedFlow>& plan)
+    FlowTable(const Settings& settings, const std::vector<PlannedFlow>& plan)
         : plan_(plan),
           first_sequence_(plan.size(), 0),
           next_byte_(plan.size(), 0),
@@ -50,10 +50,10 @@ public:
           first_rtt_bytes_(settings.first_rtt_bytes()) {
         for (std::size_t i = 0; i < plan.size(); ++i) {
             auto& flows = of_host_[static_cast<std::size_t>(plan[i].source)];
-            if (flows.size() + ns3_driver::first_source_port > std::numeric_limits<std::uint16_t>::max())
+            if (flows.size() + first_source_port > std::numeric_limits<std::uint16_t>::max())
                 throw std::runtime_error("server " + std::to_string(plan[i].source) +
                                          " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
-            ports_[i] = static_cast<std::uint16_t>(ns3_driver::first_source_port + flows.size());
+            ports_[i] = static_cast<std::uint16_t>(first_source_port + flows.size());
             flows.push_back(i);
         }
     }
@@ -64,12 +64,12 @@ public:
     /// The flow of a connection by its sender; the number of flows when there is none.
     [[nodiscard]] std::size_t flow_of(int source, std::uint16_t port) const {
         const auto& flows = of_host_[static_cast<std::size_t>(source)];
-        const std::size_t index = std::size_t{port} - ns3_driver::first_source_port;
-        return port >= ns3_driver::first_source_port && index < flows.size() ? flows[index] : plan_.size();
+        const std::size_t index = std::size_t{port} - first_source_port;
+        return port >= first_source_port && index < flows.size() ? flows[index] : plan_.size();
     }
     /// The host with an address; -1 when there is none.
     [[nodiscard]] int host_of(std::uint32_t address) const {
-        std::uint32_t host = address - ns3_driver::first_address;
+        std::uint32_t host = address - first_address;
         if (host >= incast_offset) host -= incast_offset;
         return host < hosts_ ? static_cast<int>(host) : -1;
     }
@@ -85,12 +85,12 @@ public:
         frame.destination = host_of(read32(ip + 16));
         if (frame.source != sender || frame.destination < 0 || frame.destination == sender) return false;
         const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
-        const bool answer = destination_port != ns3_driver::listen_port;  // of the receiver
+        const bool answer = destination_port != listen_port;  // of the receiver
         const std::size_t flow =
             answer ? flow_of(frame.destination, destination_port) : flow_of(frame.source, source_port);
         if (flow == plan_.size()) return false;
         frame.flow = static_cast<std::int32_t>(flow);
-        frame.path_hash = ns3_driver::path_hash(frame.source, frame.destination, source_port, destination_port);
+        frame.path_hash = path_hash(frame.source, frame.destination, source_port, destination_port);
         frame.ecn_capable = (ip[1] & 0x03) != 0;
         frame.flow_class = buffer::FlowClass::control;
         frame.first_rtt = false;
@@ -113,7 +113,7 @@ public:
     }
 
 private:
-    const std::vector<ns3_driver::PlannedFlow>& plan_;
+    const std::vector<PlannedFlow>& plan_;
     std::vector<std::uint32_t> first_sequence_;
     std::vector<std::int64_t> next_byte_;  // one past the highest ever sent
     std::vector<std::int32_t> retransmissions_;
@@ -123,4 +123,4 @@ private:
     std::int64_t first_rtt_bytes_;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <string>
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 /// Where `struct tcp_info` has tcpi_total_rto, since Linux 6.7; headers may be older than the kernel.
@@ -46,8 +46,8 @@ std::int32_t timeouts_of(int socket) {
 
 class Player {
 public:
-    Player(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
-           const FlowTable& table, Shared& shared, int control)
+    Player(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
+           Shared& shared, int control)
         : host_(host),
           settings_(settings),
           plan_(plan),
@@ -65,7 +65,7 @@ public:
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
         static_cast<void>(timeouts_of(listener_.get()));  // a kernel that does not count is refused before the run
-        const sockaddr_in any = address_of(INADDR_ANY, ns3_driver::listen_port);
+        const sockaddr_in any = address_of(INADDR_ANY, listen_port);
         if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) < 0 ||
             listen(listener_.get(), 4096) < 0)
             fail("a host cannot listen");
@@ -155,7 +155,7 @@ private:
     }
 
     void connect_flow(std::size_t i) {
-        const ns3_driver::PlannedFlow& flow = plan_[i];
+        const PlannedFlow& flow = plan_[i];
         const bool background = flow.flow_class == buffer::FlowClass::background;
         Sender& sender = senders_[i];
         sender.socket = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -166,11 +166,10 @@ private:
             fail("a host cannot use the congestion control " + name);
         set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1, "a socket's address");
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "a socket's delay");
-        const sockaddr_in own =
-            address_of(ns3_driver::first_address + static_cast<std::uint32_t>(host_), table_.source_port(i));
-        const sockaddr_in other = address_of(
-            ns3_driver::first_address + static_cast<std::uint32_t>(flow.destination) + (background ? 0 : incast_offset),
-            ns3_driver::listen_port);
+        const sockaddr_in own = address_of(first_address + static_cast<std::uint32_t>(host_), table_.source_port(i));
+        const sockaddr_in other =
+            address_of(first_address + static_cast<std::uint32_t>(flow.destination) + (background ? 0 : incast_offset),
+                       listen_port);
         if (bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof own) < 0) fail("a host cannot bind a flow's port");
         if (connect(fd, reinterpret_cast<const sockaddr*>(&other), sizeof other) < 0 && errno != EINPROGRESS)
             fail("a host cannot connect");
@@ -256,7 +255,7 @@ private:
 
     int host_;
     const EmulatorSettings& settings_;
-    const std::vector<ns3_driver::PlannedFlow>& plan_;
+    const std::vector<PlannedFlow>& plan_;
     const FlowTable& table_;
     Shared& shared_;
     int control_;
@@ -270,7 +269,7 @@ private:
 
 }  // namespace
 
-void play_flows(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+void play_flows(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
                 const FlowTable& table, Shared& shared, int control) {
     Player player(host, settings, plan, table, shared, control);
     const char ready = 1;
@@ -280,4 +279,4 @@ void play_flows(int host, const EmulatorSettings& settings, const std::vector<ns
     player.settle();
 }
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

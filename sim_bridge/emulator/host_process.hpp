@@ -7,13 +7,13 @@
 #include "emulator/hosts.hpp"
 #include "emulator/namespaces.hpp"
 #include "emulator/settings.hpp"
-#include "ns3/traffic.h"
+#include "packets/traffic.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// The life of one host's process inside its namespace: says through `control` that it is ready, waits there for the
 /// start, plays its flows, and leaves what it knows of them when `control` says stop. Throws std::runtime_error.
-void play_flows(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+void play_flows(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
                 const FlowTable& table, Shared& shared, int control);
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

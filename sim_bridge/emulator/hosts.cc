@@ -13,7 +13,7 @@
 
 #include "emulator/host_process.hpp"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 const std::string ended_from_outside = "the process of a host was ended from outside";
@@ -53,10 +53,9 @@ Descriptor receive_descriptor(int socket) {
     return Descriptor(fd);
 }
 
-HostSettings host_settings(int host, const EmulatorSettings& settings,
-                           const std::vector<ns3_driver::PlannedFlow>& plan) {
-    const ns3_driver::Transport& transport = settings.network.transport;
-    const std::uint32_t address = ns3_driver::first_address + static_cast<std::uint32_t>(host);
+HostSettings host_settings(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan) {
+    const Transport& transport = settings.network.transport;
+    const std::uint32_t address = first_address + static_cast<std::uint32_t>(host);
     // An incast response is sent as one window at line rate, as in ns-3; all responses have one size.
     const auto response =
         std::ranges::find(plan, buffer::FlowClass::incast, [](const auto& flow) { return flow.flow_class; });
@@ -101,7 +100,7 @@ void Shared::complain(const std::string& what) {
 
 std::string Shared::complaint() const { return head_->written != 0 ? head_->complaint.data() : ""; }
 
-Hosts::Hosts(const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan, const FlowTable& table,
+Hosts::Hosts(const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
              Shared& shared)
     : shared_(shared) {
     try {
@@ -112,7 +111,7 @@ Hosts::Hosts(const EmulatorSettings& settings, const std::vector<ns3_driver::Pla
     }
 }
 
-void Hosts::start(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+void Hosts::start(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
                   const FlowTable& table) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) fail("cannot talk to a host");
@@ -190,4 +189,4 @@ void Hosts::finish() {
     }
 }
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -13,9 +13,9 @@
 #include "emulator/headers.hpp"
 #include "emulator/namespaces.hpp"
 #include "emulator/settings.hpp"
-#include "ns3/traffic.h"
+#include "packets/traffic.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// Now on the clock that the emulator and its hosts share, in ns.
 std::int64_t clock_ns();
@@ -60,7 +60,7 @@ private:
 /// its flows when the plan says so. All of them end with this object, and with this process.
 class Hosts {
 public:
-    Hosts(const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan, const FlowTable& table,
+    Hosts(const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
           Shared& shared);
     Hosts(const Hosts&) = delete;
     Hosts& operator=(const Hosts&) = delete;
@@ -76,7 +76,7 @@ public:
     [[nodiscard]] const std::vector<Descriptor>& interfaces() const { return interfaces_; }
 
 private:
-    void start(int host, const EmulatorSettings& settings, const std::vector<ns3_driver::PlannedFlow>& plan,
+    void start(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
                const FlowTable& table);
     void end();
 
@@ -85,4 +85,4 @@ private:
     std::vector<Descriptor> interfaces_, controls_;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -18,7 +18,7 @@
 #include "emulator/hosts.hpp"
 #include "emulator/namespaces.hpp"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// The interfaces of the hosts, as the event loop sees them: packets of the plan's flows come in and go out.
 class Interfaces {
@@ -130,4 +130,4 @@ private:
     std::uint64_t calls_ = 0;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// Counts of times in ns by their size, in buckets an eighth of a power of two wide: a percentile is at most an eighth
 /// too high, whatever the number of packets.
@@ -52,4 +52,4 @@ private:
     std::int64_t packets_ = 0, most_ = 0;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

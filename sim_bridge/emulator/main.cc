@@ -28,17 +28,17 @@
 #include "emulator/namespaces.hpp"
 #include "emulator/network.hpp"
 #include "emulator/settings.hpp"
-#include "ns3/arrival_trace.h"
-#include "ns3/network/switch_counts.h"
-#include "ns3/predictor.h"
-#include "ns3/record_file.h"
-#include "ns3/traffic.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/record_file.h"
+#include "packets/switch_counts.h"
+#include "packets/traffic.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 using nlohmann::json;
-using Plan = std::vector<ns3_driver::PlannedFlow>;
+using Plan = std::vector<PlannedFlow>;
 
 /// Before an event the loop stays awake so long: what a timer usually is late. Who stays awake longer is sent to sleep
 /// by the scheduler of a busy machine when it matters.
@@ -109,14 +109,14 @@ std::string complaint(const EmulatorSettings& s, const json& lateness, std::int6
 
 void write_flows(const std::string& path, const EmulatorSettings& s, const Plan& plan, const FlowTable& table,
                  Shared& shared, Lateness& starts) {
-    ns3_driver::RecordFile<buffer::FlowRecord> file(path);
+    RecordFile<buffer::FlowRecord> file(path);
     const std::int64_t factor = s.emulation.factor;
     for (std::size_t i = 0; i < plan.size(); ++i) {
-        const ns3_driver::PlannedFlow& flow = plan[i];
+        const PlannedFlow& flow = plan[i];
         const FlowState& state = shared.flow(i);
         if (state.started_ns >= 0) starts.add(state.started_ns - flow.start_ns * factor);
         buffer::FlowRecord record{.start_ns = flow.start_ns,
-                                  .ideal_fct_ns = ns3_driver::ideal_fct_ns(s.network, flow),
+                                  .ideal_fct_ns = ideal_fct_ns(s.network, flow),
                                   .size_bytes = flow.size_bytes,
                                   .source = flow.source,
                                   .destination = flow.destination,
@@ -133,11 +133,11 @@ void write_flows(const std::string& path, const EmulatorSettings& s, const Plan&
 
 template <class Policy>
 void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& folder) {
-    const ns3_driver::Settings& settings = s.network;
+    const Settings& settings = s.network;
     const std::int64_t factor = s.emulation.factor, wall_start_ns = clock_ns();
-    ns3_driver::Predictor predictor(settings);
-    auto trace = settings.trace ? std::make_unique<ns3_driver::ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    ns3_driver::RecordFile<buffer::OccupancyRecord> occupancy(folder + "/occupancy.bin");
+    Predictor predictor(settings);
+    auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
+    RecordFile<buffer::OccupancyRecord> occupancy(folder + "/occupancy.bin");
     FramePool pool;  // outlives the network, whose packets go back to it
     Network<Policy> network(settings, predictor, trace.get());
     const std::int64_t traffic_end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns;
@@ -169,9 +169,9 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     json summary{{"format", 1}, {"switches", json::array()}};
     std::int64_t leaf_data_packets = 0;
     for (const auto& node : network.switches()) {
-        summary["switches"].push_back(ns3_driver::switch_summary(settings.topology, node->index(), node->counts(),
-                                                                 node->buffer().queues().occupancy(),
-                                                                 node->buffer().threshold_deficits()));
+        summary["switches"].push_back(switch_summary(settings.topology, node->index(), node->counts(),
+                                                     node->buffer().queues().occupancy(),
+                                                     node->buffer().threshold_deficits()));
         if (node->index() < settings.topology.leaves) leaf_data_packets += node->counts().data_in.packets;
     }
     if (trace) {
@@ -225,10 +225,10 @@ void run(const std::string& settings_path, const std::string& folder) {
             throw std::runtime_error("this kernel does not offer the congestion control " + control +
                                      ": choose one of " + offered_controls());
     }
-    const Plan plan = ns3_driver::plan_traffic(settings.network);
+    const Plan plan = plan_traffic(settings.network);
     ask_for_short_slices();
     enter_user_namespace();
-    const ns3_driver::PolicyChoice& policy = settings.network.policy;
+    const PolicyChoice& policy = settings.network.policy;
     buffer::Shape shape;
     shape.priorities = settings.network.queues.count;
     buffer::with_policy(policy.name, policy.settings, shape, [&](const auto& chosen) {
@@ -239,8 +239,8 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Makes a host and takes it down again.
 void probe() {
     enter_user_namespace();
-    static_cast<void>(enter_host_namespace({.address = ns3_driver::first_address,
-                                            .incast_address = ns3_driver::first_address + incast_offset,
+    static_cast<void>(enter_host_namespace({.address = first_address,
+                                            .incast_address = first_address + incast_offset,
                                             .mtu_bytes = 1440,
                                             .background_window_segments = 10,
                                             .incast_window_segments = 10,
@@ -248,7 +248,7 @@ void probe() {
 }
 
 }  // namespace
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator
 
 int main(int argc, char** argv) {
     const bool probes = argc == 2 && std::string_view(argv[1]) == "--probe";
@@ -258,7 +258,7 @@ int main(int argc, char** argv) {
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     try {
-        probes ? foretail::emulator::probe() : foretail::emulator::run(argv[1], argv[2]);
+        probes ? foretail::packets::emulator::probe() : foretail::packets::emulator::run(argv[1], argv[2]);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "error: %s\n", error.what());
         return 2;

@@ -21,7 +21,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 constexpr const char* interface_name = "fabric";
@@ -245,4 +245,4 @@ bool offers_control(const std::string& name) {
     return false;
 }
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// A file descriptor that is closed with its owner.
 class Descriptor {
@@ -66,4 +66,4 @@ std::int64_t packets_lost_by_interface();
 std::string offered_controls();
 bool offers_control(const std::string& name);
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -17,12 +17,12 @@
 #include "buffer/records.hpp"
 #include "emulator/frame.hpp"
 #include "emulator/headers.hpp"
-#include "ns3/arrival_trace.h"
-#include "ns3/network/switch_core.h"
-#include "ns3/predictor.h"
-#include "ns3/settings.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/settings.h"
+#include "packets/switch_core.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// A star or a leaf-spine network in virtual time, without a clock: hosts with an unbounded queue onto one link each,
 /// and switches under one policy. Switches and ports have the numbers that they have in ns-3.
@@ -32,9 +32,9 @@ namespace foretail::emulator {
 template <class Policy>
 class Network {
 public:
-    using Switch = ns3_driver::SwitchCore<Policy, FramePool::Handle>;
+    using Switch = SwitchCore<Policy, FramePool::Handle>;
 
-    Network(const ns3_driver::Settings& settings, ns3_driver::Predictor& predictor, ns3_driver::ArrivalTrace* trace)
+    Network(const Settings& settings, Predictor& predictor, ArrivalTrace* trace)
         : topology_(settings.topology), lines_(static_cast<std::size_t>(topology_.servers())) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
@@ -135,8 +135,8 @@ private:
     };
     static constexpr std::size_t sampler = std::numeric_limits<std::size_t>::max();
 
-    void add_switch(const ns3_driver::Settings& s, int index, std::vector<buffer::LineRate> rates,
-                    std::int64_t buffer_bytes, ns3_driver::Predictor& predictor, ns3_driver::ArrivalTrace* trace) {
+    void add_switch(const Settings& s, int index, std::vector<buffer::LineRate> rates, std::int64_t buffer_bytes,
+                    Predictor& predictor, ArrivalTrace* trace) {
         first_line_.push_back(lines_.size());
         for (buffer::Port port = 0; port < static_cast<buffer::Port>(rates.size()); ++port) {
             Line& line = lines_.emplace_back();
@@ -144,7 +144,7 @@ private:
             line.port = port;
         }
         const buffer::SwitchSettings settings =
-            ns3_driver::buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+            buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
         buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
             if constexpr (std::is_same_v<decltype(policy), Policy>)
                 switches_.push_back(std::make_unique<Switch>(s, index, settings, std::move(policy), predictor, trace));
@@ -219,7 +219,7 @@ private:
         std::push_heap(events_.begin(), events_.end(), std::greater{});
     }
 
-    ns3_driver::Topology topology_;
+    Topology topology_;
     std::vector<Nic> nic_;
     std::vector<Line> lines_;
     std::vector<std::size_t> first_line_;  // of each switch
@@ -230,4 +230,4 @@ private:
     std::function<void(const buffer::OccupancyRecord&)> take_;
 };
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -8,7 +8,7 @@
 
 #include "emulator/frame.hpp"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 using nlohmann::json;
@@ -44,7 +44,7 @@ Emulation read_emulation(const json& document) {
 }
 
 /// Refuses what only ns-3 has.
-void require_emulated(const ns3_driver::Settings& s, const Emulation& emulation) {
+void require_emulated(const Settings& s, const Emulation& emulation) {
     if (s.topology.servers() > most_hosts)
         refuse("setting 'topology' has " + std::to_string(s.topology.servers()) +
                " servers, and a process each: at most " + std::to_string(most_hosts));
@@ -71,11 +71,11 @@ void require_emulated(const ns3_driver::Settings& s, const Emulation& emulation)
 
 EmulatorSettings read_emulator_settings(const std::string& path) {
     EmulatorSettings found;
-    found.network = ns3_driver::read_settings(path);
+    found.network = read_settings(path);
     std::ifstream file(path);
     found.emulation = read_emulation(json::parse(file));
     require_emulated(found.network, found.emulation);
     return found;
 }
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

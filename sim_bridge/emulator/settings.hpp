@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 
 /// What an emulation has beyond a scenario: the group `emulation` of the settings.
 struct Emulation {
@@ -17,7 +17,7 @@ struct Emulation {
 };
 
 struct EmulatorSettings {
-    ns3_driver::Settings network;
+    Settings network;
     Emulation emulation;
 };
 
@@ -25,4 +25,4 @@ struct EmulatorSettings {
 /// one sentence that names the setting, also for what only ns-3 has.
 EmulatorSettings read_emulator_settings(const std::string& path);
 
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator

@@ -12,10 +12,10 @@
 #include "buffer/predictor/predictor_library.hpp"
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
-#include "ns3/record_file.h"
-#include "ns3/settings.h"
+#include "packets/record_file.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// What sets alphas once per interval: a compiled predictor, or none (they stay); and what was counted, on request.
 class AlphaPredictor {
@@ -96,4 +96,4 @@ private:
     int switch_index_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

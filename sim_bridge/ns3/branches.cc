@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 using buffer::Outcome;
 
@@ -127,4 +127,4 @@ void Branches::give_up(const char* why) {
     _exit(2);
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -9,9 +9,9 @@
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
 #include "ns3/flows.h"
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// A branch of a run, as its summary has it.
 struct Branch {
@@ -77,4 +77,4 @@ private:
     buffer::FlowClass flow_class_ = buffer::FlowClass::control;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -12,8 +12,9 @@ from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, iterate_records
 from foretail.features.staging import writing
-from foretail.sim_bridge.ns3.driver import DriverRun, Progress, run_driver
+from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import policy_name
 
 
@@ -24,8 +25,8 @@ def collect_dataset(
     scenario: Mapping[str, Any],
     progress: Callable[[Progress], None] | None = None,
     executable: Path | None = None,
-    simulate: Callable[..., DriverRun] = run_driver,
-) -> DriverRun:
+    simulate: Callable[..., PacketRun] = run_driver,
+) -> PacketRun:
     """Simulate with a trace, add what a shadow Credence would have seen, and write the dataset to `path`.
 
     Parameters
@@ -43,7 +44,7 @@ def collect_dataset(
 
     Returns
     -------
-    DriverRun
+    PacketRun
         The run inside the dataset folder.
 
     Raises
@@ -61,10 +62,10 @@ def collect_dataset(
         (run.folder / "arrivals.bin").unlink()
         with writing(path):
             shutil.copytree(run.folder, path / "run")
-    return DriverRun.open(path / "run")
+    return PacketRun.open(path / "run")
 
 
-def write_trace(run: DriverRun, settings: Mapping[str, Any], path: Path, *, scenario: Mapping[str, Any]) -> None:
+def write_trace(run: PacketRun, settings: Mapping[str, Any], path: Path, *, scenario: Mapping[str, Any]) -> None:
     """Convert the arrivals of a finished run into the dataset `path`; memory does not depend on their number."""
     switches = tuple(
         SwitchGeometry(len(s["port_rates_bps"]), s["buffer_bytes"], tuple(s["port_rates_bps"]))

@@ -9,26 +9,19 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import pandas as pd
+from typing import Any
 
 from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
-from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
-from foretail.features.staging import writing
+from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, Records, read_records
 from foretail.sim_bridge.builds import cached, is_cached, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
-from foretail.sim_bridge.ns3.queries import query_table, round_table
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 OLDEST_NS3 = (3, 44)
 _KIND, _EXECUTABLE = "ns3-driver", "foretail-ns3"
@@ -67,7 +60,7 @@ def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3Installation:
 
 def driver_digest() -> str:
     """Return the sha256 of the driver's sources: part of the identity of everything it simulates."""
-    return sources_digest("buffer", "ns3")
+    return sources_digest("buffer", "ns3", "packets")
 
 
 def build_driver(
@@ -123,25 +116,6 @@ def _compile(
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a simulation is: simulated time in ns, flows, and wall time in s."""
-
-    simulated_ns: int
-    end_ns: int
-    flows: int
-    planned_flows: int
-    wall_seconds: float
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ForetailError(f"{path.parent} holds no complete simulation ({error}): run it again") from None
-    return found
-
-
-@dataclass(frozen=True)
 class Branch:
     """What became of a run that was forked at an arrival."""
 
@@ -158,29 +132,8 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class DriverRun:
-    """A finished simulation.
-
-    Attributes
-    ----------
-    folder : Path
-        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``,
-        with counters ``counters.bin``.
-    summary : dict
-        Counters of every switch, speeds and versions, as the driver wrote them.
-    """
-
-    folder: Path
-    summary: dict[str, Any]
-
-    @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Open the output of an earlier :func:`run_driver`; raise :class:`ForetailError` if it is not complete."""
-        return cls(folder, _read_json(folder / "summary.json"))
-
-    def flows(self) -> Records:
-        """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
-        return read_records(self.folder / "flows.bin", FLOW_DTYPE)
+class DriverRun(PacketRun):
+    """A finished simulation in ns-3; with counters in its settings, ``counters.bin`` is there too."""
 
     def branches(self) -> list[Branch]:
         """Return the branches of a run that was forked, in order of their arrivals; of any other none."""
@@ -192,33 +145,13 @@ class DriverRun:
             for one in self.summary.get("branches", [])
         ]
 
-    def settings(self) -> dict[str, Any]:
-        """Return the driver's document of the run."""
-        return _read_json(self.folder / "settings.json")
-
-    def queries(self) -> pd.DataFrame:
-        """Return what became of every query as a whole: :func:`foretail.sim_bridge.ns3.queries.query_table`."""
-        return query_table(self.flows(), self.summary["end_ns"], self.settings())
-
-    def rounds(self) -> pd.DataFrame:
-        """Return the same of every round of a collective: :func:`foretail.sim_bridge.ns3.queries.round_table`."""
-        return round_table(self.flows(), self.summary["end_ns"], self.settings())
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions that the run's output depends on."""
-        return {
-            "foretail": importlib.metadata.version("foretail"),
-            "ns3": self.summary["ns3_version"],
-            "driver_sha256": driver_digest(),
-        }
-
-    def occupancy(self) -> Records:
-        """Return the samples of every switch's buffer while traffic was offered: array of OCCUPANCY_DTYPE."""
-        return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
-
     def counters(self) -> Records:
         """Return what every interval of a queue began with and brought: array of COUNTER_DTYPE, if they were logged."""
         return read_records(self.folder / "counters.bin", COUNTER_DTYPE)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return super().versions() | {"ns3": self.summary["ns3_version"], "driver_sha256": driver_digest()}
 
 
 def run_driver(
@@ -250,36 +183,6 @@ def run_driver(
     executable = build_driver() if executable is None else executable
     run_program(executable, settings, folder, progress, "the ns-3 simulation")
     return DriverRun.open(folder)
-
-
-def run_program(
-    executable: Path,
-    settings: Mapping[str, Any],
-    folder: Path,
-    progress: Callable[[Progress], None] | None,
-    what: str,
-) -> None:
-    """Run a simulator that takes the driver's settings, as :func:`run_driver` does; `what` is its name in errors."""
-    with writing(folder):
-        (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    command = [executable, folder / "settings.json", folder]
-    complaints: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                if not line.startswith("{"):
-                    complaints.append(line.strip())
-                elif progress is not None:
-                    progress(Progress(**json.loads(line)))
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        said = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
-        if process.returncode < 0:
-            said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
-        raise ForetailError(f"{what} failed: {said}")
 
 
 def _main() -> int:

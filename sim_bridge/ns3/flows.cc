@@ -21,13 +21,13 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ns3/record_file.h"
 #include "ns3/transport/paced_control.h"
 #include "ns3/transport/powertcp.h"
 #include "ns3/transport/tcp_sender.h"
 #include "ns3/transport/timely.h"
+#include "packets/record_file.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 using namespace ns3;
 using buffer::FlowClass;
@@ -39,10 +39,21 @@ std::uint32_t read32(const std::uint8_t* bytes) {
     return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2);
 }
 
+/// What a paced sender knows of the network.
+Path path_of(const Settings& s, std::int64_t initial_window_bytes) {
+    const auto segment = static_cast<double>(s.transport.segment_bytes);
+    const auto on_the_wire =
+        static_cast<double>(s.packet_bytes(s.transport.segment_bytes) + s.topology.wire_overhead_bytes);
+    return {.base_rtt_ns = static_cast<double>(s.base_rtt_ns()),
+            .segment_bytes = segment,
+            .bytes_per_ns = static_cast<double>(s.topology.server_link_bps) / 8e9 * segment / on_the_wire,
+            .initial_window_bytes = static_cast<double>(initial_window_bytes)};
+}
+
 /// A congestion control of ours for one flow, or none for those of ns-3.
 Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_window_bytes) {
     const std::string& name = settings.transport.name;
-    const Path path = settings.path(initial_window_bytes);
+    const Path path = path_of(settings, initial_window_bytes);
     if (name == ThetaPowerTcp::name)
         return CreateObject<Paced<ThetaPowerTcp>>(ThetaPowerTcp(settings.transport.powertcp, path));
     if (name == Timely::name) return CreateObject<Paced<Timely>>(Timely(settings.transport.timely, path));
@@ -80,7 +91,7 @@ void set_tcp_defaults(const Settings& settings) {
     set("ns3::TcpSocketState::EnablePacing", flag(paced));
     set("ns3::TcpSocketState::PaceInitialWindow", flag(paced));
     set("ns3::TcpSocketState::MaxPacingRate",
-        DataRateValue(static_cast<std::uint64_t>(settings.path(0).bytes_per_ns * 8e9)));
+        DataRateValue(static_cast<std::uint64_t>(path_of(settings, 0).bytes_per_ns * 8e9)));
 }
 
 }  // namespace
@@ -341,4 +352,4 @@ void Flows::write(const std::string& path) const {
     file.close();
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

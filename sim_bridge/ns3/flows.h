@@ -15,11 +15,11 @@
 #include "buffer/records.hpp"
 #include "ns3/network/frame.h"
 #include "ns3/network/host.h"
-#include "ns3/settings.h"
-#include "ns3/traffic.h"
 #include "ns3/transport/paced_control.h"
+#include "packets/settings.h"
+#include "packets/traffic.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// Sends the planned flows over ns-3's TCP and takes down what became of them.
 ///
@@ -110,4 +110,4 @@ private:
     bool telemetry_ = false;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

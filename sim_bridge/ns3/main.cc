@@ -17,17 +17,17 @@
 #include <vector>
 
 #include "ns3/alpha_predictor.h"
-#include "ns3/arrival_trace.h"
 #include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
-#include "ns3/network/switch_counts.h"
-#include "ns3/predictor.h"
-#include "ns3/record_file.h"
-#include "ns3/settings.h"
-#include "ns3/traffic.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/record_file.h"
+#include "packets/settings.h"
+#include "packets/switch_counts.h"
+#include "packets/traffic.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 namespace {
 
 using nlohmann::json;
@@ -190,11 +190,11 @@ std::string complaint(const std::string& settings_path) {
     }
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver
 
 int main(int argc, char** argv) {
     if (argc > 2 && std::string_view(argv[1]) == "--check") {
-        for (int i = 2; i < argc; ++i) std::puts(foretail::ns3_driver::complaint(argv[i]).c_str());
+        for (int i = 2; i < argc; ++i) std::puts(foretail::packets::ns3_driver::complaint(argv[i]).c_str());
         return 0;
     }
     if (argc != 3) {
@@ -202,7 +202,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
-        foretail::ns3_driver::run(argv[1], argv[2]);
+        foretail::packets::ns3_driver::run(argv[1], argv[2]);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "error: %s\n", error.what());
         return 2;

@@ -79,7 +79,7 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
     for number, text in enumerate(driver_settings()):
         (folder / "corpus" / f"seed-{number}").write_text(text)
     include = Path(next(iter(nlohmann_json.__path__))) / "include"
-    sources = [ROOT / "sim_bridge" / "ns3" / "settings.cc", Path(__file__).with_name("settings.cc")]
+    sources = [ROOT / "sim_bridge" / "packets" / "settings.cc", Path(__file__).with_name("settings.cc")]
     build: list[str | Path] = [compiler, "-std=c++20", "-O1", "-g1", *SANITIZERS, "-I", ROOT / "sim_bridge"]
     built = subprocess.run(
         [*build, "-isystem", include, *sources, "-o", folder / "fuzzer"],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The settings of the ns-3 driver under libFuzzer: whatever the text, they are read or refused with a message.
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static const std::string path = "/proc/self/fd/" + std::to_string(file);
     if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) __builtin_trap();
     try {
-        foretail::ns3_driver::read_settings(path);
+        foretail::packets::read_settings(path);
     } catch (const std::exception& error) {
         if (std::string(error.what()).empty()) __builtin_trap();
     }

@@ -20,7 +20,8 @@
 
 namespace {
 
-using namespace foretail::ns3_driver;
+using namespace foretail::packets;
+using namespace ns3_driver;
 
 constexpr std::int64_t segment_bytes = 1400;
 

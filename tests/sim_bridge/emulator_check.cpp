@@ -33,7 +33,7 @@ void* operator new(std::size_t bytes) {
 void operator delete(void* block) noexcept { std::free(block); }
 void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
-namespace foretail::emulator {
+namespace foretail::packets::emulator {
 namespace {
 
 struct Sent {
@@ -105,11 +105,10 @@ struct LoggingNetwork {
 };
 
 template <class Policy>
-void run(const ns3_driver::Settings& settings, std::int64_t factor, std::int64_t step,
-         const std::vector<Sent>& packets) {
+void run(const Settings& settings, std::int64_t factor, std::int64_t step, const std::vector<Sent>& packets) {
     std::vector<Event> log;
     log.reserve(3 * packets.size());
-    ns3_driver::Predictor predictor(settings);
+    Predictor predictor(settings);
     FramePool pool;
     FakeClock clock{0, step};
     Network<Policy> network(settings, predictor, nullptr);
@@ -132,12 +131,13 @@ void run(const ns3_driver::Settings& settings, std::int64_t factor, std::int64_t
 }
 
 }  // namespace
-}  // namespace foretail::emulator
+}  // namespace foretail::packets::emulator
 
 int main(int argc, char** argv) {
     assert(argc == 8);
     using namespace foretail;
-    ns3_driver::Settings settings;
+    using namespace packets;
+    Settings settings;
     settings.topology = {.leaves = std::atoi(argv[1]),
                          .spines = std::atoi(argv[2]),
                          .servers_per_leaf = std::atoi(argv[3]),

@@ -19,7 +19,8 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
-from foretail.sim_bridge.ns3.driver import DriverRun, Progress, build_driver, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
+from foretail.sim_bridge.packets.simulation import Progress
 from foretail.sim_bridge.policies import POLICIES, heeded_settings
 from tests.scenarios import settings
 

@@ -46,7 +46,7 @@ from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.store import Key, Store, file_digest
 from foretail.pipelines.settings.compose import compose_policies
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets.simulation import PacketRun
 
 BRANCHES, COSTS = "drop_cost_branches", "drop_costs"
 """Folders of the store: costs of branches, and the labels of a run as a dataset."""
@@ -135,7 +135,7 @@ class Learning:
             for name, policy in policies.items():
                 for collected in collect_runs(scenario, policy, settings.seeds, self.store, plan.ns3, self.here.jobs):
                     run = LabelledRun(condition.family, condition.condition, name, collected.seed)
-                    whole = DriverRun.open(collected.path / "run")
+                    whole = PacketRun.open(collected.path / "run")
                     drops = sum(n for reason, n in collected.counters.items() if reason.startswith("data_drops."))
                     require_losses(run, whole.flows(), drops)
                     traces[run] = Dataset.open(collected.path)

@@ -42,7 +42,7 @@ from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
-from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 
 LQD, OURS, GIVEN = "lqd", "ours", "given"
@@ -319,7 +319,7 @@ def _samples(runs: Sequence[PolicyRun]) -> dict[str, dict[int, FlowSample]]:
     samples: dict[str, dict[int, FlowSample]] = {}
     for run in runs:
         if run.seed in whole:
-            opened, metrics = DriverRun.open(run.path), run.metrics()
+            opened, metrics = PacketRun.open(run.path), run.metrics()
             scalars = {name: metrics[name] for name in SCALARS}
             sample = FlowSample.of(opened.flows(), opened.summary["end_ns"], scalars)
             samples.setdefault(run.policy, {})[run.seed] = sample

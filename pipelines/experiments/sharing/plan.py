@@ -21,8 +21,8 @@ from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matt
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
-from foretail.sim_bridge.ns3 import queries
 from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets import queries
 
 DEFAULT = "default"
 """The setting with which the literature, or the user's model, comes."""

@@ -12,7 +12,7 @@
 #include "buffer/records.hpp"
 #include "ns3/transport/telemetry.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// A TCP segment on a link, with what switches need of its headers read once at the sending host.
 struct Frame {
@@ -52,4 +52,4 @@ private:
     std::unique_ptr<Frame> frame_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

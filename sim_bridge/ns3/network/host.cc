@@ -11,7 +11,7 @@
 #include <array>
 #include <utility>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 using namespace ns3;
 
@@ -99,4 +99,4 @@ void Host::receive(std::unique_ptr<Frame> frame) {
     echo_ = nullptr;
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -16,9 +16,9 @@
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 #include "ns3/network/frame.h"
-#include "ns3/traffic.h"
+#include "packets/traffic.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// A server: ns-3's TCP over an unbounded queue onto one link.
 ///
@@ -61,4 +61,4 @@ private:
     buffer::Tick free_at_ = 0;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -8,7 +8,7 @@
 
 #include "ns3/network/host.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 using namespace ns3;
 using buffer::LineRate;
@@ -83,4 +83,4 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
     return network;
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "ns3/alpha_predictor.h"
-#include "ns3/arrival_trace.h"
 #include "ns3/flows.h"
 #include "ns3/network/host.h"
 #include "ns3/network/switch_node.h"
-#include "ns3/predictor.h"
-#include "ns3/settings.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// A leaf-spine network: servers with ns-3's TCP, switches of ours.
 ///
@@ -27,4 +27,4 @@ struct Network {
 Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
                       ArrivalTrace* trace, Branches* branches);
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

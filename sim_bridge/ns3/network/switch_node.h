@@ -16,14 +16,14 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
 #include "ns3/alpha_predictor.h"
-#include "ns3/arrival_trace.h"
 #include "ns3/branches.h"
 #include "ns3/network/frame.h"
-#include "ns3/network/switch_core.h"
-#include "ns3/predictor.h"
-#include "ns3/settings.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/settings.h"
+#include "packets/switch_core.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// A port's link to whatever is at its other end.
 struct SwitchLink {
@@ -190,4 +190,4 @@ private:
     std::optional<AlphaSetter> setter_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

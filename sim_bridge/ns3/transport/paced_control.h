@@ -16,7 +16,7 @@
 #include "ns3/transport/congestion_law.h"
 #include "ns3/transport/telemetry.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// ns-3's congestion control for senders that set window and pacing rate at every acknowledgement themselves: losses
 /// are repaired by ns-3, but change neither.
@@ -77,4 +77,4 @@ private:
     ns3::SequenceNumber32 round_end_{0};
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -8,13 +8,9 @@
 #include <vector>
 
 #include "ns3/transport/congestion_law.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
-
-struct PowerTcpSettings {
-    double gamma = 0.9;           ///< weight of the new window
-    double expected_flows = 100;  ///< N: every flow adds HostBw tau / N per round trip
-};
+namespace foretail::packets::ns3_driver {
 
 /// What both versions share: the window of equation 2.16, paced over one base round trip, and the smoothed power.
 class PowerWindow {
@@ -117,4 +113,4 @@ private:
     double old_window_bytes_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

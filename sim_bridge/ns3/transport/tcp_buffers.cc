@@ -14,7 +14,7 @@ namespace ns3 {
 
 namespace {
 
-using foretail::ns3_driver::TcpSendBuffer;
+using foretail::packets::ns3_driver::TcpSendBuffer;
 
 TcpSendBuffer& index_of(TcpTxBuffer* buffer) { return static_cast<TcpSendBuffer&>(*buffer); }
 const TcpSendBuffer& index_of(const TcpTxBuffer* buffer) { return static_cast<const TcpSendBuffer&>(*buffer); }

@@ -14,7 +14,7 @@
 #include <list>
 #include <map>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// The segments that a sender has in flight, and an index of those that were lost. A ns3::TcpTxBuffer will do for a
 /// socket that sends no data.
@@ -65,4 +65,4 @@ public:
     }
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

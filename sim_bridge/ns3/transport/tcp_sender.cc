@@ -9,7 +9,7 @@
 
 #include "ns3/transport/tcp_buffers.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 using namespace ns3;
 
@@ -69,4 +69,4 @@ void TcpSender::EstimateRtt(const TcpHeader& header) {
     if (paced_ && m_rtt->GetNSamples() > samples) paced_->sampled(m_tcb->m_lastRtt);
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -10,7 +10,7 @@
 
 #include "ns3/transport/paced_control.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// ns-3's TCP socket without two of its faults (ns-3 3.44). It counts duplicate acknowledgements in the CWR state,
 /// where nothing uses the count, keeps it when it leaves that state, and fails an assertion on the next duplicate
@@ -40,4 +40,4 @@ private:
     ns3::Ptr<PacedControl> paced_;  ///< none with a congestion control of ns-3
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -9,7 +9,7 @@
 
 #include "ns3/transport/congestion_law.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets::ns3_driver {
 
 /// What the switches on its path wrote on a data packet; its acknowledgement carries it back. Takes no bytes on the
 /// wire.
@@ -23,4 +23,4 @@ private:
     std::size_t count_ = 0;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

@@ -5,15 +5,9 @@
 #include <cstdint>
 
 #include "ns3/transport/congestion_law.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
-
-struct TimelySettings {
-    std::int64_t low_rtt_ns = 50'000, high_rtt_ns = 500'000;
-    double increase_bps = 10e6;      ///< delta
-    double decrease = 0.8;           ///< beta
-    double gradient_weight = 0.875;  ///< alpha, of the newest difference of round-trip times
-};
+namespace foretail::packets::ns3_driver {
 
 /// TIMELY (Mittal's thesis, Algorithm 1 in section 3.3): a rate that follows the gradient of round-trip times.
 ///
@@ -68,4 +62,4 @@ private:
     int falling_ = 0;  ///< gradients below 0 in a row
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets::ns3_driver

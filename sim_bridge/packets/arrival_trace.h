@@ -8,9 +8,9 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
-#include "ns3/record_file.h"
+#include "packets/record_file.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// The arrivals of a run, in order, written as soon as their labels are known.
 ///
@@ -75,4 +75,4 @@ private:
     std::int64_t labelled_drops_ = 0;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

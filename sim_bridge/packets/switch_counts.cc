@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "ns3/network/switch_counts.h"
+#include "packets/switch_counts.h"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 namespace {
 
 using nlohmann::json;
@@ -41,4 +41,4 @@ json switch_summary(const Topology& t, int index, const SwitchCounts& counts, st
             {"threshold_deficits", threshold_deficits}};
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

@@ -6,10 +6,10 @@
 
 #include "buffer/features/features.hpp"
 #include "buffer/predictor/predictor_library.hpp"
-#include "ns3/random.h"
-#include "ns3/settings.h"
+#include "packets/random.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// What a switch running Credence asks: a compiled predictor, or none (always accept), with optional flips (Figure 10).
 class Predictor {
@@ -52,4 +52,4 @@ private:
     std::int64_t flipped_ = 0;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

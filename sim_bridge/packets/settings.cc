@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
 #include <algorithm>
 #include <array>
@@ -19,9 +19,8 @@
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
-#include "ns3/transport/timely.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 namespace {
 
 using nlohmann::json;
@@ -32,7 +31,7 @@ using nlohmann::json;
 class Group {
 public:
     Group(const json& node, std::string name) : node_(node), name_(std::move(name)) {
-        if (!node_.is_object()) ns3_driver::refuse("setting '" + name_ + "' must be an object");
+        if (!node_.is_object()) packets::refuse("setting '" + name_ + "' must be an object");
     }
     [[nodiscard]] Group group(const std::string& key) const { return {value(key), path(key)}; }
     [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
@@ -51,7 +50,7 @@ public:
             }
             return found.get<T>();
         } catch (const json::exception&) {
-            ns3_driver::refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
+            packets::refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
         }
     }
     /// From `low` to `high`; an integer is compared before it is narrowed.
@@ -82,14 +81,14 @@ public:
         const bool fits =
             found.is_number_integer() && (!found.is_number_unsigned() || found.get<std::uint64_t>() <= most);
         if (!fits || found.get<std::int64_t>() < low || found.get<std::int64_t>() > high) {
-            ns3_driver::refuse("entry " + std::to_string(i) + " of setting '" + path(key) +
-                               "' must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
-                               ", not " + found.dump());
+            packets::refuse("entry " + std::to_string(i) + " of setting '" + path(key) +
+                            "' must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
+                            ", not " + found.dump());
         }
         return found.get<std::int64_t>();
     }
     [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-        ns3_driver::refuse("setting '" + path(key) + "' " + why + ", not " + value(key).dump());
+        packets::refuse("setting '" + path(key) + "' " + why + ", not " + value(key).dump());
     }
 
 private:
@@ -98,7 +97,7 @@ private:
     [[nodiscard]] std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
     [[nodiscard]] const json& value(const std::string& key) const {
         const auto found = node_.find(key);
-        if (found == node_.end()) ns3_driver::refuse("setting '" + path(key) + "' is missing");
+        if (found == node_.end()) packets::refuse("setting '" + path(key) + "' is missing");
         return *found;
     }
 
@@ -204,15 +203,6 @@ std::int64_t Settings::first_rtt_bytes() const {
                                      static_cast<double>(topology.server_link_bps) / 8e9);
 }
 
-Path Settings::path(std::int64_t initial_window_bytes) const {
-    const auto segment = static_cast<double>(transport.segment_bytes);
-    const auto on_the_wire = static_cast<double>(packet_bytes(transport.segment_bytes) + topology.wire_overhead_bytes);
-    return {.base_rtt_ns = static_cast<double>(base_rtt_ns()),
-            .segment_bytes = segment,
-            .bytes_per_ns = static_cast<double>(topology.server_link_bps) / 8e9 * segment / on_the_wire,
-            .initial_window_bytes = static_cast<double>(initial_window_bytes)};
-}
-
 Settings read_settings(const std::string& path) {
     std::ifstream file(path);
     if (!file) refuse("cannot read the settings file '" + path + "'");
@@ -311,7 +301,7 @@ Settings read_settings(const std::string& path) {
                    .gradient_weight = timely.positive("gradient_weight", 1)}};
     if (s.transport.timely.high_rtt_ns <= s.transport.timely.low_rtt_ns)
         refuse("setting 'transport.timely.high_rtt_ns' must be above 'transport.timely.low_rtt_ns'");
-    if (s.transport.name == Timely::name && s.transport.timely.high_rtt_ns <= s.base_rtt_ns()) {
+    if (s.transport.name == "timely" && s.transport.timely.high_rtt_ns <= s.base_rtt_ns()) {
         refuse("setting 'transport.timely.high_rtt_ns' must be above the base round trip of " +
                std::to_string(s.base_rtt_ns()) + " ns, or every flow slows down for ever");
     }
@@ -432,4 +422,4 @@ Settings read_settings(const std::string& path) {
     return s;
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

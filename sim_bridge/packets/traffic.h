@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "buffer/records.hpp"
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// One flow to be sent, known before the simulation starts.
 struct PlannedFlow {
@@ -41,4 +41,4 @@ std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow);
 /// own random stream per kind of traffic, so neither the policy nor the other kind changes a flow.
 std::vector<PlannedFlow> plan_traffic(const Settings& settings);
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

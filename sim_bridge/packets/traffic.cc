@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ns3/traffic.h"
+#include "packets/traffic.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "buffer/queues/port_queues.hpp"
-#include "ns3/random.h"
+#include "packets/random.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 namespace {
 
 double mean_size(const Background& background) {
@@ -167,4 +167,4 @@ std::vector<PlannedFlow> plan_traffic(const Settings& settings) {
     return flows;
 }
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
-#include "ns3/settings.h"
+#include "packets/settings.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// Packets and bytes of one class through one switch.
 struct ClassCount {
@@ -30,4 +30,4 @@ struct SwitchCounts {
 nlohmann::json switch_summary(const Topology& topology, int index, const SwitchCounts& counts,
                               std::int64_t queued_bytes, std::int64_t threshold_deficits);
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// Writes fixed-size records; every failure, a full disk included, throws std::runtime_error naming the file.
 template <class Record>
@@ -50,4 +50,4 @@ private:
     std::vector<Record> batch_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

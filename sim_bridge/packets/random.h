@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <random>
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// A random stream of its own for each purpose, from the run's seed. Only the engine is the library's, whose output the
 /// C++ standard fixes; its distributions differ between implementations.
@@ -30,4 +30,4 @@ private:
     std::mt19937_64 engine_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

@@ -10,10 +10,8 @@
 #include "buffer/features/shift_average.hpp"
 #include "buffer/run.hpp"
 #include "buffer/types.hpp"
-#include "ns3/transport/powertcp.h"
-#include "ns3/transport/timely.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// Leaves and spines, or a single leaf without spines: a star.
 struct Topology {
@@ -66,6 +64,18 @@ struct Message {
     int connection = 0;              ///< messages with the same number share one
     std::vector<std::size_t> after;  ///< messages, all before this one in the list, that must be delivered first
     std::int64_t gap_ns = 0;         ///< from the last of these deliveries to the start
+};
+
+struct TimelySettings {
+    std::int64_t low_rtt_ns = 50'000, high_rtt_ns = 500'000;
+    double increase_bps = 10e6;      ///< delta
+    double decrease = 0.8;           ///< beta
+    double gradient_weight = 0.875;  ///< alpha, of the newest difference of round-trip times
+};
+
+struct PowerTcpSettings {
+    double gamma = 0.9;           ///< weight of the new window
+    double expected_flows = 100;  ///< N: every flow adds HostBw tau / N per round trip
 };
 
 struct Transport {
@@ -133,11 +143,9 @@ struct Settings {
     [[nodiscard]] std::int64_t base_rtt_ns() const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
-    /// What a paced sender knows of the network.
-    [[nodiscard]] Path path(std::int64_t initial_window_bytes) const;
 };
 
 /// Reads and checks the driver's JSON; throws std::runtime_error with one sentence naming the setting.
 Settings read_settings(const std::string& path);
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

@@ -12,12 +12,12 @@
 
 #include "buffer/records.hpp"
 #include "buffer/switch.hpp"
-#include "ns3/arrival_trace.h"
-#include "ns3/network/switch_counts.h"
-#include "ns3/predictor.h"
-#include "ns3/settings.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
+#include "packets/settings.h"
+#include "packets/switch_counts.h"
 
-namespace foretail::ns3_driver {
+namespace foretail::packets {
 
 /// What the buffer library has to know of a switch.
 inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buffer::LineRate> rates,
@@ -215,4 +215,4 @@ private:
     SwitchCounts counts_;
 };
 
-}  // namespace foretail::ns3_driver
+}  // namespace foretail::packets

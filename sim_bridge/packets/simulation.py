@@ -1,0 +1,114 @@
+"""A run of a simulator of packets, ns-3 or the emulator: the process that makes it, and the files that it leaves."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from foretail.features.errors import ForetailError
+from foretail.features.json_text import parse_json
+from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.features.staging import writing
+from foretail.sim_bridge.packets.queries import query_table, round_table
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a simulation is: simulated time in ns, flows, and wall time in s."""
+
+    simulated_ns: int
+    end_ns: int
+    flows: int
+    planned_flows: int
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class PacketRun:
+    """A finished simulation.
+
+    Attributes
+    ----------
+    folder : Path
+        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``.
+    summary : dict
+        Counters of every switch, speeds and versions, as the simulator wrote them.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open the output of an earlier run; raise :class:`ForetailError` if it is not complete."""
+        return cls(folder, _read_json(folder / "summary.json"))
+
+    def flows(self) -> Records:
+        """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
+        return read_records(self.folder / "flows.bin", FLOW_DTYPE)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the driver's document of the run."""
+        return _read_json(self.folder / "settings.json")
+
+    def queries(self) -> pd.DataFrame:
+        """Return what became of every query as a whole: :func:`foretail.sim_bridge.packets.queries.query_table`."""
+        return query_table(self.flows(), self.summary["end_ns"], self.settings())
+
+    def rounds(self) -> pd.DataFrame:
+        """Return the same of every round of a collective: :func:`foretail.sim_bridge.packets.queries.round_table`."""
+        return round_table(self.flows(), self.summary["end_ns"], self.settings())
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return {"foretail": importlib.metadata.version("foretail")}
+
+    def occupancy(self) -> Records:
+        """Return the samples of every switch's buffer while traffic was offered: array of OCCUPANCY_DTYPE."""
+        return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
+
+
+def run_program(
+    executable: Path,
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+    what: str,
+) -> None:
+    """Run a simulator that takes the driver's settings, and wait for it; `what` is its name in errors."""
+    with writing(folder):
+        (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    command = [executable, folder / "settings.json", folder]
+    complaints: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if not line.startswith("{"):
+                    complaints.append(line.strip())
+                elif progress is not None:
+                    progress(Progress(**json.loads(line)))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        said = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
+        if process.returncode < 0:
+            said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
+        raise ForetailError(f"{what} failed: {said}")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ForetailError(f"{path.parent} holds no complete simulation ({error}): run it again") from None
+    return found
