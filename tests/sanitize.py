@@ -93,7 +93,7 @@ def main() -> int:
         },
         {
             "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.ns3.driver", "build"], sanitized),
-            "tests of programs and the ns-3 driver": ([*pytest, *PROGRAMS], sanitized),
+            "tests of programs and the ns-3 driver": ([*pytest, "-n", "2", "--dist", "loadscope", *PROGRAMS], sanitized),
         },
     ]
     with ThreadPoolExecutor(len(chains)) as pool:

@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="for each reader (0: a fixed number of inputs)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="readers at the same time")
-    parser.add_argument("--only", nargs="*", choices=[*READERS, SETTINGS], default=[*READERS, SETTINGS])
+    parser.add_argument("--only", nargs="*", choices=[*READERS, SETTINGS], default=[SETTINGS, *READERS])
     arguments = parser.parse_args()
     with ThreadPoolExecutor(arguments.jobs) as pool:
         found = list(pool.map(lambda name: (name, fuzz(name, arguments.seconds, arguments.seed)), arguments.only))
