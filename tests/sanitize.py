@@ -33,6 +33,7 @@ PROGRAMS = (  # programs with the sanitizers: checks of the headers, laws of con
     "tests/sim_bridge/test_transports.py",
     "tests/sim_bridge/test_ns3_driver.py",
 )
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadscope")
 MODULE = (  # the native module in pytest's own process
     "tests/sim_bridge/test_native_doors.py",
     "tests/sim_bridge/test_slotted.py",
@@ -93,7 +94,7 @@ def main() -> int:
         },
         {
             "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.ns3.driver", "build"], sanitized),
-            "tests of programs and the ns-3 driver": ([*pytest, "-n", "2", "--dist", "loadscope", *PROGRAMS], sanitized),
+            "tests of programs and the ns-3 driver": ([*pytest, *TWO_AT_A_TIME, *PROGRAMS], sanitized),
         },
     ]
     with ThreadPoolExecutor(len(chains)) as pool:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
 
-MOST_SECONDS = 15
+MOST_SECONDS = 8
 """Of a reader whose number of inputs is set."""
 FORK_SECONDS, FORK_BYTES = 5, 8 << 30
 """CPU time and address space of a forked reader; beyond them the door's sandbox says so."""
