@@ -14,6 +14,9 @@ from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.errors import ForetailError
 
+IN_NS3 = {"reno": "newreno"}
+"""Congestion controls that have another name in ns-3 than in Linux."""
+
 
 @dataclass
 class Emulation:
@@ -64,6 +67,7 @@ class EmulateConfig(Stage):
     train: list[str] = setting(
         [], "overrides of foretail train, which trains in ns-3 what policies ask; for model=null"
     )
+    against_ns3: bool = setting(False, "simulate the same in ns-3, and compare flow by flow")
     tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
     size: str = setting("full", "of the experiment", one_of=SIZES)
 
@@ -73,6 +77,12 @@ class EmulateConfig(Stage):
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
         require_emulated("scenario", self.scenario)
+        simulated = IN_NS3.get(self.emulation.control, self.emulation.control)
+        if self.against_ns3 and simulated != self.scenario.transport.name:
+            raise ForetailError(
+                f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "
+                f"set scenario.transport.name={simulated}, or another emulation.control"
+            )
         for name, policy in self.policy.items():
             if policy.asks_exported_model and self.model is None and not self.train:
                 raise ForetailError(

@@ -13,6 +13,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder
+from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
 from foretail.pipelines.data.emulation import emulated_settings, emulator_for
 from foretail.pipelines.data.simulation import reporting
@@ -47,6 +48,7 @@ class EmulationResult:
     compared: FlowsResult  #: of the same runs
     base_rtt_ns: int  #: virtual
     emulation: Emulation  #: as it was set
+    fidelity: Fidelity | None = None  #: to ns-3, if it was asked for
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -55,12 +57,15 @@ class EmulationResult:
             "base_rtt_ns": self.base_rtt_ns,
             "emulation": asdict(self.emulation),
             "emulated": [asdict(run) for run in self.runs],
+            "fidelity": None if self.fidelity is None else self.fidelity.document(),
         }
 
     def verdict(self) -> list[str]:
         """What the comparison comes to, and whether its runs can be believed."""
         late = [run for run in self.runs if not run.is_valid]
         said = self.compared.verdict()[:1]
+        if self.fidelity is not None:
+            said = [*said, self.fidelity.verdict()]
         if not late:
             return [*said, "All runs were in time, so that is what this machine's TCP does in such a network."]
         return [*said, f"{len(late)} of {len(self.runs)} runs were late, and say nothing about the network."]
@@ -100,7 +105,8 @@ class EmulationResult:
             ),
             ("deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock",),
         )
-        return [replace(first, notes=notes), lateness, *others]
+        fidelity = [] if self.fidelity is None else self.fidelity.tables()
+        return [replace(first, notes=notes), lateness, *fidelity, *others]
 
 
 def emulate_policies(

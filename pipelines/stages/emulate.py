@@ -9,7 +9,9 @@ from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
+from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.figures import with_figures
+from foretail.pipelines.comparison.flows import evaluate_policies
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
@@ -27,7 +29,20 @@ def emulate(config: EmulateConfig, run_dir: Path) -> EmulationResult:
     found = emulate_policies(
         config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs"
     )
-    return replace(found, compared=with_figures(found.compared, run_dir))
+    fidelity = None
+    if config.against_ns3:
+        simulated = evaluate_policies(
+            config.scenario,
+            config.policy,
+            config.seeds,
+            predictor,
+            found.compared.baselines,
+            Store(config.store_dir),
+            Ns3(config.ns3_prefix),
+            jobs=1,
+        )
+        fidelity = Fidelity.between(found.compared, simulated)
+    return replace(found, compared=with_figures(found.compared, run_dir), fidelity=fidelity)
 
 
 def _predictor(config: EmulateConfig, run_dir: Path) -> ExportedPredictor | NetworkExport:

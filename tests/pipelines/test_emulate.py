@@ -1,8 +1,9 @@
-"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 6 s of emulation."""
+"""``foretail emulate``. Costs the build of the emulator, unless it is built, one export and 7 s of emulation."""
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.emulation import EmulationResult
+from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
@@ -98,6 +100,7 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
         (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
         (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
         (["emulation.factor=0"], "emulation.factor = 0"),
+        (["policy=[lqd]", "against_ns3=true", "emulation.control=reno"], "set scenario.transport.name=newreno"),
         (["emulation.lateness_share=2"], "emulation.lateness_share = 2"),
     ],
 )
@@ -130,6 +133,33 @@ def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
     (run,) = emulate(config, tmp_path).runs
     assert run.flows.asked is not None
     assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
+
+
+@pytest.mark.ns3
+def test_ns3_with_the_same_flows_is_beside_it(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    """One is compared with ns-3 flow by flow, as a slow loop does it; with itself nothing differs."""
+    found = emulate(config_of("policy=[lqd]", "against_ns3=true", f"store_dir={tmp_path / 'store'}"), tmp_path)
+    assert found.fidelity is not None
+    (run,), (twin,) = found.runs, found.fidelity.simulated.runs
+    pairs = zip(*(read_records(path / "flows.bin", FLOW_DTYPE) for path in (run.flows.path, twin.path)), strict=True)
+    expected = [
+        here["fct_ns"] / there["fct_ns"]
+        for here, there in pairs
+        if min(here["fct_ns"], there["fct_ns"]) > 0 and here["timeouts"] == there["timeouts"] == 0
+    ]
+    all_flows = found.fidelity.ratios["lqd"]["all"]
+    assert all_flows.flows == len(expected) > 5
+    assert all_flows.percent.mean == pytest.approx(100 * (statistics.geometric_mean(expected) - 1))
+    assert all_flows.p50 == pytest.approx(statistics.median(expected))
+    times, wholes = found.fidelity.tables()
+    assert times.rows[-1][:3] == ("lqd", "all", len(expected))
+    assert [row[1] for row in wholes.rows] == ["emulator", "ns-3", "difference"]
+    assert found.document()["fidelity"]["ratios"]["lqd"]["all"]["flows"] == len(expected)
+    itself = Fidelity.between(found.compared, found.compared)
+    assert {one.percent.mean for one in itself.ratios["lqd"].values()} == {0.0}
+    assert "up to +0 %" in itself.verdict()
 
 
 def collect_config(folder: Path, *overrides: str) -> CollectConfig:
