@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import SIZES, part, require_seeds, setting
+from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.policies import Policy, require_known, require_policies
+from foretail.configs.schema.racks import VoqExperiment
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
@@ -57,7 +59,10 @@ def require_emulated(where: str, scenario: Scenario) -> None:
 
 @dataclass
 class EmulateConfig(Stage):
-    """``foretail emulate``: policies on the flows that ns-3 would send, sent by this machine's TCP in namespaces."""
+    """``foretail emulate``: policies on the flows that ns-3 would send, sent by this machine's TCP in namespaces.
+
+    With ``voqs``, racks around a circuit switch instead; settings that mean nothing there are refused: see ``unused``.
+    """
 
     scenario: Scenario = part(Scenario, "what is emulated; its transport is ns-3's, all but sizes, timeout and marks")
     policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
@@ -69,10 +74,21 @@ class EmulateConfig(Stage):
     )
     against_ns3: bool = setting(False, "simulate the same in ns-3, and compare flow by flow")
     tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
+    voqs: dict[str, VoqExperiment] = setting(
+        {}, "experiment on virtual output queues of racks with circuits, by size; empty = none"
+    )
     size: str = setting("full", "of the experiment", one_of=SIZES)
+
+    def unused(self) -> Mapping[str, str]:
+        """What means nothing to racks with circuits, which have no policy and draw no traffic."""
+        names = ("scenario", "policy", "flow_sizes", "seeds", "model", "train", "tracking", "store_dir", "ns3_prefix")
+        return dict.fromkeys(names, "voqs=...") if self.voqs else {}
 
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
+        if self.voqs:
+            experiment_of_size("voqs", self.voqs, self.size)
+            return
         require_policies("policy", self.policy)
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)

@@ -8,11 +8,13 @@ from pathlib import Path
 from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
+from foretail.pipelines import stage
+from foretail.pipelines.comparison.emulation import emulate_policies
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import evaluate_policies
 from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiments.circuits.voqs import voq_experiment
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.store import Store
@@ -21,8 +23,13 @@ from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.training.fitting import train_model
 
 
-def emulate(config: EmulateConfig, run_dir: Path) -> EmulationResult:
-    """Export or train what policies ask, and emulate every policy on every seed."""
+def emulate(config: EmulateConfig, run_dir: Path) -> stage.StageResult:
+    """Do what the settings name: an experiment on racks with circuits, or every policy on every seed.
+
+    For the latter what policies ask is exported or trained first.
+    """
+    if config.voqs:
+        return voq_experiment(config.voqs[config.size], config, run_dir)
     predictor = (
         _predictor(config, run_dir) if any(policy.asks_exported_model for policy in config.policy.values()) else None
     )

@@ -11,8 +11,8 @@
 
 namespace foretail::packets::emulator {
 
-/// The largest IPv4 packet that an interface of a host sends: a full segment with its headers fits.
-inline constexpr std::size_t most_packet_bytes = 1536;
+/// The largest IPv4 packet that an interface of a host sends: a jumbo frame's.
+inline constexpr std::size_t most_packet_bytes = 9000;
 
 /// An IPv4 packet of a host's kernel, with what switches need of its headers read once.
 struct Frame {

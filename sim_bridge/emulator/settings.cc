@@ -2,11 +2,11 @@
 #include "emulator/settings.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
+#include <string>
 
 #include "emulator/frame.hpp"
+#include "packets/settings_group.h"
 
 namespace foretail::packets::emulator {
 namespace {
@@ -15,8 +15,6 @@ using nlohmann::json;
 
 constexpr int most_hosts = 256;
 constexpr std::int64_t most_factor = 1'000'000, longest_run_ns = 86'400'000'000'000;
-
-[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
 
 std::string control(const json& group, const char* key) {
     const auto found = group.find(key);
@@ -71,9 +69,16 @@ void require_emulated(const Settings& s, const Emulation& emulation) {
 
 EmulatorSettings read_emulator_settings(const std::string& path) {
     EmulatorSettings found;
-    found.network = read_settings(path);
-    std::ifstream file(path);
-    found.emulation = read_emulation(json::parse(file));
+    const json document = read_document(path);
+    const Group root(document, "");
+    if (root.has("racks")) {
+        if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of this emulator");
+        found.racks = read_racks(root);
+        found.network = hosts_of_racks(*found.racks, root);
+    } else {
+        found.network = read_settings(path);
+    }
+    found.emulation = read_emulation(document);
     require_emulated(found.network, found.emulation);
     return found;
 }

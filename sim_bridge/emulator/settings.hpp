@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "emulator/racks/rack_settings.hpp"
 #include "packets/settings.h"
 
 namespace foretail::packets::emulator {
@@ -17,12 +19,19 @@ struct Emulation {
 };
 
 struct EmulatorSettings {
-    Settings network;
+    Settings network;  ///< with racks only what hosts have to know
     Emulation emulation;
+    std::optional<RackSettings> racks;
+
+    /// Round trip of a full segment and its acknowledgement in the idle network; with racks, without a circuit.
+    [[nodiscard]] std::int64_t base_rtt_ns() const {
+        if (!racks) return network.base_rtt_ns();
+        return racks->base_rtt_ns(network.packet_bytes(network.transport.segment_bytes), network.packet_bytes(0));
+    }
 };
 
-/// Reads and checks the settings that ns-3's driver reads, and the group `emulation`; throws std::runtime_error with
-/// one sentence that names the setting, also for what only ns-3 has.
+/// Reads and checks the settings that ns-3's driver reads, or those of racks, and the group `emulation`; throws
+/// std::runtime_error with one sentence that names the setting, also for what only ns-3 has.
 EmulatorSettings read_emulator_settings(const std::string& path);
 
 }  // namespace foretail::packets::emulator

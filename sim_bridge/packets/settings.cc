@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
@@ -19,91 +18,12 @@
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
+#include "packets/settings_group.h"
 
 namespace foretail::packets {
 namespace {
 
 using nlohmann::json;
-
-[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
-
-/// One group of the settings, which knows its name for error messages.
-class Group {
-public:
-    Group(const json& node, std::string name) : node_(node), name_(std::move(name)) {
-        if (!node_.is_object()) packets::refuse("setting '" + name_ + "' must be an object");
-    }
-    [[nodiscard]] Group group(const std::string& key) const { return {value(key), path(key)}; }
-    [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
-    [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }
-
-    template <class T>
-    [[nodiscard]] T get(const std::string& key) const {
-        try {
-            const json& found = value(key);
-            // A number of another kind would be rounded or wrapped, and integers beyond 64 bits come as fractions.
-            if constexpr (std::is_same_v<T, std::uint64_t>) {
-                if (!found.is_number_unsigned()) refuse(key, "must be a whole number from 0 to 2^64 - 1");
-            } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-                if (!found.is_number_integer() || (found.is_number_unsigned() && found.get<std::uint64_t>() > most))
-                    refuse(key, "must be a whole number that 64 bits hold");
-            }
-            return found.get<T>();
-        } catch (const json::exception&) {
-            packets::refuse("setting '" + path(key) + "' has the wrong type: " + value(key).dump());
-        }
-    }
-    /// From `low` to `high`; an integer is compared before it is narrowed.
-    template <class T>
-    [[nodiscard]] T between(const std::string& key, T low, T high = std::numeric_limits<T>::max()) const {
-        const auto found = get<std::conditional_t<std::is_integral_v<T>, std::int64_t, double>>(key);
-        if (!(found >= low)) refuse(key, "must be at least " + json(low).dump());
-        if (!(found <= high)) refuse(key, "must be at most " + json(high).dump());
-        return static_cast<T>(found);
-    }
-    [[nodiscard]] double positive(const std::string& key, double high = std::numeric_limits<double>::infinity()) const {
-        if (!(get<double>(key) > 0)) refuse(key, "must be above 0");
-        return between(key, 0.0, high);
-    }
-    template <class Enum = std::size_t>
-    [[nodiscard]] Enum choice(const std::string& key, std::span<const std::string_view> names) const {
-        const auto found = get<std::string>(key);
-        return static_cast<Enum>(buffer::position(found, names, "setting '" + path(key) + "' is '" + found + "'"));
-    }
-    /// The list of that name.
-    [[nodiscard]] const json& items(const std::string& key) const {
-        if (!value(key).is_array()) refuse(key, "must be a list");
-        return value(key);
-    }
-    /// Entry `i` of the list of that name, a whole number from `low` to `high`.
-    [[nodiscard]] std::int64_t entry(const std::string& key, std::size_t i, std::int64_t low, std::int64_t high) const {
-        const json& found = items(key)[i];
-        const bool fits =
-            found.is_number_integer() && (!found.is_number_unsigned() || found.get<std::uint64_t>() <= most);
-        if (!fits || found.get<std::int64_t>() < low || found.get<std::int64_t>() > high) {
-            packets::refuse("entry " + std::to_string(i) + " of setting '" + path(key) +
-                            "' must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
-                            ", not " + found.dump());
-        }
-        return found.get<std::int64_t>();
-    }
-    [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-        packets::refuse("setting '" + path(key) + "' " + why + ", not " + value(key).dump());
-    }
-
-private:
-    static constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-
-    [[nodiscard]] std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
-    [[nodiscard]] const json& value(const std::string& key) const {
-        const auto found = node_.find(key);
-        if (found == node_.end()) packets::refuse("setting '" + path(key) + "' is missing");
-        return *found;
-    }
-
-    const json& node_;
-    std::string name_;
-};
 
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
 constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
@@ -204,16 +124,10 @@ std::int64_t Settings::first_rtt_bytes() const {
 }
 
 Settings read_settings(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) refuse("cannot read the settings file '" + path + "'");
-    json document;
-    try {
-        document = json::parse(file);
-    } catch (const json::exception& error) {
-        refuse("the settings file '" + path + "' is not JSON: " + error.what());
-    }
+    const json document = read_document(path);
     const Group root(document, "");
     if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of this driver");
+    if (root.has("racks")) refuse("setting 'racks' is for the emulator alone: leave it out of a run of ns-3");
 
     Settings s;
     s.seed = root.get<std::uint64_t>("seed");

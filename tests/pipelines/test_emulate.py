@@ -52,7 +52,9 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
     Ensemble((occupancy,), (stump((0.0, 1.0), cut=60),), Fraction(1, 2)).save(folder / "stump.json")
     config = config_of("policy=[lqd,credence]", f"model={folder / 'stump.json'}", f"store_dir={folder / 'store'}")
     with collecting_notes() as notes:
-        return emulate(config, folder), notes.findings, folder
+        result = emulate(config, folder)
+    assert isinstance(result, EmulationResult)
+    return result, notes.findings, folder
 
 
 def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
@@ -130,7 +132,9 @@ def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
         policy=config_of("policy=[credence]", "model=x").policy,
         train=list(train),
     )
-    (run,) = emulate(config, tmp_path).runs
+    result = emulate(config, tmp_path)
+    assert isinstance(result, EmulationResult)
+    (run,) = result.runs
     assert run.flows.asked is not None
     assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
 

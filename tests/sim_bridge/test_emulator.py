@@ -20,7 +20,10 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, etalon_log, run_emulator, why_not_here
+from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
 
@@ -55,6 +58,38 @@ def emulator() -> Path:
 def document(emulation: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     usual = {"factor": 100, "control": "cubic", "background_control": "reno", "lateness_share": 0.1}
     return settings(**(STAR | changes)) | {"emulation": usual | (emulation or {})}
+
+
+RACKS: dict[str, Any] = {
+    "format": 1,
+    "racks": {
+        "racks": 3,
+        "hosts_per_rack": 2,
+        "host_bps": 40_000_000_000,
+        "packet_bps": 10_000_000_000,
+        "packet_delay_ns": 5_000,
+        "circuit_bps": 80_000_000_000,
+        "circuit_delay_ns": 30_000,
+        "day_ns": 180_000,
+        "night_ns": 20_000,
+        "matchings": [[1, 2, 0], [2, 0, 1]],
+        "voq_packets": 8,
+        "resize": None,
+    },
+    "flows": {"source": [0], "destination": [2], "flows_per_pair": 3},
+    "transport": {
+        "segment_bytes": 8960,
+        "initial_window_segments": 10,
+        "min_rto_ns": 2_000_000,
+        "delayed_ack_segments": 2,
+    },
+    "traffic_ns": 4_000_000,
+    "emulation": {"factor": 200, "control": "cubic", "background_control": "cubic", "lateness_share": 1.0},
+}
+
+
+def with_racks(**groups: dict[str, Any]) -> dict[str, Any]:
+    return RACKS | {name: RACKS[name] | group for name, group in groups.items()}
 
 
 def children(pid: int) -> list[int]:
@@ -213,6 +248,65 @@ def test_a_machine_that_cannot_is_told_in_one_sentence(
         assert done.stderr.startswith(f"error: {complaint}")
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("resize", [None, {"packets": 30, "ahead_ns": 100_000}], ids=["static", "resized"])
+def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
+    emulator: Path, tmp_path: Path, resize: dict[str, int] | None
+) -> None:
+    run = run_emulator(with_racks(racks={"resize": resize}), tmp_path, executable=emulator)
+    there, back = run.summary["voqs"]
+    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
+    assert there["by_circuit"] > 0
+    assert there["by_packet"] > 0
+    assert there["dropped"] > 0
+    assert there["longest"] == (8 if resize is None else 30)
+    flows = run.flows()
+    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
+    assert not (flows["fct_ns"] >= 0).any()
+
+    log = EtalonLog.open(etalon_log(tmp_path), Reading(racks=3, voq_packets=there["longest"]))
+    survey = log.survey()
+    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
+    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
+    assert survey.voqs.keys() == {(1, 3), (3, 1)}
+    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
+    assert survey.least_latency_ns[0] is not None
+    arrivals = np.concatenate(list(log.arrivals(survey)))
+    assert len(arrivals) == survey.packets
+    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
+    assert arrivals["size_bytes"].max() == 9000
+    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
+    assert use.weeks == 7
+    assert 0 < use.least_percent <= use.utilisation_percent <= use.most_percent <= 100
+    assert 10 < use.p50_us <= use.p99_us
+    assert 0 < use.packet_gbps < 10
+
+
+@pytest.mark.parametrize(
+    ("groups", "complaint"),
+    [
+        ({"racks": {"racks": 4}}, "has 3 racks, and 'racks.racks' says 4"),
+        ({"racks": {"resize": {"packets": 9, "ahead_ns": 400_000}}}, "must be less than the 400000 ns"),
+        ({"flows": {"destination": [0]}}, "is the rack 0 that the flows come from"),
+        ({"transport": {"segment_bytes": 8961}}, "'transport.segment_bytes' must be at most 8960"),
+        ({"transport": {"min_rto_ns": 1000}}, "is less than 1 ms"),
+        ({"emulation": {"control": "vegas9"}}, "does not offer the congestion control vegas9"),
+    ],
+)
+def test_racks_that_cannot_be_emulated_are_refused_in_one_sentence(
+    tmp_path: Path, groups: dict[str, dict[str, Any]], complaint: str
+) -> None:
+    with pytest.raises(ForetailError, match="the emulation failed") as refused:
+        run_emulator(with_racks(**groups), tmp_path)
+    assert complaint in str(refused.value)
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.ns3
+def test_ns3_refuses_racks(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="setting 'racks' is for the emulator alone: leave it out"):
+        run_driver(RACKS, tmp_path)
 
 
 def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@
 
 #include "emulator/frame.hpp"
 #include "emulator/headers.hpp"
-#include "emulator/hosts.hpp"
-#include "emulator/namespaces.hpp"
+#include "emulator/hosts/hosts.hpp"
+#include "emulator/hosts/namespaces.hpp"
 
 namespace foretail::packets::emulator {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "emulator/hosts.hpp"
+#include "emulator/hosts/hosts.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include <exception>
 #include <new>
 
-#include "emulator/host_process.hpp"
+#include "emulator/hosts/host_process.hpp"
 
 namespace foretail::packets::emulator {
 namespace {

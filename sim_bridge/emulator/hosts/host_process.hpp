@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "emulator/headers.hpp"
-#include "emulator/hosts.hpp"
-#include "emulator/namespaces.hpp"
+#include "emulator/hosts/hosts.hpp"
+#include "emulator/hosts/namespaces.hpp"
 #include "emulator/settings.hpp"
 #include "packets/traffic.h"
 

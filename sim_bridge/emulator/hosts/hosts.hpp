@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "emulator/headers.hpp"
-#include "emulator/namespaces.hpp"
+#include "emulator/hosts/namespaces.hpp"
 #include "emulator/settings.hpp"
 #include "packets/traffic.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "emulator/namespaces.hpp"
+#include "emulator/hosts/namespaces.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

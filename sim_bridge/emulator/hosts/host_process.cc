@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "emulator/host_process.hpp"
+#include "emulator/hosts/host_process.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

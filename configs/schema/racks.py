@@ -1,0 +1,111 @@
+"""Racks around a packet switch and a circuit switch, in the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import FASTEST_BPS, Experiment, part, setting
+from foretail.features.errors import ForetailError
+
+MOST_RACKS = 250
+"""A rack is the third number of an address in the log."""
+
+MOST_VOQ_PACKETS = 100_000
+LONGEST_PHASE_NS = 10**9
+
+
+@dataclass
+class RackFabric:
+    """Racks whose switches have a virtual output queue (VOQ) per other rack; defaults are the Etalon emulator's."""
+
+    racks: int = setting(25, "racks of the schedule; only those with flows have hosts", at_least=3, at_most=MOST_RACKS)
+    schedule: str | None = setting(
+        None, "schedule.json that foretail schedule wrote with degree=1; null: every rack in turn, which is Etalon's"
+    )
+    hosts_per_rack: int = setting(16, "hosts of a rack with flows", at_least=1, at_most=128)
+    host_bps: int = setting(40_000_000_000, "rate of a host's link, without delay", at_least=10**6, at_most=FASTEST_BPS)
+    packet_bps: int = setting(
+        10_000_000_000, "rate of a rack's link to the packet switch", at_least=10**6, at_most=FASTEST_BPS
+    )
+    packet_delay_ns: int = setting(5_000, "one-way delay of that link; a packet takes two", at_least=0, at_most=10**9)
+    circuit_bps: int = setting(80_000_000_000, "rate of a circuit", at_least=10**6, at_most=FASTEST_BPS)
+    circuit_delay_ns: int = setting(30_000, "one-way delay of a circuit", at_least=0, at_most=10**9)
+    day_ns: int = setting(180_000, "time of a slot in which circuits are up", at_least=1, at_most=LONGEST_PHASE_NS)
+    night_ns: int = setting(20_000, "time of a slot in which they are changed", at_least=0, at_most=LONGEST_PHASE_NS)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on nights that are longer than days."""
+        if self.night_ns > self.day_ns:
+            raise ForetailError(
+                f"{where}.night_ns = {self.night_ns} is longer than {where}.day_ns = {self.day_ns}, so that circuits "
+                "change for longer than they are up: lower it"
+            )
+
+
+@dataclass
+class PublishedUse:
+    """What others measured."""
+
+    utilisation_percent: float = setting(MISSING, "use of the circuit", at_least=0, at_most=100)
+    p50_us: float = setting(MISSING, "median latency of data packets", at_least=0)
+    p99_us: float = setting(MISSING, "its 99th percentile", at_least=0)
+
+
+@dataclass
+class VoqExperiment(Experiment):
+    """Long flows from one rack to another: every capacity of its VOQ, and every way to resize it, is a run."""
+
+    experiment: str = setting("etalon", "its name, in files", one_of=("etalon",))
+    fabric: RackFabric = part(RackFabric, "racks and switches")
+    source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
+    destination_rack: int = setting(2, "where they go", at_least=1, at_most=MOST_RACKS)
+    flows: int = setting(16, "flows, which start together and never end", at_least=1, at_most=1024)
+    static_packets: list[int] = setting(
+        MISSING, "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    small_packets: int = setting(16, "resize: capacity without a circuit", at_least=1, at_most=MOST_VOQ_PACKETS)
+    resized_packets: int = setting(
+        50, "resize: capacity shortly before and during the circuit", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    ahead_ns: list[int] = setting(MISSING, "resize: so long before the circuit", at_least=0, at_most=10**12)
+    weeks: int = setting(MISSING, "length of a run, in periods of the schedule", at_least=2, at_most=10_000)
+    skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
+    packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
+    initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
+    min_rto_ns: int = setting(
+        10_000_000, "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower", at_least=1_000
+    )
+    delayed_ack_segments: int = setting(2, "segments per acknowledgement; Linux knows 1 and 2", at_least=1, at_most=2)
+    published: dict[str, PublishedUse] = setting(
+        {}, "figures of others by the name of the run, such as static_16 or resize_300000ns"
+    )
+    published_by: str = setting("", "whose they are")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""
+        super().check(where)
+        for name in ("source_rack", "destination_rack"):
+            if getattr(self, name) > self.fabric.racks:
+                raise ForetailError(
+                    f"{where}.{name} = {getattr(self, name)} is no rack: there are {where}.fabric.racks = "
+                    f"{self.fabric.racks}"
+                )
+        if self.source_rack == self.destination_rack:
+            raise ForetailError(
+                f"{where}.source_rack and {where}.destination_rack are both {self.source_rack}, and flows inside a "
+                "rack cross no VOQ: choose two racks"
+            )
+        if self.resized_packets < self.small_packets:
+            raise ForetailError(
+                f"{where}.resized_packets = {self.resized_packets} is less than {where}.small_packets = "
+                f"{self.small_packets}: a VOQ grows for its circuit"
+            )
+        if self.weeks <= 2 * self.skipped_weeks + 1:
+            raise ForetailError(
+                f"{where}.weeks = {self.weeks} leaves none to count without {where}.skipped_weeks = "
+                f"{self.skipped_weeks} at either end: raise weeks to {2 * self.skipped_weeks + 2} or more"
+            )
+        if self.published and not self.published_by:
+            raise ForetailError(f"{where}.published has figures of nobody: say whose in {where}.published_by")

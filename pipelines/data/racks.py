@@ -1,0 +1,91 @@
+"""The emulator's document for racks around a packet switch and a circuit switch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema.emulation import Emulation
+from foretail.configs.schema.racks import RackFabric, VoqExperiment
+from foretail.export.schedule.json_text import read_json
+from foretail.features.errors import ForetailError
+from foretail.pipelines.data.scenario import DRIVER_FORMAT
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+
+HEADER_BYTES = 40
+"""IPv4 and TCP without options."""
+
+
+def circuit_schedule(fabric: RackFabric) -> Schedule:
+    """The schedule of a fabric; ForetailError when it cannot be read, or is one of other racks or of several uplinks.
+
+    Without a file it is the round robin over all racks.
+    """
+    if fabric.schedule is None:
+        return round_robin(fabric.racks, 1)
+    try:
+        schedule = read_json(Path(fabric.schedule).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ForetailError(f"cannot read the schedule {fabric.schedule} ({error}): name a schedule.json") from None
+    if schedule.nodes != fabric.racks:
+        raise ForetailError(
+            f"the schedule {fabric.schedule} is one of {schedule.nodes} nodes, and the fabric has {fabric.racks} "
+            "racks: set racks to its number, or schedule for as many"
+        )
+    if schedule.degree != 1:
+        raise ForetailError(
+            f"the schedule {fabric.schedule} has degree {schedule.degree}, and a rack has one circuit at a time: make "
+            "it with degree=1"
+        )
+    return schedule
+
+
+def period_ns(fabric: RackFabric, schedule: Schedule) -> int:
+    """Time in which a schedule passes once."""
+    return schedule.period * (fabric.day_ns + fabric.night_ns)
+
+
+def rack_document(
+    sweep: VoqExperiment, schedule: Schedule, voq_packets: int, ahead_ns: int | None, emulation: Emulation
+) -> dict[str, Any]:
+    """The document of one run; ForetailError when it could say nothing about the pair's circuit.
+
+    Parameters
+    ----------
+    voq_packets : capacity of a VOQ
+    ahead_ns : it grows to ``resized_packets`` so long before its circuit; None: it stays
+    """
+    fabric = sweep.fabric
+    source, destination = sweep.source_rack - 1, sweep.destination_rack - 1
+    period = period_ns(fabric, schedule)
+    if not schedule.edges[source, destination]:
+        raise ForetailError(
+            f"the schedule never gives rack {sweep.source_rack} a circuit to rack {sweep.destination_rack}: choose "
+            "other racks or another schedule"
+        )
+    if ahead_ns is not None and ahead_ns >= period:
+        raise ForetailError(
+            f"a VOQ cannot grow {ahead_ns} ns before its circuit, for the schedule comes round in {period} ns: lower "
+            "ahead_ns"
+        )
+    racks = {name: value for name, value in asdict(fabric).items() if name != "schedule"}
+    return {
+        "format": DRIVER_FORMAT,
+        "racks": racks
+        | {
+            "matchings": schedule.matchings[:, 0].tolist(),
+            "voq_packets": voq_packets,
+            "resize": None if ahead_ns is None else {"packets": sweep.resized_packets, "ahead_ns": ahead_ns},
+        },
+        "flows": {"source": [source], "destination": [destination], "flows_per_pair": sweep.flows},
+        "transport": {
+            "segment_bytes": sweep.packet_bytes - HEADER_BYTES,
+            "initial_window_segments": sweep.initial_window_segments,
+            "min_rto_ns": sweep.min_rto_ns,
+            "delayed_ack_segments": sweep.delayed_ack_segments,
+        },
+        "traffic_ns": sweep.weeks * period,
+        "emulation": emulation.settings(),
+    }

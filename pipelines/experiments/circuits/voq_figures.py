@@ -1,0 +1,53 @@
+"""Figures of the experiment on virtual output queues."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from foretail.models.scoring.figure_style import styled
+
+METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "99 % latency, us"}
+
+
+@styled
+def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
+    """A row of panels for static capacities and one for resized VOQs, a panel per metric.
+
+    Parameters
+    ----------
+    rows : one per run, with ``voq_packets``, ``ahead_ns`` (missing for a static one), ``valid``, the metrics, and each
+        as ``published_METRIC``
+    published_by : whose the published figures are; empty when there are none
+    """
+    figure = Figure(figsize=(3.3 * len(METRICS), 6.0), layout="constrained")
+    panels = figure.subplots(2, len(METRICS), squeeze=False)
+    is_static = rows["ahead_ns"].isna()
+    for line, (part, by, label) in zip(
+        panels,
+        [(rows[is_static], "voq_packets", "capacity, packets"), (rows[~is_static], "ahead_ns", "grows before, us")],
+        strict=True,
+    ):
+        x = part[by].astype(float) / (1 if by == "voq_packets" else 1000)
+        for axes, (metric, title) in zip(line, METRICS.items(), strict=True):
+            _draw(axes, x, part, metric)
+            if by == "voq_packets":
+                axes.set_xscale("log", base=2)
+            axes.set_xlabel(label)
+            axes.set_ylabel(title)
+            axes.set_ylim(bottom=0)
+            axes.grid()
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    names = {"ours": "this machine's TCP", "published": published_by.split(":")[0]}
+    figure.legend(handles, [names[label] for label in labels], loc="outside upper center", ncols=2, fontsize="small")
+    return figure
+
+
+def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str) -> None:
+    axes.plot(x, part[metric], label="ours", color="C0")
+    for valid, chosen in part.groupby("valid"):
+        axes.plot(x[chosen.index], chosen[metric], "o", color="C0", markerfacecolor="C0" if valid else "white")
+    published = part[f"published_{metric}"].astype(float)
+    if published.notna().any():
+        axes.plot(x, published, "--s", label="published", color="C1")

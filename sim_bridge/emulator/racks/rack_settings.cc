@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "emulator/racks/rack_settings.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "buffer/queues/port_queues.hpp"
+#include "emulator/frame.hpp"
+
+namespace foretail::packets::emulator {
+namespace {
+
+constexpr std::int64_t fastest = 1'000'000'000'000'000, second = 1'000'000'000;
+constexpr std::int64_t most_voq_packets = 100'000;
+constexpr int most_racks = 250, most_slots = 100'000;
+
+/// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
+std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
+    const auto found = group.get<std::vector<std::vector<int>>>("matchings");
+    if (found.empty() || found.size() > most_slots)
+        refuse("setting 'racks.matchings' must have 1 to " + std::to_string(most_slots) + " slots");
+    for (std::size_t slot = 0; slot < found.size(); ++slot) {
+        const std::string name = "slot " + std::to_string(slot) + " of setting 'racks.matchings' ";
+        if (found[slot].size() != static_cast<std::size_t>(racks))
+            refuse(name + "has " + std::to_string(found[slot].size()) + " racks, and 'racks.racks' says " +
+                   std::to_string(racks) + ": give a schedule of as many");
+        std::vector<bool> receives(found[slot].size(), false);
+        for (int source = 0; source < racks; ++source) {
+            const int destination = found[slot][static_cast<std::size_t>(source)];
+            if (destination == -1) continue;
+            if (destination < 0 || destination >= racks || destination == source)
+                refuse(name + "sends from rack " + std::to_string(source) + " to " + std::to_string(destination) +
+                       ", which is no other rack");
+            if (receives[static_cast<std::size_t>(destination)])
+                refuse(name + "reaches rack " + std::to_string(destination) + " twice");
+            receives[static_cast<std::size_t>(destination)] = true;
+        }
+    }
+    return found;
+}
+
+void read_flows(const Group& group, RackSettings& s) {
+    const std::size_t pairs = group.items("source").size();
+    if (pairs == 0 || group.items("destination").size() != pairs)
+        refuse(
+            "settings 'flows.source' and 'flows.destination' must name one rack each per pair, of at least one pair");
+    for (std::size_t i = 0; i < pairs; ++i) {
+        const auto rack = [&](const char* end) { return static_cast<int>(group.entry(end, i, 0, s.racks - 1)); };
+        const int source = rack("source"), destination = rack("destination");
+        if (source == destination)
+            refuse("entry " + std::to_string(i) + " of setting 'flows.destination' is the rack " +
+                   std::to_string(source) + " that the flows come from: they would cross no VOQ");
+        s.sources.push_back(source);
+        s.destinations.push_back(destination);
+    }
+    s.flows_per_pair = group.between("flows_per_pair", 1, 1024);
+    s.populated = s.sources;
+    s.populated.insert(s.populated.end(), s.destinations.begin(), s.destinations.end());
+    std::ranges::sort(s.populated);
+    s.populated.erase(std::ranges::unique(s.populated).begin(), s.populated.end());
+}
+
+}  // namespace
+
+std::int64_t RackSettings::base_rtt_ns(std::int64_t packet_bytes, std::int64_t ack_bytes) const {
+    const auto host = buffer::LineRate::from_bps(host_bps, 0), network = buffer::LineRate::from_bps(packet_bps, 0);
+    const auto one_way = [&](std::int64_t bytes) {
+        return 2 * (host.duration(bytes) + network.duration(bytes) + packet_delay_ns);
+    };
+    return one_way(packet_bytes) + one_way(ack_bytes);
+}
+
+RackSettings read_racks(const Group& root) {
+    const Group group = root.group("racks");
+    RackSettings s;
+    s.racks = group.between("racks", 3, most_racks);
+    s.hosts_per_rack = group.between("hosts_per_rack", 1, 128);
+    s.host_bps = group.between<std::int64_t>("host_bps", 1'000'000, fastest);
+    s.packet_bps = group.between<std::int64_t>("packet_bps", 1'000'000, fastest);
+    s.packet_delay_ns = group.between<std::int64_t>("packet_delay_ns", 0, second);
+    s.circuit_bps = group.between<std::int64_t>("circuit_bps", 1'000'000, fastest);
+    s.circuit_delay_ns = group.between<std::int64_t>("circuit_delay_ns", 0, second);
+    s.day_ns = group.between<std::int64_t>("day_ns", 1, second);
+    s.night_ns = group.between<std::int64_t>("night_ns", 0, second);
+    if (s.night_ns > s.day_ns) group.refuse("night_ns", "must not be longer than 'racks.day_ns'");
+    s.matchings = read_matchings(group, s.racks);
+    s.voq_packets = group.between<std::int64_t>("voq_packets", 1, most_voq_packets);
+    if (!group.is_null("resize")) {
+        const Group resize = group.group("resize");
+        const std::int64_t period = static_cast<std::int64_t>(s.matchings.size()) * (s.day_ns + s.night_ns);
+        s.resize = {.packets = resize.between<std::int64_t>("packets", s.voq_packets, most_voq_packets),
+                    .ahead_ns = resize.between<std::int64_t>("ahead_ns", 0)};
+        if (s.resize->ahead_ns >= period)
+            resize.refuse("ahead_ns", "must be less than the " + std::to_string(period) + " ns of the schedule");
+    }
+    read_flows(root.group("flows"), s);
+    return s;
+}
+
+Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
+    Settings s;
+    s.topology.leaves = static_cast<int>(racks.populated.size());
+    s.topology.spines = 1;
+    s.topology.servers_per_leaf = racks.hosts_per_rack;
+    s.topology.server_link_bps = racks.host_bps;
+    s.topology.spine_link_bps = racks.packet_bps;
+    s.topology.link_delay_ns = racks.packet_delay_ns;
+    const Group transport = root.group("transport");
+    const int most = static_cast<int>(most_packet_bytes) - Settings::header_bytes;
+    s.transport.segment_bytes = transport.between("segment_bytes", 64, most);
+    s.transport.initial_window_segments = transport.between("initial_window_segments", 1, 10'000);
+    s.transport.min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second);
+    s.transport.delayed_ack_segments = transport.between("delayed_ack_segments", 1, 2);
+    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, std::int64_t{1} << 60);
+    return s;
+}
+
+std::vector<PlannedFlow> plan_long_flows(const RackSettings& s) {
+    const auto first_host = [&](int rack) {
+        const auto place = std::ranges::lower_bound(s.populated, rack) - s.populated.begin();
+        return static_cast<int>(place) * s.hosts_per_rack;
+    };
+    std::vector<PlannedFlow> flows;
+    for (std::size_t pair = 0; pair < s.sources.size(); ++pair) {
+        for (int i = 0; i < s.flows_per_pair; ++i) {
+            flows.push_back({.size_bytes = endless_bytes,
+                             .source = first_host(s.sources[pair]) + i % s.hosts_per_rack,
+                             .destination = first_host(s.destinations[pair]) + i % s.hosts_per_rack,
+                             .after = {}});
+        }
+    }
+    return flows;
+}
+
+}  // namespace foretail::packets::emulator

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "packets/settings.h"
+#include "packets/settings_group.h"
+#include "packets/traffic.h"
+
+namespace foretail::packets::emulator {
+
+/// VOQs that are larger shortly before and while their circuit is up.
+struct Resize {
+    std::int64_t packets = 0;   ///< capacity then
+    std::int64_t ahead_ns = 0;  ///< so long before the circuit
+};
+
+/// Racks around a packet switch and a circuit switch: the group `racks` of the settings. Racks count from 0.
+struct RackSettings {
+    int racks = 0;
+    int hosts_per_rack = 0;
+    std::int64_t host_bps = 0;
+    std::int64_t packet_bps = 0, packet_delay_ns = 0;    ///< of a rack's link to the packet switch, each way
+    std::int64_t circuit_bps = 0, circuit_delay_ns = 0;  ///< of a circuit, from rack to rack
+    std::int64_t day_ns = 0, night_ns = 0;
+    std::vector<std::vector<int>> matchings;  ///< [slot][rack], the rack it sends to or -1
+    std::int64_t voq_packets = 0;             ///< capacity of a virtual output queue
+    std::optional<Resize> resize;
+    std::vector<int> sources, destinations;  ///< pairs of racks with flows
+    int flows_per_pair = 0;
+    std::vector<int> populated;  ///< racks of these pairs, rising: only they have hosts
+
+    /// Round trip of a packet of `packet_bytes` and its acknowledgement of `ack_bytes` by the idle packet network.
+    [[nodiscard]] std::int64_t base_rtt_ns(std::int64_t packet_bytes, std::int64_t ack_bytes) const;
+};
+
+/// Reads and checks the groups `racks` and `flows`; throws std::runtime_error with one sentence naming the setting.
+RackSettings read_racks(const Group& root);
+
+/// Of a document with racks what hosts have to know: how many there are, their TCP, and how long they send. Leaves
+/// stand for the racks with hosts.
+Settings hosts_of_racks(const RackSettings& racks, const Group& root);
+
+/// What no run comes to the end of.
+inline constexpr std::int64_t endless_bytes = std::int64_t{1} << 40;
+/// Flows of every pair, which start together and never end; they take the hosts of their racks in turn.
+std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
+
+}  // namespace foretail::packets::emulator

@@ -1,0 +1,177 @@
+"""The emulator's racks under a fake clock. Costs the build of one program: 10 s of CPU."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sim_bridge.slow_racks import SlowRacks
+from tests.sim_bridge.test_emulator_loop import json_include
+from tests.sim_bridge.test_headers import ROOM, compiler, run
+
+pytestmark = pytest.mark.slow
+
+# Odd numbers, so that no two packets arrive at once.
+DOCUMENT: dict[str, Any] = {
+    "racks": {
+        "racks": 5,
+        "hosts_per_rack": 3,
+        "host_bps": 39_999_000_000,
+        "packet_bps": 9_970_000_000,
+        "packet_delay_ns": 4_999,
+        "circuit_bps": 79_300_000_000,
+        "circuit_delay_ns": 30_011,
+        "day_ns": 50_021,
+        "night_ns": 9_973,
+        "matchings": [[(rack + shift) % 5 for rack in range(5)] for shift in (1, 2, 3, 4)],
+        "voq_packets": 6,
+        "resize": None,
+    },
+    "flows": {"source": [0, 0, 3], "destination": [1, 3, 1], "flows_per_pair": 1},
+}
+RESIZED = {"packets": 20, "ahead_ns": 70_001}
+Told = dict[str, dict[int, int]]
+Check = Callable[..., Told]
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    folder = tmp_path_factory.mktemp("racks_check")
+    sources = [Path(__file__).with_name("racks_check.cpp"), ROOM / "emulator" / "racks" / "rack_settings.cc"]
+    flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
+    program = folder / "racks_check"
+    run(compiler("CXX", "c++", "g++", "clang++"), *flags, "-isystem", json_include(), *sources, "-o", program, "-ldl")
+
+    def told(document: dict[str, Any], factor: int, step: int, sent: list[tuple[int, int, int, int]]) -> Told:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        lines = "".join(f"{' '.join(map(str, one))}\n" for one in sent)
+        printed = run(program, folder / "settings.json", str(factor), str(step), source=lines)
+        assert not printed.startswith("refused: "), printed
+        found: Told = {}
+        for what, packet, number in map(str.split, printed.splitlines()):
+            found.setdefault(what, {})[int(packet)] = int(number)
+            if what in ("up", "down"):
+                found.setdefault(f"first_{what}", {}).setdefault(int(packet), int(number))
+        return found
+
+    def refusal(document: dict[str, Any]) -> str:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        return run(program, folder / "settings.json", "1", "0")
+
+    told.refusal = refusal  # type: ignore[attr-defined] # one program, two questions
+    return told
+
+
+def changed(**racks: Any) -> dict[str, Any]:
+    document = copy.deepcopy(DOCUMENT)
+    document["racks"] |= racks
+    return document
+
+
+def bursts(seed: int, packets: int, factor: int) -> list[tuple[int, int, int, int]]:
+    """Hosts of the three racks with hosts that send to those of others: clock ns, hosts, bytes."""
+    draw = random.Random(seed)
+    found = []
+    for time in sorted(draw.sample(range(700 * packets), packets)):
+        source = draw.choice([0, 1, 2, 0, 1, 2, 3, 6])
+        rack = draw.choice([other for other in range(3) if other != source // 3])
+        found.append((time * factor, source, 3 * rack + draw.randrange(3), draw.choice([40, 1500, 8999, 9000])))
+    return found
+
+
+@pytest.mark.parametrize("resize", [None, RESIZED, {"packets": 9, "ahead_ns": 0}], ids=["static", "ahead", "during"])
+@pytest.mark.parametrize(("factor", "step"), [(7, 0), (20, 40_000)], ids=["in_time", "late"])
+def test_every_packet_goes_where_and_when_the_slow_racks_say(
+    check: Check, resize: dict[str, int] | None, factor: int, step: int
+) -> None:
+    document = changed(resize=resize)
+    sent = bursts(seed=5, packets=500, factor=factor)
+    told = check(document, factor, step, sent)
+    starts = [(told["sent"][i], *one[1:]) for i, one in enumerate(sent)]
+    slow = SlowRacks(document, starts)
+    gone = [packet for packet in slow.packets if packet.number not in slow.dropped]
+    assert 0 < len(slow.dropped) < len(sent) / 2
+    assert 0 < sum(packet.by_circuit for packet in gone) < len(gone)
+    assert told["due"] == {packet.number: packet.due for packet in gone}
+    for name in ("left", "entered", "by_circuit", "waiting"):
+        assert told[name] == {packet.number: getattr(packet, name) for packet in gone}, name
+    assert sum(told["dropped"].values()) == len(slow.dropped)
+
+
+def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_teardown(check: Check) -> None:
+    sent = bursts(seed=2, packets=600, factor=1)
+    static, resized = (check(changed(resize=resize), 1, 0, sent) for resize in (None, RESIZED))
+    assert sum(resized["dropped"].values()) < sum(static["dropped"].values())
+    assert max(static["waiting"].values()) <= 6 < max(resized["waiting"].values()) <= 20
+
+
+def test_an_idle_packet_path_and_an_idle_circuit_take_what_their_links_take(check: Check) -> None:
+    document = changed(
+        host_bps=40_000_000_000, packet_bps=10_000_000_000, circuit_bps=80_000_000_000, packet_delay_ns=5_000
+    )
+    document["racks"] |= {"circuit_delay_ns": 30_000, "day_ns": 180_000, "night_ns": 20_000}
+    to_its_circuit, to_another = (0, 0, 3, 9000), (0, 0, 6, 9000)  # rack 0 to 1, whose day it is; to rack 3, whose not
+    assert check(document, 1, 0, [to_its_circuit])["due"] == {0: 1_800 + 900 + 30_000 + 1_800}
+    assert check(document, 1, 0, [to_another])["due"] == {0: 2 * (1_800 + 7_200 + 5_000)}
+
+
+def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_day_waits(check: Check) -> None:
+    document = changed(day_ns=100_000, night_ns=10_000, packet_delay_ns=0, packet_bps=10_000_000_000)
+    slot = 110_000
+    # From rack 0 to rack 3 the third day has the circuit: 220 to 320 us.
+    to_the_voq, by_circuit = 1_801, 908
+    in_the_night = (2 * slot - 9_000, 0, 6, 9000)
+    too_late_in_the_day = (2 * slot + 100_000 - to_the_voq - by_circuit + 1, 1, 7, 9000)
+    told = check(document, 1, 0, [in_the_night, too_late_in_the_day])
+    assert told["by_circuit"] == {0: 1, 1: 0}
+    assert told["left"][0] == 2 * slot + by_circuit + 30_011
+    assert told["left"][1] == 2 * slot + 100_000 + 2 * 7_200  # the day's end opens the packet path again
+
+
+def test_circuits_of_racks_with_hosts_are_logged_up_and_down(check: Check) -> None:
+    told = check(DOCUMENT, 1, 0, bursts(seed=1, packets=400, factor=1))
+    slot = 50_021 + 9_973
+    assert told["first_up"] == {1000 * rack + (rack + 1 + k) % 5: k * slot for rack in (0, 1, 3) for k in range(4)}
+    assert told["first_down"] == {pair: up + 50_021 for pair, up in told["first_up"].items()}
+
+
+def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
+    once = bursts(seed=4, packets=400, factor=1)
+    end = once[-1][0] + 1_000_000
+    sent = [(time + end * round_, *rest) for round_ in range(4) for time, *rest in once]
+    assert check(DOCUMENT, 1, 0, sent)["allocated"] == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("racks", "flows", "complaint"),
+    [
+        ({"racks": 6}, {}, "slot 0 of setting 'racks.matchings' has 5 racks, and 'racks.racks' says 6"),
+        ({"racks": 2}, {}, "'racks.racks' must be at least 3"),
+        ({"voq_packets": 0}, {}, "'racks.voq_packets' must be at least 1"),
+        ({"night_ns": 50_022}, {}, "'racks.night_ns' must not be longer than 'racks.day_ns'"),
+        ({"resize": {"packets": 5, "ahead_ns": 0}}, {}, "'racks.resize.packets' must be at least 6"),
+        ({"resize": {"packets": 9, "ahead_ns": 239_976}}, {}, "must be less than the 239976 ns of the schedule"),
+        ({"matchings": []}, {}, "must have 1 to"),
+        ({"matchings": [[0, 2, 1, 4, 3]]}, {}, "sends from rack 0 to 0, which is no other rack"),
+        ({"matchings": [[1, 2, 3, 4, 5]]}, {}, "sends from rack 4 to 5, which is no other rack"),
+        ({"matchings": [[2, 2, -1, -1, -1]]}, {}, "reaches rack 2 twice"),
+        ({}, {"source": [1], "destination": [1]}, "is the rack 1 that the flows come from"),
+        ({}, {"source": [1], "destination": [5]}, "entry 0 of setting 'flows.destination' must be a whole number"),
+        ({}, {"source": [], "destination": []}, "of at least one pair"),
+    ],
+)
+def test_what_is_no_fabric_is_refused_in_one_sentence(
+    check: Check, racks: dict[str, Any], flows: dict[str, Any], complaint: str
+) -> None:
+    document = changed(**racks)
+    document["flows"] |= flows
+    said = check.refusal(document)  # type: ignore[attr-defined]
+    assert said.startswith("refused: ")
+    assert complaint in said
+    assert said.count("\n") == 1
