@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ class Emulation:
     )
     control: str = setting("cubic", "congestion control of this machine's kernel: cubic, reno, bbr, dctcp or another")
     background_control: str | None = setting(None, "the same of background flows; null: as control")
+    tail_loss_probes: bool = setting(
+        True, "Linux asks for what was lost at the end of a flow before a timeout does (RFC 8985), which ns-3 does not"
+    )
     lateness_share: float = setting(
         0.1,
         "of the base round trip: a run whose 99th percentile of lateness is above it is invalid",
@@ -45,6 +49,7 @@ class Emulation:
             "factor": self.factor,
             "control": self.control,
             "background_control": self.control if self.background_control is None else self.background_control,
+            "tail_loss_probes": self.tail_loss_probes,
             "lateness_share": self.lateness_share,
         }
 
@@ -71,6 +76,12 @@ class EmulateConfig(Stage):
     model: str | None = setting(None, "as in export; for policies that ask and have no library of their own")
     train: list[str] = setting(
         [], "overrides of foretail train, which trains in ns-3 what policies ask; for model=null"
+    )
+    command: list[str] = setting(
+        [], "program and arguments that every host runs, instead of the scenario's flows; on the command line behind --"
+    )
+    command_seconds: int = setting(
+        600, "of this machine's clock, within which the command ends on host 0", at_least=1, at_most=86_400
     )
     against_ns3: bool = setting(False, "simulate the same in ns-3, and compare flow by flow")
     tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
@@ -105,5 +116,9 @@ class EmulateConfig(Stage):
                     f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or "
                     f"policy.{name}.library=PATH"
                 )
+        if self.command and self.against_ns3:
+            raise ForetailError("against_ns3 compares flows of the plan, and command sends its own: leave one out")
+        if self.command and shutil.which(self.command[0]) is None:
+            raise ForetailError(f"command = {self.command[0]} is no program on PATH: name one that this machine has")
         if self.model is not None and self.train:
             raise ForetailError("model and train are both given: leave one of the two out")

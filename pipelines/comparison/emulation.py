@@ -15,7 +15,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.staging import staged_folder
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
-from foretail.pipelines.data.emulation import emulated_settings, emulator_for
+from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_for
 from foretail.pipelines.data.simulation import reporting
 from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportedPredictor
@@ -23,6 +23,9 @@ from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, Lateness, run_emulator
+
+HOST_0_LOG = "host_0.log"
+"""In a run's folder: what the command said on host 0; those of the others are named alike."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ class EmulatedRun:
     packets: int  #: that hosts sent
     packets_per_second: float  #: of the clock, through the switches
     cpu_seconds: float  #: of the emulator, and of the hosts' processes
+    network_ns: int  #: virtual time that the run took
     kernel: str  #: its release
+    exit_code: int | None  #: of the command on host 0, as a shell says it; None without one
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,26 @@ class EmulationResult:
             ),
             ("deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock",),
         )
+        commands = [] if self.runs[0].exit_code is None else [self._commands()]
         fidelity = [] if self.fidelity is None else self.fidelity.tables()
-        return [replace(first, notes=notes), lateness, *fidelity, *others]
+        return [replace(first, notes=notes), lateness, *commands, *fidelity, *others]
+
+    def _commands(self) -> Table:
+        return Table(
+            "The command on host 0",
+            ("policy", "seed", "exit code", "ms of the network", "packets of all hosts", "what it said"),
+            tuple(
+                (
+                    run.flows.policy,
+                    str(run.flows.seed),
+                    str(run.exit_code),
+                    run.network_ns / 1e6,
+                    run.packets,
+                    str(Path("runs", run.flows.path.name, HOST_0_LOG)),
+                )
+                for run in self.runs
+            ),
+        )
 
 
 def emulate_policies(
@@ -116,8 +139,9 @@ def emulate_policies(
     predictor: ExportedPredictor | NetworkExport | None,
     emulation: Emulation,
     folder: Path,
+    command: HostCommand | None = None,
 ) -> EmulationResult:
-    """Emulate every policy on every seed into folders of their own below `folder`.
+    """Emulate every policy on every seed into folders of their own below `folder`, with `command` on every host.
 
     ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
     """
@@ -127,7 +151,9 @@ def emulate_policies(
             predictor.certificate.check_tau(policy.tau)
 
     def task(name: str, seed: int, report: Report) -> EmulatedRun:
-        document = emulated_settings(scenario, policies[name], seed, emulation, trace=False, library=library)
+        document = emulated_settings(
+            scenario, policies[name], seed, emulation, trace=False, library=library, command=command
+        )
         executable = emulator_for(policies[name].name, report)
         target = folder / f"{name}_seed_{seed}"
         with staged_folder(target) as staging:
@@ -139,6 +165,11 @@ def emulate_policies(
     check_same_flows([run.flows for run in runs])
     say_unasked(run.flows for run in runs)
     for run in runs:
+        if run.exit_code:
+            say(
+                f"{run.flows.policy}, seed {run.flows.seed}: the command ended with exit code {run.exit_code} on host "
+                f"0; {run.flows.path / HOST_0_LOG} has what it said"
+            )
         if not run.is_valid:
             say(
                 f"{run.flows.policy}, seed {run.flows.seed}, is invalid: {run.why_invalid}; give the machine less to "
@@ -166,5 +197,7 @@ def _emulated(name: str, seed: int, run: EmulatorRun) -> EmulatedRun:
         packets=found["packets_read"],
         packets_per_second=found["packets_read"] / seconds,
         cpu_seconds=run.summary["simulation_cpu_seconds"] + found["host_cpu_seconds"],
+        network_ns=run.summary["end_ns"],
         kernel=found["kernel"],
+        exit_code=found["exit_code"],
     )

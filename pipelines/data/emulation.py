@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,14 @@ from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.packets.simulation import Progress
 
 
+@dataclass(frozen=True)
+class HostCommand:
+    """A program that every host runs; the run ends when it ends on host 0."""
+
+    words: tuple[str, ...]  #: its name and arguments
+    most_seconds: int  #: of the clock, within which it has to end there
+
+
 def emulated_settings(
     scenario: Scenario,
     policy: Policy,
@@ -28,10 +36,12 @@ def emulated_settings(
     *,
     trace: bool,
     library: Path | None = None,
+    command: HostCommand | None = None,
 ) -> dict[str, Any]:
-    """The emulator's document for one run: the driver's, and how it is emulated."""
+    """The emulator's document for one run: the driver's, how it is emulated, and what hosts run beside its flows."""
     document = driver_config(scenario, policy, seed, trace=trace, library=library)
-    return {**document, "emulation": emulation.settings()}
+    run = {} if command is None else {"command": list(command.words), "command_seconds": command.most_seconds}
+    return {**document, "emulation": emulation.settings() | run}
 
 
 def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, report: Report) -> None:

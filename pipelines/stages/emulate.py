@@ -13,6 +13,7 @@ from foretail.pipelines.comparison.emulation import emulate_policies
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import evaluate_policies
+from foretail.pipelines.data.emulation import HostCommand
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.circuits.voqs import voq_experiment
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
@@ -33,8 +34,9 @@ def emulate(config: EmulateConfig, run_dir: Path) -> stage.StageResult:
     predictor = (
         _predictor(config, run_dir) if any(policy.asks_exported_model for policy in config.policy.values()) else None
     )
+    command = HostCommand(tuple(config.command), config.command_seconds) if config.command else None
     found = emulate_policies(
-        config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs"
+        config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs", command
     )
     fidelity = None
     if config.against_ns3:
@@ -49,7 +51,8 @@ def emulate(config: EmulateConfig, run_dir: Path) -> stage.StageResult:
             jobs=1,
         )
         fidelity = Fidelity.between(found.compared, simulated)
-    return replace(found, compared=with_figures(found.compared, run_dir), fidelity=fidelity)
+    compared = with_figures(found.compared, run_dir) if command is None else found.compared
+    return replace(found, compared=compared, fidelity=fidelity)
 
 
 def _predictor(config: EmulateConfig, run_dir: Path) -> ExportedPredictor | NetworkExport:

@@ -17,6 +17,7 @@ namespace foretail::packets::emulator {
 
 /// Responses to queries go to a second address of their receiver, so that a route gives them a window of their own.
 inline constexpr std::uint32_t incast_offset = 0x00010000U;
+inline constexpr std::uint8_t tcp_protocol = 6;
 
 inline std::uint16_t read16(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] << 8 | bytes[1]); }
 inline std::uint32_t read32(const std::uint8_t* bytes) {
@@ -74,31 +75,46 @@ public:
         return host < hosts_ ? static_cast<int>(host) : -1;
     }
 
-    /// Fills in a frame that `sender` sent, whose bytes and size are set; false for what is no TCP segment of the plan.
-    bool classify(Frame& frame, int sender) {
+    /// Fills in a frame that `sender` sent, whose bytes and size are set; false for what goes to no other host, or with
+    /// `only_plan` belongs to no flow of the plan. Data of no flow is background, without a place in a message.
+    bool classify(Frame& frame, int sender, bool only_plan) {
         const std::uint8_t* ip = frame.bytes.data();
-        if (frame.size_bytes < 40 || (ip[0] >> 4) != 4 || ip[9] != 6) return false;
+        if (frame.size_bytes < 20 || (ip[0] >> 4) != 4) return false;
         const std::int32_t ip_bytes = (ip[0] & 0x0F) * 4;
-        if (ip_bytes < 20 || frame.size_bytes < ip_bytes + 20) return false;
-        const std::uint8_t* tcp = ip + ip_bytes;
+        if (ip_bytes < 20 || frame.size_bytes < ip_bytes) return false;
         frame.source = host_of(read32(ip + 12));
         frame.destination = host_of(read32(ip + 16));
         if (frame.source != sender || frame.destination < 0 || frame.destination == sender) return false;
+        if (classify_flow(frame, ip, ip_bytes)) return true;
+        return !only_plan;
+    }
+
+private:
+    /// The same for a flow of the plan; what else there is has what a switch has to know of any packet.
+    bool classify_flow(Frame& frame, const std::uint8_t* ip, std::int32_t ip_bytes) {
+        const std::uint8_t* tcp = ip + ip_bytes;
+        frame.flow = -1;
+        frame.ecn_capable = (ip[1] & 0x03) != 0;
+        frame.flow_class = buffer::FlowClass::background;
+        frame.first_rtt = false;
+        frame.sent_bytes = frame.left_bytes = 0;
+        frame.path_hash = path_hash(frame.source, frame.destination, 0, 0);
+        if (ip[9] != tcp_protocol || frame.size_bytes < ip_bytes + 20) return false;
         const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
+        const std::int64_t payload = frame.size_bytes - ip_bytes - (tcp[12] >> 4) * 4;
+        frame.path_hash = path_hash(frame.source, frame.destination, source_port, destination_port);
+        if (payload <= 0) frame.flow_class = buffer::FlowClass::control;
         const bool answer = destination_port != listen_port;  // of the receiver
         const std::size_t flow =
             answer ? flow_of(frame.destination, destination_port) : flow_of(frame.source, source_port);
         if (flow == plan_.size()) return false;
         frame.flow = static_cast<std::int32_t>(flow);
-        frame.path_hash = path_hash(frame.source, frame.destination, source_port, destination_port);
-        frame.ecn_capable = (ip[1] & 0x03) != 0;
-        frame.flow_class = buffer::FlowClass::control;
-        frame.first_rtt = false;
-        frame.sent_bytes = frame.left_bytes = 0;
-        if (answer) return true;
+        if (answer) {
+            frame.flow_class = buffer::FlowClass::control;
+            return true;
+        }
         const std::uint32_t sequence = read32(tcp + 4);
         if ((tcp[13] & 0x02) != 0) first_sequence_[flow] = sequence + 1;
-        const std::int64_t payload = frame.size_bytes - ip_bytes - (tcp[12] >> 4) * 4;
         if (payload <= 0) return true;
         // Beyond 2^32 bytes a flow's place is counted from the last wrap.
         const std::int64_t byte = sequence - first_sequence_[flow];
@@ -112,7 +128,6 @@ public:
         return true;
     }
 
-private:
     const std::vector<PlannedFlow>& plan_;
     std::vector<std::uint32_t> first_sequence_;
     std::vector<std::int64_t> next_byte_;  // one past the highest ever sent

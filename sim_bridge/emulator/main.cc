@@ -113,7 +113,7 @@ void run(const std::string& settings_path, const std::string& folder) {
     ask_for_short_slices();
     enter_user_namespace();
     if (settings.racks) return emulate_racks(settings, folder);
-    const Plan plan = plan_traffic(settings.network);
+    const Plan plan = settings.emulation.command.empty() ? plan_traffic(settings.network) : Plan{};
     const PolicyChoice& policy = settings.network.policy;
     buffer::Shape shape;
     shape.priorities = settings.network.queues.count;

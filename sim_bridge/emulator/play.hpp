@@ -118,28 +118,36 @@ inline void write_flows(const std::string& path, const EmulatorSettings& s, cons
 }
 
 /// Makes the hosts of a plan and moves their packets through a network in real time, until all flows are delivered or
-/// to `end_ns` of virtual time. Writes flows.bin, and returns what a summary says of any network. `pool` outlives the
-/// network, whose packets go back to it. Throws std::runtime_error where hosts cannot be made or end before their time.
+/// to `end_ns` of virtual time; with commands until host 0's ends. Writes flows.bin, and returns what a summary says of
+/// any network. `pool` outlives the network, whose packets go back to it. Throws std::runtime_error where hosts cannot
+/// be made or end before their time.
 template <class Network>
 nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::string& folder, FramePool& pool,
                     Network& network, std::int64_t end_ns) {
     using nlohmann::json;
     const std::int64_t factor = s.emulation.factor, wall_start_ns = clock_ns();
+    const bool commands = !s.emulation.command.empty();
+    if (commands) end_ns = s.emulation.command_limit_ns / factor;
     const auto hosts_count = static_cast<std::size_t>(s.network.topology.servers());
     FlowTable table(s.network, plan);
     Shared shared(plan.size(), hosts_count);
-    Hosts hosts(s, plan, table, shared);
+    Hosts hosts(s, plan, table, shared, folder);
     RunClock clock{clock_ns() + head_start_ns};
     ProgressReport progress(end_ns, plan.size(), factor, shared);
-    Interfaces interfaces(hosts.interfaces(), pool, table, shared, static_cast<std::int64_t>(plan.size()), [&] {
-        hosts.check();
-        progress.tick(clock);
-    });
+    Interfaces interfaces(hosts.interfaces(), pool, table, shared, static_cast<std::int64_t>(plan.size()), commands,
+                          [&] {
+                              hosts.check();
+                              progress.tick(clock);
+                          });
     EventLoop loop(clock, interfaces, network, factor, spin_ns);
     hosts.begin(clock.start_ns);
     const double cpu_before = cpu_seconds(RUSAGE_SELF);
     const std::int64_t ended_ns = loop.run(end_ns);
     const double cpu = cpu_seconds(RUSAGE_SELF) - cpu_before;
+    if (commands && shared.exit_code() < 0)
+        throw std::runtime_error("the command did not end on host 0 within " +
+                                 std::to_string(s.emulation.command_limit_ns / 1'000'000'000) +
+                                 " s of the clock: raise emulation.command_seconds, or mend the command");
     hosts.finish();
 
     Lateness starts;
@@ -170,6 +178,7 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
               {"foreign_packets", interfaces.foreign()},
               {"packets_read", interfaces.packets_read()},
               {"packets_written", interfaces.packets_written()},
+              {"exit_code", commands ? json(shared.exit_code().load()) : json()},
               {"host_cpu_seconds", cpu_seconds(RUSAGE_CHILDREN)},
               {"valid", why_invalid.empty()},
               {"why_invalid", why_invalid}}}};

@@ -27,6 +27,14 @@ std::string control(const json& group, const char* key) {
     return name;
 }
 
+std::vector<std::string> read_command(const json& group) {
+    const auto found = group.find("command");
+    if (found == group.end()) return {};
+    if (!found->is_array() || !std::ranges::all_of(*found, [](const json& word) { return word.is_string(); }))
+        refuse("setting 'emulation.command' must be a list of words");
+    return found->get<std::vector<std::string>>();
+}
+
 Emulation read_emulation(const json& document) {
     const auto group = document.find("emulation");
     if (group == document.end() || !group->is_object()) refuse("setting 'emulation' must be an object");
@@ -35,10 +43,16 @@ Emulation read_emulation(const json& document) {
         refuse("setting 'emulation.factor' must be a whole number from 1 to " + std::to_string(most_factor));
     if (share == group->end() || !share->is_number() || !(*share > 0) || *share > 1)
         refuse("setting 'emulation.lateness_share' must be above 0 and at most 1");
-    return {.factor = factor->get<std::int64_t>(),
-            .control = control(*group, "control"),
-            .background_control = control(*group, "background_control"),
-            .lateness_share = share->get<double>()};
+    Emulation found{.factor = factor->get<std::int64_t>(),
+                    .control = control(*group, "control"),
+                    .background_control = control(*group, "background_control"),
+                    .tail_loss_probes = Group(*group, "emulation").get<bool>("tail_loss_probes"),
+                    .lateness_share = share->get<double>(),
+                    .command = read_command(*group)};
+    if (!found.command.empty())
+        found.command_limit_ns =
+            1'000'000'000 * Group(*group, "emulation").between<std::int64_t>("command_seconds", 1, 86'400);
+    return found;
 }
 
 /// Refuses what only ns-3 has.

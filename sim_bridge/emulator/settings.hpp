@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "emulator/racks/rack_settings.hpp"
 #include "packets/settings.h"
@@ -12,10 +13,13 @@ namespace foretail::packets::emulator {
 
 /// What an emulation has beyond a scenario: the group `emulation` of the settings.
 struct Emulation {
-    std::int64_t factor = 1;         ///< ns of the machine's clock per virtual ns
-    std::string control;             ///< the kernel's name of the congestion control
-    std::string background_control;  ///< of background flows
-    double lateness_share = 0;       ///< of the base round trip: a run whose 99th percentile is later is invalid
+    std::int64_t factor = 1;            ///< ns of the machine's clock per virtual ns
+    std::string control;                ///< the kernel's name of the congestion control
+    std::string background_control;     ///< of background flows
+    bool tail_loss_probes = true;       ///< of the kernel: what is lost at the end is asked for before a timeout
+    double lateness_share = 0;          ///< of the base round trip: a run whose 99th percentile is later is invalid
+    std::vector<std::string> command;   ///< a program that every host runs, and its arguments; empty: none
+    std::int64_t command_limit_ns = 0;  ///< of the clock, within which it has to end on host 0
 };
 
 struct EmulatorSettings {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.pipelines.cli import main
 from foretail.pipelines.comparison.emulation import EmulationResult
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.runs.notes import collecting_notes
@@ -145,6 +148,7 @@ def test_ns3_with_the_same_flows_is_beside_it(
 ) -> None:
     """One is compared with ns-3 flow by flow, as a slow loop does it; with itself nothing differs."""
     found = emulate(config_of("policy=[lqd]", "against_ns3=true", f"store_dir={tmp_path / 'store'}"), tmp_path)
+    assert isinstance(found, EmulationResult)
     assert found.fidelity is not None
     (run,), (twin,) = found.runs, found.fidelity.simulated.runs
     pairs = zip(*(read_records(path / "flows.bin", FLOW_DTYPE) for path in (run.flows.path, twin.path)), strict=True)
@@ -164,6 +168,48 @@ def test_ns3_with_the_same_flows_is_beside_it(
     itself = Fidelity.between(found.compared, found.compared)
     assert {one.percent.mean for one in itself.ratios["lqd"].values()} == {0.0}
     assert "up to +0 %" in itself.verdict()
+
+
+HTTP = Path(__file__).parents[2] / "examples" / "emulator" / "http_fan_out.py"
+
+
+def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    """Given behind ``--``, with words that Hydra and a shell would read in ways of their own."""
+    words = ["${HOME}", 'a "quoted" \\"word\\"', "x=[1,2]", "it's", ""]
+    program = (
+        "import os, runpy, sys; own = int(os.environ['FORETAIL_HOST']); print(own, sys.argv[2:], flush=True); "
+        "runpy.run_path(sys.argv[1]); sys.exit(3)"
+    )
+    overrides = (*TINY[1:], "policy=[lqd,cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=2")
+    given = ["emulate", *overrides, f"hydra.run.dir={tmp_path / 'run'}", "--"]
+    assert main([*given, sys.executable, "-c", program, str(HTTP), *words]) == 0
+    for policy in ("lqd", "cs"):
+        folder = tmp_path / "run" / "runs" / f"{policy}_seed_101"
+        first, *queries = (folder / "host_0.log").read_text(encoding="utf-8").splitlines()
+        assert first == f"0 {words}"
+        assert [line.split(":")[0] for line in queries] == [f"query {number}" for number in range(5)]
+        assert (folder / "host_2.log").read_text(encoding="utf-8") == f"2 {words}\n"
+        run = EmulatorRun.open(folder)
+        (switch,) = run.summary["switches"]
+        assert switch["data_out"]["bytes"] > 2 * 5 * 200_000
+        assert run.summary["emulation"]["exit_code"] == 3
+        assert run.summary["flows"] == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert [run["exit_code"] for run in result["emulated"]] == [3, 3]
+    assert "exit code 3 on host 0" in " ".join(result["findings"])
+
+
+def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    given = config_of("policy=[lqd]", "command=[sleep,'1000']", "command_seconds=1")
+    with pytest.raises(ForetailError, match=r"did not end on host 0 within 1 s .* raise emulation\.command_seconds"):
+        emulate(given, tmp_path)
+    assert not list((tmp_path / "runs").glob("*"))
+    with pytest.raises(ForetailError, match="command = no-such-program is no program on PATH"):
+        config_of("policy=[lqd]", "command=[no-such-program]")
 
 
 def collect_config(folder: Path, *overrides: str) -> CollectConfig:

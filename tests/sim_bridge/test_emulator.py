@@ -56,7 +56,13 @@ def emulator() -> Path:
 
 
 def document(emulation: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    usual = {"factor": 100, "control": "cubic", "background_control": "reno", "lateness_share": 0.1}
+    usual = {
+        "factor": 100,
+        "control": "cubic",
+        "background_control": "reno",
+        "lateness_share": 0.1,
+        "tail_loss_probes": True,
+    }
     return settings(**(STAR | changes)) | {"emulation": usual | (emulation or {})}
 
 
@@ -84,7 +90,13 @@ RACKS: dict[str, Any] = {
         "delayed_ack_segments": 2,
     },
     "traffic_ns": 4_000_000,
-    "emulation": {"factor": 200, "control": "cubic", "background_control": "cubic", "lateness_share": 1.0},
+    "emulation": {
+        "factor": 200,
+        "control": "cubic",
+        "background_control": "cubic",
+        "lateness_share": 1.0,
+        "tail_loss_probes": True,
+    },
 }
 
 
@@ -95,6 +107,11 @@ def with_racks(**groups: dict[str, Any]) -> dict[str, Any]:
 def children(pid: int) -> list[int]:
     """The processes that a process has started, from /proc."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+
+
+def descendants(process: int) -> list[int]:
+    found = children(process)
+    return found + [one for child in found for one in descendants(child)]
 
 
 def networks() -> set[str]:
@@ -174,17 +191,23 @@ def test_marks_reach_linux(emulator: Path, tmp_path: Path) -> None:
     assert run.summary["completed_flows"] > 0.8 * run.summary["flows"]
 
 
-def test_an_emulator_that_is_killed_leaves_nothing(emulator: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "processes"), [([], 4), (["sh", "-c", "setsid sleep 1000 & wait"], 4 + 4 * 2)], ids=["flows", "command"]
+)
+def test_an_emulator_that_is_killed_leaves_nothing(
+    command: list[str], processes: int, emulator: Path, tmp_path: Path
+) -> None:
+    """Nor do the programs of hosts, and what these have started."""
     before = networks()
-    asked = document({"factor": 10_000})
+    asked = document({"factor": 10_000, "command": command, "command_seconds": 600})
     (tmp_path / "settings.json").write_text(json.dumps(asked), encoding="utf-8")
     with subprocess.Popen([emulator, tmp_path / "settings.json", tmp_path], stderr=subprocess.DEVNULL) as process:
         try:
-            assert eventually(lambda: len(children(process.pid)) == 4 and len(networks() - before) >= 5)
-            hosts, made = children(process.pid), networks() - before
+            assert eventually(lambda: len(descendants(process.pid)) == processes and len(networks() - before) >= 5)
+            started, made = descendants(process.pid), networks() - before
         finally:
             process.send_signal(signal.SIGKILL)
-    assert eventually(lambda: not any(Path(f"/proc/{host}").exists() for host in hosts))
+    assert eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in started))
     assert not made & networks()
     assert not (tmp_path / "summary.json").exists()
 
@@ -260,7 +283,7 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     assert there["by_circuit"] > 0
     assert there["by_packet"] > 0
     assert there["dropped"] > 0
-    assert there["longest"] == (8 if resize is None else 30)
+    assert there["longest"] == 8 if resize is None else 8 < there["longest"] <= 30
     flows = run.flows()
     assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
     assert not (flows["fct_ns"] >= 0).any()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "emulator/hosts/host_process.hpp"
 
+#include "emulator/hosts/command.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 namespace foretail::packets::emulator {
@@ -47,12 +50,13 @@ std::int32_t timeouts_of(int socket) {
 class Player {
 public:
     Player(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
-           Shared& shared, int control)
+           Shared& shared, const std::string& folder, int control)
         : host_(host),
           settings_(settings),
           plan_(plan),
           table_(table),
           shared_(shared),
+          folder_(folder),
           control_(control),
           epoll_(epoll_create1(EPOLL_CLOEXEC)),
           timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
@@ -82,6 +86,10 @@ public:
 
     void run(std::int64_t start_ns) {
         start_ns_ = start_ns;
+        if (!settings_.emulation.command.empty()) {
+            command_.emplace(settings_, host_, folder_, shared_);
+            watch(command_->ending(), of_command, EPOLLIN);
+        }
         do_tasks();
         std::array<epoll_event, 64> events;
         while (true) {
@@ -90,6 +98,10 @@ public:
             for (int i = 0; i < count; ++i) {
                 const auto& [flags, data] = events[static_cast<std::size_t>(i)];
                 if (data.u64 == of_control) return;
+                if (data.u64 == of_command) {
+                    command_ended();
+                    continue;
+                }
                 if (data.u64 == of_timer) {
                     do_tasks();
                 } else if (data.u64 == of_listener) {
@@ -128,7 +140,7 @@ private:
     };
     // Events carry twice the flow, plus one at its receiver; these stand for what is no flow.
     static constexpr std::uint64_t of_listener = ~std::uint64_t{0}, of_timer = of_listener - 1,
-                                   of_control = of_listener - 2;
+                                   of_control = of_listener - 2, of_command = of_listener - 3;
 
     [[nodiscard]] std::int64_t now() const { return clock_ns() - start_ns_; }
     void control(int operation, int socket, std::uint64_t what, std::uint32_t flags) {
@@ -138,6 +150,13 @@ private:
         if (epoll_ctl(epoll_.get(), operation, socket, &event) < 0) fail("a host cannot watch its sockets");
     }
     void watch(int socket, std::uint64_t what, std::uint32_t flags) { control(EPOLL_CTL_ADD, socket, what, flags); }
+
+    /// The run lasts as long as host 0's command; on another host one may end when it likes.
+    void command_ended() {
+        control(EPOLL_CTL_DEL, command_->ending(), 0, 0);
+        const int code = command_->exit_code();
+        if (host_ == 0) shared_.exit_code() = code;
+    }
 
     /// Does what is due, and sets the timer to what comes next.
     void do_tasks() {
@@ -258,7 +277,9 @@ private:
     const std::vector<PlannedFlow>& plan_;
     const FlowTable& table_;
     Shared& shared_;
+    const std::string& folder_;
     int control_;
+    std::optional<Command> command_;
     Descriptor epoll_, timer_, listener_;
     std::vector<Sender> senders_;
     std::vector<Receiver> receivers_;
@@ -270,8 +291,8 @@ private:
 }  // namespace
 
 void play_flows(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
-                const FlowTable& table, Shared& shared, int control) {
-    Player player(host, settings, plan, table, shared, control);
+                const FlowTable& table, Shared& shared, const std::string& folder, int control) {
+    Player player(host, settings, plan, table, shared, folder, control);
     const char ready = 1;
     std::int64_t start_ns = 0;
     if (write(control, &ready, 1) != 1 || read(control, &start_ns, sizeof start_ns) != sizeof start_ns) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "emulator/headers.hpp"
@@ -12,8 +13,9 @@
 namespace foretail::packets::emulator {
 
 /// The life of one host's process inside its namespace: says through `control` that it is ready, waits there for the
-/// start, plays its flows, and leaves what it knows of them when `control` says stop. Throws std::runtime_error.
+/// start, plays its flows and runs its command, whose words go to a file in `folder`, and leaves what it knows of them
+/// when `control` says stop. Throws std::runtime_error.
 void play_flows(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
-                const FlowTable& table, Shared& shared, int control);
+                const FlowTable& table, Shared& shared, const std::string& folder, int control);
 
 }  // namespace foretail::packets::emulator

@@ -67,7 +67,8 @@ HostSettings host_settings(int host, const EmulatorSettings& settings, const std
             .incast_window_segments = static_cast<int>(response_bytes / transport.segment_bytes + 1),
             .min_rto_ms = transport.min_rto_ns * settings.emulation.factor / 1'000'000,
             .quick_acks = transport.delayed_ack_segments == 1,
-            .ecn = transport.mark_bytes > 0};
+            .ecn = transport.mark_bytes > 0,
+            .tail_loss_probes = settings.emulation.tail_loss_probes};
 }
 
 }  // namespace
@@ -101,10 +102,11 @@ void Shared::complain(const std::string& what) {
 std::string Shared::complaint() const { return head_->written != 0 ? head_->complaint.data() : ""; }
 
 Hosts::Hosts(const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
-             Shared& shared)
+             Shared& shared, const std::string& folder)
     : shared_(shared) {
     try {
-        for (int host = 0; host < settings.network.topology.servers(); ++host) start(host, settings, plan, table);
+        for (int host = 0; host < settings.network.topology.servers(); ++host)
+            start(host, settings, plan, table, folder);
     } catch (...) {
         end();
         throw;
@@ -112,7 +114,7 @@ Hosts::Hosts(const EmulatorSettings& settings, const std::vector<PlannedFlow>& p
 }
 
 void Hosts::start(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
-                  const FlowTable& table) {
+                  const FlowTable& table, const std::string& folder) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) fail("cannot talk to a host");
     Descriptor here(ends[0]), there(ends[1]);
@@ -130,7 +132,7 @@ void Hosts::start(int host, const EmulatorSettings& settings, const std::vector<
                 const Descriptor tun = enter_host_namespace(host_settings(host, settings, plan));
                 send_descriptor(there.get(), tun.get());
             }
-            play_flows(host, settings, plan, table, shared_, there.get());
+            play_flows(host, settings, plan, table, shared_, folder, there.get());
         } catch (const std::exception& error) {
             shared_.complain(error.what());
             code = 2;

@@ -38,6 +38,8 @@ public:
     [[nodiscard]] FlowState& flow(std::size_t index) { return flows_[index]; }
     [[nodiscard]] std::atomic<std::int64_t>& lost(std::size_t host) { return lost_[host]; }
     [[nodiscard]] std::atomic<std::int64_t>& delivered() { return head_->delivered; }
+    /// How host 0's command ended, as a shell says it; -1 while it runs.
+    [[nodiscard]] std::atomic<int>& exit_code() { return head_->exit_code; }
     /// What a host says when it cannot go on; the first one counts.
     void complain(const std::string& what);
     [[nodiscard]] std::string complaint() const;
@@ -45,7 +47,7 @@ public:
 private:
     struct Head {
         std::atomic<std::int64_t> delivered{0};
-        std::atomic<int> writers{0}, written{0};
+        std::atomic<int> writers{0}, written{0}, exit_code{-1};
         std::array<char, 512> complaint{};
     };
 
@@ -60,8 +62,9 @@ private:
 /// its flows when the plan says so. All of them end with this object, and with this process.
 class Hosts {
 public:
+    /// What commands of hosts print goes to files in `folder`.
     Hosts(const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
-          Shared& shared);
+          Shared& shared, const std::string& folder);
     Hosts(const Hosts&) = delete;
     Hosts& operator=(const Hosts&) = delete;
     ~Hosts();
@@ -76,8 +79,8 @@ public:
     [[nodiscard]] const std::vector<Descriptor>& interfaces() const { return interfaces_; }
 
 private:
-    void start(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan,
-               const FlowTable& table);
+    void start(int host, const EmulatorSettings& settings, const std::vector<PlannedFlow>& plan, const FlowTable& table,
+               const std::string& folder);
     void end();
 
     Shared& shared_;

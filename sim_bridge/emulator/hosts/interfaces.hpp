@@ -20,17 +20,20 @@
 
 namespace foretail::packets::emulator {
 
-/// The interfaces of the hosts, as the event loop sees them: packets of the plan's flows come in and go out.
+/// The interfaces of the hosts, as the event loop sees them: packets of the plan's flows, and of commands if hosts run
+/// any, come in and go out.
 class Interfaces {
 public:
-    /// `tick` is called some times per second; it throws when a host is gone.
+    /// `tick` is called some times per second; it throws when a host is gone. With commands all ends with that of host
+    /// 0, else with the last of the planned flows.
     Interfaces(const std::vector<Descriptor>& hosts, FramePool& pool, FlowTable& table, Shared& shared,
-               std::int64_t planned, std::function<void()> tick)
+               std::int64_t planned, bool commands, std::function<void()> tick)
         : hosts_(hosts),
           pool_(pool),
           table_(table),
           shared_(shared),
           planned_(planned),
+          commands_(commands),
           tick_(std::move(tick)),
           epoll_(epoll_create1(EPOLL_CLOEXEC)),
           timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
@@ -56,7 +59,7 @@ public:
                 if (got < 0) tick_now("cannot read from the interface of a host");
                 ++read_;
                 frame->size_bytes = static_cast<std::int32_t>(got);
-                if (table_.classify(*frame, static_cast<int>(host))) {
+                if (table_.classify(*frame, static_cast<int>(host), !commands_)) {
                     arrived(std::move(frame));
                 } else {
                     ++foreign_;
@@ -82,12 +85,12 @@ public:
     }
     [[nodiscard]] bool finished() {
         if (++calls_ % 1024 == 0) look();
-        return shared_.delivered() == planned_;
+        return commands_ ? shared_.exit_code() >= 0 : shared_.delivered() == planned_;
     }
 
     [[nodiscard]] std::int64_t packets_read() const { return read_; }
     [[nodiscard]] std::int64_t packets_written() const { return written_; }
-    /// Packets that belong to no flow of the plan, which were thrown away.
+    /// Packets that were thrown away: to nobody, or without commands of no flow of the plan.
     [[nodiscard]] std::int64_t foreign() const { return foreign_; }
 
 private:
@@ -123,6 +126,7 @@ private:
     FlowTable& table_;
     Shared& shared_;
     std::int64_t planned_;
+    bool commands_;
     std::function<void()> tick_;
     Descriptor epoll_, timer_;
     std::array<epoll_event, 64> events_{};

@@ -196,8 +196,13 @@ Descriptor enter_host_namespace(const HostSettings& host) {
     set_kernel("ipv4/tcp_no_metrics_save", "1");  // a connection knows nothing of those before it
     set_kernel("ipv4/tcp_rmem", "4096 16777216 33554432");
     set_kernel("ipv4/tcp_wmem", "4096 16777216 33554432");
+    set_kernel("ipv4/tcp_early_retrans", host.tail_loss_probes ? "3" : "0");
     set_kernel("ipv4/tcp_ecn", host.ecn ? "1" : "0");
 
+    request = {};
+    std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);
+    request.ifr_flags = IFF_UP | IFF_LOOPBACK;
+    ask(socket.get(), SIOCSIFFLAGS, request, "loopback");  // for programs that talk to themselves
     request = named();
     request.ifr_mtu = host.mtu_bytes;
     ask(socket.get(), SIOCSIFMTU, request, "packet size");

@@ -43,6 +43,7 @@ struct HostSettings {
     std::int64_t min_rto_ms = 0;
     bool quick_acks = false;  ///< an acknowledgement for every segment
     bool ecn = false;
+    bool tail_loss_probes = true;
 };
 
 /// Ends this process when its parent does, whichever way that ends.
