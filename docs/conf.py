@@ -118,6 +118,7 @@ docs/p4-demo
 docs/design
 docs/driver
 docs/emulator
+docs/circuits-emulated
 docs/ensemble
 docs/p4
 docs/speed

@@ -13,6 +13,8 @@ MOST_RACKS = 250
 """A rack is the third number of an address in the log."""
 
 MOST_VOQ_PACKETS = 100_000
+MOST_HOSTS = 256
+SHARED_POLICIES = ("cs", "dt", "lqd")
 LONGEST_PHASE_NS = 10**9
 
 
@@ -55,21 +57,31 @@ class PublishedUse:
 
 @dataclass
 class VoqExperiment(Experiment):
-    """Long flows from one rack to another: every capacity of its VOQ, and every way to resize it, is a run."""
+    """Long flows from one rack to others: every capacity of VOQs, way to resize them, and shared buffer is a run."""
 
-    experiment: str = setting("etalon", "its name, in files", one_of=("etalon",))
+    experiment: str = setting(MISSING, "its name, in files", one_of=("etalon", "voq_sharing"))
     fabric: RackFabric = part(RackFabric, "racks and switches")
     source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
-    destination_rack: int = setting(2, "where they go", at_least=1, at_most=MOST_RACKS)
-    flows: int = setting(16, "flows, which start together and never end", at_least=1, at_most=1024)
+    destination_racks: list[int] = setting(MISSING, "where they go", at_least=1, at_most=MOST_RACKS)
+    flows: int = setting(
+        16, "flows to each of these racks, which start together and never end", at_least=1, at_most=1024
+    )
     static_packets: list[int] = setting(
-        MISSING, "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
+        [], "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
     )
     small_packets: int = setting(16, "resize: capacity without a circuit", at_least=1, at_most=MOST_VOQ_PACKETS)
     resized_packets: int = setting(
         50, "resize: capacity shortly before and during the circuit", at_least=1, at_most=MOST_VOQ_PACKETS
     )
-    ahead_ns: list[int] = setting(MISSING, "resize: so long before the circuit", at_least=0, at_most=10**12)
+    ahead_ns: list[int] = setting([], "resize: so long before the circuit", at_least=0, at_most=10**12)
+    policies: list[str] = setting(
+        [], "policies over a buffer that the VOQs of a rack share, instead of capacities", one_of=SHARED_POLICIES
+    )
+    shared_packets: list[int] = setting(
+        [], "policies: sizes of that buffer, in full packets", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    alpha: float = setting(1.0, "policies: dt", above=0, at_most=1024)
+    attempts: int = setting(3, "a run that was late is repeated until it has run so often", at_least=1, at_most=100)
     weeks: int = setting(MISSING, "length of a run, in periods of the schedule", at_least=2, at_most=10_000)
     skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
     packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
@@ -86,16 +98,28 @@ class VoqExperiment(Experiment):
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""
         super().check(where)
-        for name in ("source_rack", "destination_rack"):
-            if getattr(self, name) > self.fabric.racks:
+        for rack in (self.source_rack, *self.destination_racks):
+            if rack > self.fabric.racks:
                 raise ForetailError(
-                    f"{where}.{name} = {getattr(self, name)} is no rack: there are {where}.fabric.racks = "
-                    f"{self.fabric.racks}"
+                    f"{where} has flows of rack {rack}, and {where}.fabric.racks = {self.fabric.racks}: choose one of "
+                    "these"
                 )
-        if self.source_rack == self.destination_rack:
+        if self.source_rack in self.destination_racks:
             raise ForetailError(
-                f"{where}.source_rack and {where}.destination_rack are both {self.source_rack}, and flows inside a "
-                "rack cross no VOQ: choose two racks"
+                f"{where}.source_rack = {self.source_rack} is in {where}.destination_racks, and flows inside a rack "
+                "cross no VOQ: choose others"
+            )
+        hosts = self.fabric.hosts_per_rack * (1 + len(self.destination_racks))
+        if hosts > MOST_HOSTS:
+            raise ForetailError(
+                f"{where} has {hosts} hosts, and a process each: lower {where}.fabric.hosts_per_rack or name fewer "
+                f"racks, for at most {MOST_HOSTS}"
+            )
+        if not (self.static_packets or self.ahead_ns or self.policies):
+            raise ForetailError(f"{where} compares nothing: give {where}.static_packets, ahead_ns or policies")
+        if bool(self.policies) != bool(self.shared_packets):
+            raise ForetailError(
+                f"{where}.policies and {where}.shared_packets go together: give both, or neither of them"
             )
         if self.resized_packets < self.small_packets:
             raise ForetailError(

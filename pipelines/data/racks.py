@@ -13,9 +13,7 @@ from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-
-HEADER_BYTES = 40
-"""IPv4 and TCP without options."""
+from foretail.sim_bridge.packets.queries import HEADER_BYTES
 
 
 def circuit_schedule(fabric: RackFabric) -> Schedule:
@@ -48,28 +46,37 @@ def period_ns(fabric: RackFabric, schedule: Schedule) -> int:
 
 
 def rack_document(
-    sweep: VoqExperiment, schedule: Schedule, voq_packets: int, ahead_ns: int | None, emulation: Emulation
+    sweep: VoqExperiment,
+    schedule: Schedule,
+    emulation: Emulation,
+    *,
+    voq_packets: int | None = None,
+    ahead_ns: int | None = None,
+    shared: tuple[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The document of one run; ForetailError when it could say nothing about the pair's circuit.
+    """The document of one run; ForetailError when it could say nothing about the circuits of its flows.
 
     Parameters
     ----------
-    voq_packets : capacity of a VOQ
+    voq_packets : capacity of a VOQ; None: they share a buffer
     ahead_ns : it grows to ``resized_packets`` so long before its circuit; None: it stays
+    shared : policy and size of that buffer in full packets
     """
     fabric = sweep.fabric
-    source, destination = sweep.source_rack - 1, sweep.destination_rack - 1
+    source, destinations = sweep.source_rack - 1, [rack - 1 for rack in sweep.destination_racks]
     period = period_ns(fabric, schedule)
-    if not schedule.edges[source, destination]:
-        raise ForetailError(
-            f"the schedule never gives rack {sweep.source_rack} a circuit to rack {sweep.destination_rack}: choose "
-            "other racks or another schedule"
-        )
+    for destination in destinations:
+        if not schedule.edges[source, destination]:
+            raise ForetailError(
+                f"the schedule never gives rack {source + 1} a circuit to rack {destination + 1}: choose other racks "
+                "or another schedule"
+            )
     if ahead_ns is not None and ahead_ns >= period:
         raise ForetailError(
             f"a VOQ cannot grow {ahead_ns} ns before its circuit, for the schedule comes round in {period} ns: lower "
             "ahead_ns"
         )
+    buffer = None if shared is None else {"policy": shared[0], "bytes": shared[1] * sweep.packet_bytes}
     racks = {name: value for name, value in asdict(fabric).items() if name != "schedule"}
     return {
         "format": DRIVER_FORMAT,
@@ -77,9 +84,14 @@ def rack_document(
         | {
             "matchings": schedule.matchings[:, 0].tolist(),
             "voq_packets": voq_packets,
+            "buffer": None if buffer is None else buffer | {"alpha": sweep.alpha},
             "resize": None if ahead_ns is None else {"packets": sweep.resized_packets, "ahead_ns": ahead_ns},
         },
-        "flows": {"source": [source], "destination": [destination], "flows_per_pair": sweep.flows},
+        "flows": {
+            "source": [source] * len(destinations),
+            "destination": destinations,
+            "flows_per_pair": sweep.flows,
+        },
         "transport": {
             "segment_bytes": sweep.packet_bytes - HEADER_BYTES,
             "initial_window_segments": sweep.initial_window_segments,

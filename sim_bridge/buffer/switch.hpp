@@ -150,6 +150,16 @@ public:
         return outcome;
     }
 
+    /// Removes the head of a queue, of a shape whose ports send nothing by themselves.
+    Packet take(QueueIndex queue, Tick now) {
+        about_to_change(queue, now);
+        Packet packet = queues_.take(queue);
+        const Port port = queues_.port_of(queue);
+        at(port).out += packet.size;
+        if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
+        return packet;
+    }
+
     /// Runs the virtual LQD empty, so that every row has its fate. No arrival may follow.
     template <class Sink>
     void settle_labels(Sink& sink) {

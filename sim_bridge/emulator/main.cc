@@ -81,26 +81,28 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
     EtalonLog log(records, s.racks->hosts_per_rack);
     FramePool pool;
-    RackFabric fabric(*s.racks, log);
-    json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
-    records.close();
-    summary["voqs"] = json::array();
     const std::vector<int>& racks = s.racks->populated;
-    for (std::size_t source = 0; source < racks.size(); ++source) {
-        for (std::size_t destination = 0; destination < racks.size(); ++destination) {
-            const VoqCounts& counts = fabric.counts(source, destination);
-            if (source == destination) continue;
-            summary["voqs"].push_back({{"source", racks[source]},
-                                       {"destination", racks[destination]},
-                                       {"arrived", counts.arrived},
-                                       {"dropped", counts.dropped},
-                                       {"by_packet", counts.by_packet},
-                                       {"by_circuit", counts.by_circuit},
-                                       {"waiting", fabric.waiting(source, destination)},
-                                       {"longest", counts.longest}});
+    with_shared_policy(*s.racks, [&](const auto& policy) {
+        RackFabric fabric(*s.racks, policy, log);
+        json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
+        records.close();
+        summary["voqs"] = json::array();
+        for (std::size_t source = 0; source < racks.size(); ++source) {
+            for (std::size_t destination = 0; destination < racks.size(); ++destination) {
+                const VoqCounts& counts = fabric.counts(source, destination);
+                if (source == destination) continue;
+                summary["voqs"].push_back({{"source", racks[source]},
+                                           {"destination", racks[destination]},
+                                           {"arrived", counts.arrived},
+                                           {"dropped", counts.dropped},
+                                           {"by_packet", counts.by_packet},
+                                           {"by_circuit", counts.by_circuit},
+                                           {"waiting", fabric.waiting(source, destination)},
+                                           {"longest", counts.longest}});
+            }
         }
-    }
-    write_summary(folder, summary);
+        write_summary(folder, summary);
+    });
 }
 
 void run(const std::string& settings_path, const std::string& folder) {

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "buffer/predictor/predictor_library.hpp"
-#include "buffer/records.hpp"
 #include "buffer/queues/ring.hpp"
-#include "buffer/run.hpp"
 #include "buffer/queues/tournament.hpp"
+#include "buffer/records.hpp"
+#include "buffer/run.hpp"
 
 static std::size_t allocations = 0;
 

@@ -24,12 +24,12 @@ struct PrintedLog {
     std::vector<Event> events;
 
     void departed(const Frame& frame, std::int64_t entered, std::int64_t left, bool by_circuit, int source,
-                  int destination, std::size_t waiting) {
+                  int destination, std::int64_t waiting) {
         assert(source != destination);
         events.push_back({"left", frame.flow, left});
         events.push_back({"entered", frame.flow, entered});
         events.push_back({"by_circuit", frame.flow, by_circuit});
-        events.push_back({"waiting", frame.flow, static_cast<std::int64_t>(waiting)});
+        events.push_back({"waiting", frame.flow, waiting});
     }
     void circuit(bool up, std::int64_t time, int source, int destination) {
         events.push_back({up ? "up" : "down", 1000 * source + destination, time});
@@ -43,22 +43,24 @@ void run(const char* path, std::int64_t factor, std::int64_t step) {
     PrintedLog log;
     log.events.reserve(10 * packets.size() + 100'000);
     FramePool pool;
-    RackFabric fabric(settings, log);
-    run_loop(fabric, pool, factor, step, packets);
-    for (const Event& event : log.events)
-        std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));
-    std::int64_t arrived = 0, gone = 0;
-    for (std::size_t source = 0; source < settings.populated.size(); ++source) {
-        for (std::size_t destination = 0; destination < settings.populated.size(); ++destination) {
-            const VoqCounts& counts = fabric.counts(source, destination);
-            arrived += counts.arrived;
-            gone += counts.dropped + counts.by_packet + counts.by_circuit;
-            std::printf("dropped %zu %lld\n", source * settings.populated.size() + destination,
-                        static_cast<long long>(counts.dropped));
-            assert(fabric.waiting(source, destination) == 0);
+    with_shared_policy(settings, [&](const auto& policy) {
+        RackFabric fabric(settings, policy, log);
+        run_loop(fabric, pool, factor, step, packets);
+        for (const Event& event : log.events)
+            std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));
+        std::int64_t arrived = 0, gone = 0;
+        for (std::size_t source = 0; source < settings.populated.size(); ++source) {
+            for (std::size_t destination = 0; destination < settings.populated.size(); ++destination) {
+                const VoqCounts& counts = fabric.counts(source, destination);
+                arrived += counts.arrived;
+                gone += counts.dropped + counts.by_packet + counts.by_circuit;
+                std::printf("dropped %zu %lld\n", source * settings.populated.size() + destination,
+                            static_cast<long long>(counts.dropped));
+                assert(fabric.waiting(source, destination) == 0);
+            }
         }
-    }
-    assert(arrived == static_cast<std::int64_t>(packets.size()) && gone == arrived);
+        assert(arrived == static_cast<std::int64_t>(packets.size()) && gone == arrived);
+    });
 }
 
 }  // namespace

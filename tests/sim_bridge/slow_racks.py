@@ -85,6 +85,25 @@ class SlowRacks:
             return int(resize["packets"])
         return int(self.racks["voq_packets"])
 
+    def share(self, source: int, destination: int, packet: Crossing) -> None:
+        """One buffer for all VOQs of a rack; a packet that is pushed out is dropped, too."""
+        buffer = self.racks["buffer"]
+        voqs = [self.voq.setdefault((source, to), []) for to in range(len(self.rack))]
+
+        def free() -> int:
+            return int(buffer["bytes"]) - sum(one.size for voq in voqs for one in voq)
+
+        length = sum(one.size for one in voqs[destination])
+        if buffer["policy"] == "lqd":
+            voqs[destination].append(packet)
+            while free() < 0:
+                longest = max(voqs, key=lambda voq: sum(one.size for one in voq))  # the first of the longest
+                self.dropped.add(longest.pop().number)
+        elif free() < packet.size or (buffer["policy"] == "dt" and length >= buffer["alpha"] * free()):
+            self.dropped.add(packet.number)
+        else:
+            voqs[destination].append(packet)
+
     def take(self) -> None:
         """Every link that is free takes what it may."""
         for source in range(len(self.rack)):
@@ -127,7 +146,9 @@ class SlowRacks:
         waiting = self.voq.setdefault((source, destination), [])
         if kind == HOST:
             packet.entered = self.now
-            if len(waiting) >= self.capacity(source, destination):
+            if self.racks["buffer"] is not None:
+                self.share(source, destination, packet)
+            elif len(waiting) >= self.capacity(source, destination):
                 self.dropped.add(packet.number)
             else:
                 waiting.append(packet)

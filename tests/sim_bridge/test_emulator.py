@@ -80,6 +80,7 @@ RACKS: dict[str, Any] = {
         "night_ns": 20_000,
         "matchings": [[1, 2, 0], [2, 0, 1]],
         "voq_packets": 8,
+        "buffer": None,
         "resize": None,
     },
     "flows": {"source": [0], "destination": [2], "flows_per_pair": 3},
@@ -283,7 +284,7 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     assert there["by_circuit"] > 0
     assert there["by_packet"] > 0
     assert there["dropped"] > 0
-    assert there["longest"] == 8 if resize is None else 8 < there["longest"] <= 30
+    assert there["longest"] == 8 if resize is None else 8 < there["longest"] <= 30  # not full on a stalled machine
     flows = run.flows()
     assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
     assert not (flows["fct_ns"] >= 0).any()

@@ -31,6 +31,7 @@ DOCUMENT: dict[str, Any] = {
         "night_ns": 9_973,
         "matchings": [[(rack + shift) % 5 for rack in range(5)] for shift in (1, 2, 3, 4)],
         "voq_packets": 6,
+        "buffer": None,
         "resize": None,
     },
     "flows": {"source": [0, 0, 3], "destination": [1, 3, 1], "flows_per_pair": 1},
@@ -85,12 +86,20 @@ def bursts(seed: int, packets: int, factor: int) -> list[tuple[int, int, int, in
     return found
 
 
-@pytest.mark.parametrize("resize", [None, RESIZED, {"packets": 9, "ahead_ns": 0}], ids=["static", "ahead", "during"])
+def shared(policy: str, alpha: float = 1.0) -> dict[str, Any]:
+    return {"voq_packets": None, "buffer": {"policy": policy, "bytes": 90_000, "alpha": alpha}}
+
+
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, shared("cs"), shared("dt"), shared("lqd")],
+    ids=["static", "ahead", "during", "cs", "dt", "lqd"],
+)
 @pytest.mark.parametrize(("factor", "step"), [(7, 0), (20, 40_000)], ids=["in_time", "late"])
 def test_every_packet_goes_where_and_when_the_slow_racks_say(
-    check: Check, resize: dict[str, int] | None, factor: int, step: int
+    check: Check, racks: dict[str, Any], factor: int, step: int
 ) -> None:
-    document = changed(resize=resize)
+    document = changed(**racks)
     sent = bursts(seed=5, packets=500, factor=factor)
     told = check(document, factor, step, sent)
     starts = [(told["sent"][i], *one[1:]) for i, one in enumerate(sent)]
@@ -157,6 +166,11 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
         ({"night_ns": 50_022}, {}, "'racks.night_ns' must not be longer than 'racks.day_ns'"),
         ({"resize": {"packets": 5, "ahead_ns": 0}}, {}, "'racks.resize.packets' must be at least 6"),
         ({"resize": {"packets": 9, "ahead_ns": 239_976}}, {}, "must be less than the 239976 ns of the schedule"),
+        ({"voq_packets": None}, {}, "one of the settings 'racks.voq_packets' and 'racks.buffer' must be null"),
+        ({"buffer": shared("lqd")["buffer"]}, {}, "must be null, and not the other"),
+        (shared("credence"), {}, "'racks.buffer.policy' is 'credence'"),
+        (shared("dt", 0), {}, "'racks.buffer.alpha' must be above 0"),
+        (shared("lqd") | {"resize": RESIZED}, {}, "must be null beside 'racks.buffer'"),
         ({"matchings": []}, {}, "must have 1 to"),
         ({"matchings": [[0, 2, 1, 4, 3]]}, {}, "sends from rack 0 to 0, which is no other rack"),
         ({"matchings": [[1, 2, 3, 4, 5]]}, {}, "sends from rack 4 to 5, which is no other rack"),

@@ -44,6 +44,20 @@ def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
     return figure
 
 
+@styled
+def draw_sharing(rows: pd.DataFrame) -> Figure:
+    """A bar per run, in the order of the rows, a panel per metric; `rows` as of :func:`draw_voqs`, with ``run``."""
+    figure = Figure(figsize=(3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2), layout="constrained")
+    panels = figure.subplots(1, len(METRICS), squeeze=False, sharey=True)[0]
+    colours = ["C0" if valid else "white" for valid in rows["valid"]]
+    for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
+        axes.barh(rows["run"].str.replace("_", " "), rows[metric], color=colours, edgecolor="C0")
+        axes.set_xlabel(title)
+        axes.grid(axis="x")
+    panels[0].invert_yaxis()
+    return figure
+
+
 def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str) -> None:
     axes.plot(x, part[metric], label="ours", color="C0")
     for valid, chosen in part.groupby("valid"):

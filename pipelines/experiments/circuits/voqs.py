@@ -1,15 +1,17 @@
-"""``foretail emulate experiment=etalon``: what long flows make of their circuit, by the capacity of their VOQ.
+"""``foretail emulate experiment=etalon`` and ``voq_sharing``: what long flows make of their circuits.
 
-A run is one capacity, or one time before the circuit at which the VOQ grows. All runs are emulated with this machine's
-TCP, one after the other; their figures come from a log in Etalon's format, and stand beside Etalon's own.
+A run is one capacity of their virtual output queues, one time before the circuit at which these grow, or one policy
+over a buffer that they share. All runs are emulated with this machine's TCP, one after the other; their figures come
+from a log in Etalon's format, and stand beside Etalon's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -21,7 +23,7 @@ from foretail.features.staging import staged_folder
 from foretail.pipelines.data.emulation import emulator_for
 from foretail.pipelines.data.racks import circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import reporting
-from foretail.pipelines.experiments.circuits.voq_figures import draw_voqs
+from foretail.pipelines.experiments.circuits.voq_figures import draw_sharing, draw_voqs
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
@@ -33,16 +35,21 @@ from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_u
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 
+FIGURE_FILES = ("pdf", "png", "svg")
+
 
 @dataclass(frozen=True)
 class VoqCase:
     """One run."""
 
-    voq_packets: int  #: capacity
-    ahead_ns: int | None  #: it grows so long before its circuit; None: it stays
+    voq_packets: int | None = None  #: capacity; None: they share a buffer
+    ahead_ns: int | None = None  #: it grows so long before its circuit; None: it stays
+    shared: tuple[str, int] | None = None  #: policy and size of the shared buffer in full packets
 
     @property
     def name(self) -> str:
+        if self.shared is not None:
+            return f"{self.shared[0]}_{self.shared[1]}"
         return f"static_{self.voq_packets}" if self.ahead_ns is None else f"resize_{self.ahead_ns}ns"
 
 
@@ -52,7 +59,7 @@ class VoqRun:
 
     case: VoqCase
     use: CircuitUse
-    dropped: int  #: packets, at the VOQ
+    dropped: int  #: packets, at the VOQs
     timeouts: int  #: of TCP, all flows together
     lateness_p99_ns: dict[str, int]  #: by kind, virtual
     why_invalid: str  #: empty when it is valid
@@ -65,10 +72,21 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
     """
     schedule = circuit_schedule(sweep.fabric)
     cases = [
-        *(VoqCase(packets, None) for packets in sorted(sweep.static_packets)),
-        *(VoqCase(sweep.small_packets, ahead) for ahead in sorted(sweep.ahead_ns)),
+        *(VoqCase(voq_packets=packets) for packets in sorted(sweep.static_packets)),
+        *(VoqCase(voq_packets=sweep.small_packets, ahead_ns=ahead) for ahead in sorted(sweep.ahead_ns)),
+        *(VoqCase(shared=(policy, size)) for size in sorted(sweep.shared_packets) for policy in sweep.policies),
     ]
-    documents = {case: rack_document(sweep, schedule, *_of(case), config.emulation) for case in cases}  # before any run
+    documents = {
+        case: rack_document(
+            sweep,
+            schedule,
+            config.emulation,
+            voq_packets=case.voq_packets,
+            ahead_ns=case.ahead_ns,
+            shared=case.shared,
+        )
+        for case in cases
+    }
     tasks = {case.name: partial(_emulated, case, documents[case], sweep, run_dir / "runs") for case in cases}
     runs = list(run_jobs(tasks, 1).values())
     for run in runs:
@@ -78,10 +96,8 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
             )
     rows = pd.DataFrame([_row(run, sweep.published) for run in runs])
     stem = sweep.experiment
-    files: dict[str, pd.DataFrame | Figure] = {
-        f"{stem}.csv": rows,
-        **figure_files(stem, draw_voqs(rows, sweep.published_by), ("pdf", "png", "svg")),
-    }
+    figure = draw_sharing(rows) if sweep.policies else draw_voqs(rows, sweep.published_by)
+    files: dict[str, pd.DataFrame | Figure] = {f"{stem}.csv": rows, **figure_files(stem, figure, FIGURE_FILES)}
     return ExperimentResult(
         stem,
         {
@@ -93,48 +109,63 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
         write_files(run_dir, files),
         conclusion=_conclusion(runs, sweep),
         captions={
-            stem: "Use of the circuit, and latency of data packets, by the capacity of the VOQ and by how long before "
+            stem: "Use of the circuits, and latency of data packets to the rack where it is worst, by what may wait in "
+            "the VOQs. Hollow: late, so worth nothing."
+            if sweep.policies
+            else "Use of the circuit, and latency of data packets, by the capacity of the VOQ and by how long before "
             "its circuit it grows. Solid: this machine's TCP; dashed: published. Hollow: late, so worth nothing."
         },
     )
 
 
-def _of(case: VoqCase) -> tuple[int, int | None]:
-    return case.voq_packets, case.ahead_ns
-
-
 def _emulated(case: VoqCase, document: dict[str, Any], sweep: VoqExperiment, folder: Path, report: Report) -> VoqRun:
     executable = emulator_for("cs", report)
-    target = folder / case.name
-    with staged_folder(target) as staging:
-        run_emulator(document, staging, reporting(report), executable=executable)
-    run, fabric = EmulatorRun.open(target), sweep.fabric
+    target, fabric = folder / case.name, sweep.fabric
+    for _ in range(sweep.attempts):
+        with staged_folder(target, replace=True) as staging:
+            run_emulator(document, staging, reporting(report), executable=executable)
+        run = EmulatorRun.open(target)
+        if run.is_valid:
+            break
     reading = Reading(
         racks=fabric.racks,
         packet_delay_ns=2 * fabric.packet_delay_ns,
         circuit_delay_ns=fabric.circuit_delay_ns,
         day_ns=fabric.day_ns,
-        voq_packets=max(case.voq_packets, sweep.resized_packets),
     )
-    use = circuit_use(
-        EtalonLog.open(etalon_log(run.folder), reading),
-        sweep.source_rack,
-        sweep.destination_rack,
-        circuit_bps=fabric.circuit_bps,
-        skipped_weeks=sweep.skipped_weeks,
-    )
-    (dropped,) = (
-        voq["dropped"]
-        for voq in run.summary["voqs"]
-        if (voq["source"], voq["destination"]) == (sweep.source_rack - 1, sweep.destination_rack - 1)
-    )
+    log = EtalonLog.open(etalon_log(run.folder), reading)
     return VoqRun(
         case=case,
-        use=use,
-        dropped=dropped,
+        use=_over_pairs(
+            [
+                circuit_use(
+                    log,
+                    sweep.source_rack,
+                    destination,
+                    circuit_bps=fabric.circuit_bps,
+                    skipped_weeks=sweep.skipped_weeks,
+                )
+                for destination in sweep.destination_racks
+            ]
+        ),
+        dropped=sum(voq["dropped"] for voq in run.summary["voqs"] if voq["source"] == sweep.source_rack - 1),
         timeouts=int(run.flows()["timeouts"].sum()),
         lateness_p99_ns={kind: late.p99_ns for kind, late in run.lateness.items()},
         why_invalid=run.why_invalid,
+    )
+
+
+def _over_pairs(uses: Sequence[CircuitUse]) -> CircuitUse:
+    """Means of use, the sum of what went by the packet network, and latencies of the pair where they are worst."""
+    return CircuitUse(
+        weeks=min(use.weeks for use in uses),
+        utilisation_percent=fmean(use.utilisation_percent for use in uses),
+        least_percent=min(use.least_percent for use in uses),
+        most_percent=max(use.most_percent for use in uses),
+        packet_gbps=sum(use.packet_gbps for use in uses),
+        p50_us=max(use.p50_us for use in uses),
+        p99_us=max(use.p99_us for use in uses),
+        longest_voq=max(use.longest_voq for use in uses),
     )
 
 
@@ -142,7 +173,10 @@ def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
     theirs = published.get(run.case.name)
     return {
         "run": run.case.name,
-        **asdict(run.case),
+        "voq_packets": run.case.voq_packets,
+        "ahead_ns": run.case.ahead_ns,
+        "policy": None if run.case.shared is None else run.case.shared[0],
+        "shared_packets": None if run.case.shared is None else run.case.shared[1],
         **asdict(run.use),
         "dropped": run.dropped,
         "timeouts": run.timeouts,
@@ -155,7 +189,7 @@ def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
 
 
 def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, emulation: Emulation) -> list[Table]:
-    """Static capacities, then resized ones, then how late each run was."""
+    """Static capacities, resized ones, shared buffers, as far as there are any; then how late each run was."""
     columns = ("use %", "published", "p50 us", "published", "p99 us", "published", "drops", "timeouts", "valid")
     fabric = sweep.fabric
 
@@ -167,7 +201,8 @@ def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, em
         return (*pairs, run.dropped, run.timeouts, "no" if run.why_invalid else "yes")
 
     notes: tuple[str, ...] = (
-        f"{sweep.flows} flows from rack {sweep.source_rack} to rack {sweep.destination_rack} of {fabric.racks} with "
+        f"{sweep.flows} flows from rack {sweep.source_rack} of {fabric.racks} to rack "
+        f"{', '.join(map(str, sweep.destination_racks))}{' each' if len(sweep.destination_racks) > 1 else ''} with "
         f"this machine's {emulation.control}, {emulation.factor} times slower than the network; "
         f"{runs[0].use.weeks} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
         "Use: bytes of data packets that came by the circuit, over what it carries while it is up. Latency: from the "
@@ -175,20 +210,24 @@ def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, em
     )
     if sweep.published:
         notes = (*notes, f"Published: {sweep.published_by}")
-    static = [run for run in runs if run.case.ahead_ns is None]
-    resized = [run for run in runs if run.case.ahead_ns is not None]
-    return [
-        Table(
-            "VOQs of one capacity",
-            ("packets", *columns),
-            tuple((run.case.voq_packets, *cells(run)) for run in static),
-            notes,
-        ),
+    if len(sweep.destination_racks) > 1:
+        notes = (*notes, "Use is the mean over the racks; latency is that to the rack where it is worst.")
+    static = [(run.case.voq_packets, *cells(run)) for run in runs if run.case.shared is None and not _grows(run)]
+    resized = [((run.case.ahead_ns or 0) / 1000, *cells(run)) for run in runs if _grows(run)]
+    shared = [(*run.case.shared, *cells(run)) for run in runs if run.case.shared is not None]
+    tables = [
+        Table("VOQs of one capacity", ("packets", *columns), tuple(static)),
         Table(
             f"VOQs that grow from {sweep.small_packets} to {sweep.resized_packets} packets before their circuit",
             ("us before", *columns),
-            tuple(((run.case.ahead_ns or 0) / 1000, *cells(run)) for run in resized),
+            tuple(resized),
         ),
+        Table("VOQs of a rack that share a buffer", ("policy", "packets", *columns), tuple(shared)),
+    ]
+    first, *others = (table for table in tables if table.rows)
+    return [
+        replace(first, notes=notes),
+        *others,
         Table(
             "Lateness, 99th percentile in us of the network",
             ("run", *LATENESS_KINDS, "valid"),
@@ -204,20 +243,24 @@ def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, em
     ]
 
 
+def _grows(run: VoqRun) -> bool:
+    return run.case.ahead_ns is not None
+
+
 def _conclusion(runs: Sequence[VoqRun], sweep: VoqExperiment) -> list[str]:
     """What growing is worth against the same small VOQ that stays."""
     late = sum(bool(run.why_invalid) for run in runs)
     said = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
     valid = [run for run in runs if not run.why_invalid]
-    small = [run for run in valid if _of(run.case) == (sweep.small_packets, None)]
-    grown = [run for run in valid if run.case.ahead_ns is not None]
+    small = [run for run in valid if run.case == VoqCase(voq_packets=sweep.small_packets)]
+    grown = [run for run in valid if _grows(run)]
     if not small or not grown:
         return [said]
     best = max(grown, key=lambda run: run.use.utilisation_percent)
     assert best.case.ahead_ns is not None
     return [
-        f"A VOQ of {sweep.small_packets} packets lets {sweep.flows} flows use {small[0].use.utilisation_percent:.3g} % "
-        f"of their circuit; growing to {sweep.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
+        f"VOQs of {sweep.small_packets} packets let their flows use {small[0].use.utilisation_percent:.3g} % of a "
+        f"circuit; growing to {sweep.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
         f"{best.use.utilisation_percent:.3g} %.",
         said,
     ]

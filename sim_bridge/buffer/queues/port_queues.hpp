@@ -42,6 +42,7 @@ struct Shape {
     int priorities = 1;  ///< queues per port; a queue's number is its class, and the highest the lowest class
     Scheduler scheduler = Scheduler::round_robin;  ///< of the queues of a port
     std::vector<Bytes> quanta{};                   ///< deficit round robin: what each queue may send in its turn
+    bool taken_from = false;                       ///< ports send nothing by themselves: packets leave by take()
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
     [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
@@ -68,6 +69,7 @@ public:
         : capacity_(shape.capacity),
           priorities_(shape.priorities),
           preemptive_(shape.preemptive),
+          taken_from_(shape.taken_from),
           scheduler_(shape.scheduler),
           quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
           deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
@@ -112,11 +114,28 @@ public:
     /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
     void start(Port port, Tick now) {
         auto& link = this->link(port);
-        if (link.sending || link.packets == 0) return;
+        if (link.sending || link.packets == 0 || taken_from_) return;
         link.sending = true;
         if (!preemptive_) choose(port);
         link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
         next_departure_.set(port, -link.busy_until);
+    }
+
+    /// Packets of a port.
+    [[nodiscard]] std::int64_t packets(Port port) const { return link(port).packets; }
+    /// What a queue with packets would send next.
+    [[nodiscard]] const Packet& head(QueueIndex index) const {
+        const Queue& queue = at(index);
+        return (control_first(queue) ? queue.control : queue.data).front();
+    }
+    /// Removes the head of a queue whose port sends nothing by itself.
+    Packet take(QueueIndex index) {
+        assert(taken_from_ && length(index) > 0);
+        Queue& queue = at(index);
+        Packet packet = (control_first(queue) ? queue.control : queue.data).pop_front();
+        --link(port_of(index)).packets;
+        resize(index, -packet.size);
+        return packet;
     }
 
     /// Sends everything that has left by `now`, in order of time and then port.
@@ -272,7 +291,7 @@ private:
                 const QueueIndex queue = first + priority;
                 if (length(queue) > 0) deficit(queue) += quanta_[static_cast<std::size_t>(priority)];
             }
-            deficit(first + priority) -= head_size(first + priority);
+            deficit(first + priority) -= head(first + priority).size;
             return priority;
         }
         if (scheduler_ == Scheduler::strict) priority = priorities_ - 1;
@@ -281,13 +300,9 @@ private:
         } while (length(first + priority) == 0);
         return priority;
     }
-    [[nodiscard]] Bytes head_size(QueueIndex index) const {
-        const Queue& queue = at(index);
-        return (control_first(queue) ? queue.control : queue.data).front().size;
-    }
     [[nodiscard]] Bytes& deficit(QueueIndex queue) { return deficits_[static_cast<std::size_t>(queue)]; }
     /// Whether the head of a queue fits into its deficit.
-    [[nodiscard]] bool affords(QueueIndex queue) { return length(queue) > 0 && head_size(queue) <= deficit(queue); }
+    [[nodiscard]] bool affords(QueueIndex queue) { return length(queue) > 0 && head(queue).size <= deficit(queue); }
     [[nodiscard]] static bool control_first(const Queue& queue) {
         if (queue.control.empty() || queue.data.empty()) return queue.data.empty();
         return queue.control.front().order < queue.data.front().order;
@@ -306,6 +321,7 @@ private:
     Bytes capacity_;
     int priorities_;
     bool preemptive_;
+    bool taken_from_;
     Scheduler scheduler_;
     std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue
     Bytes occupancy_ = 0;

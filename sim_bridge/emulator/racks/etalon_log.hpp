@@ -34,7 +34,7 @@ public:
     EtalonLog(File& file, int hosts_per_rack) : file_(file), hosts_per_rack_(hosts_per_rack) {}
 
     void departed(const Frame& frame, std::int64_t entered, std::int64_t left, bool by_circuit, int source,
-                  int destination, std::size_t waiting) {
+                  int destination, std::int64_t waiting) {
         EtalonRecord record;
         record.stamp = stamp(left);
         record.latency_us = static_cast<std::int32_t>((left - entered) / 1000);

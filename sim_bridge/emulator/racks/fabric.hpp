@@ -10,17 +10,33 @@
 #include <utility>
 #include <vector>
 
+#include "buffer/policies/policies.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/queues/ring.hpp"
+#include "buffer/switch.hpp"
+#include "buffer/types.hpp"
 #include "emulator/frame.hpp"
 #include "emulator/racks/circuit_times.hpp"
 #include "emulator/racks/rack_settings.hpp"
 
 namespace foretail::packets::emulator {
 
+/// Calls `use(policy)` with what decides over the buffer of a rack's VOQs; those with a capacity each share nothing.
+template <class Use>
+decltype(auto) with_shared_policy(const RackSettings& settings, Use&& use) {
+    if (!settings.buffer || settings.buffer->policy == buffer::CompleteSharing::name)
+        return use(buffer::CompleteSharing{});
+    if (settings.buffer->policy == buffer::PushOut::name) return use(buffer::PushOut{});
+    buffer::PolicySettings found;
+    found.alpha = {settings.buffer->alpha};
+    buffer::Shape shape;
+    shape.rates.resize(settings.populated.size());
+    return use(buffer::DynamicThresholds(found, shape));
+}
+
 /// What became of the packets of a virtual output queue (VOQ).
 struct VoqCounts {
-    std::int64_t arrived = 0, dropped = 0;
+    std::int64_t arrived = 0, dropped = 0;       ///< dropped: pushed out of it included
     std::int64_t by_packet = 0, by_circuit = 0;  ///< sent, by the network that took them
     std::int64_t longest = 0;                    ///< packets
 };
@@ -29,27 +45,29 @@ struct VoqCounts {
 /// for every other rack. Its uplink to the packet switch serves those whose packet path is open, in turn; its circuit
 /// serves the VOQ of the rack that the schedule gives it, with packets whose last bit leaves before night.
 ///
-/// A packet leaves its VOQ as it is sent; what finds `capacity` packets there is dropped, and nothing else is: hosts,
-/// the packet switch and links to hosts queue without limit. At one instant circuits change first, then links take
-/// packets, then packets arrive.
+/// A packet leaves its VOQ as it is sent. What finds `capacity` packets there is dropped; or a policy decides, over a
+/// buffer that the VOQs of a rack share. Nothing else is dropped: hosts, the packet switch and links to hosts queue
+/// without limit. At one instant circuits change first, then links take packets, then packets arrive.
 ///
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
 ///      circuit(up, time, source, destination) when a circuit of a rack with hosts goes up or down.
-template <class Log>
+template <class Policy, class Log>
 class RackFabric {
 public:
-    RackFabric(const RackSettings& settings, Log& log)
+    RackFabric(const RackSettings& settings, const Policy& policy, Log& log)
         : log_(log),
           times_(settings.matchings, settings.day_ns, settings.night_ns),
           rack_(settings.populated),
-          voq_packets_(settings.voq_packets),
-          resize_(settings.resize.value_or(Resize{settings.voq_packets, 0})),
+          voq_packets_(settings.voq_packets.value_or(without_limit)),
+          resize_(settings.resize.value_or(Resize{voq_packets_, 0})),
           below_(static_cast<std::size_t>(settings.hosts_per_rack)),
-          voqs_(racks() * racks()),
+          counts_(racks() * racks()),
           turn_(racks(), 0),
           up_(racks(), CircuitTimes::idle) {
         using buffer::LineRate;
+        switches_.reserve(racks());
+        for (std::size_t i = 0; i < racks(); ++i) switches_.emplace_back(voqs_of(settings), policy);
         const auto add = [&](std::size_t count, std::int64_t bps, std::int64_t delay_ns) {
             for (std::size_t i = 0; i < count; ++i) {
                 Link& link = links_.emplace_back();
@@ -92,11 +110,11 @@ public:
 
     /// The VOQ of a pair of racks that have hosts, by their places among these.
     [[nodiscard]] const VoqCounts& counts(std::size_t source, std::size_t destination) const {
-        return voqs_[source * racks() + destination].counts;
+        return counts_[source * racks() + destination];
     }
     /// Packets that wait there.
-    [[nodiscard]] std::size_t waiting(std::size_t source, std::size_t destination) const {
-        return voqs_[source * racks() + destination].packets.size();
+    [[nodiscard]] std::int64_t waiting(std::size_t source, std::size_t destination) const {
+        return switches_[source].queues().packets(static_cast<buffer::Port>(destination));
     }
 
 private:
@@ -111,10 +129,19 @@ private:
         std::int64_t delay_ns = 0, free_at = 0;
         buffer::Ring<Travelling> in_flight;
     };
-    struct Voq {
-        buffer::Ring<Travelling> packets;
-        VoqCounts counts;
+    /// A port is a VOQ, by the place of its destination.
+    using Switch = buffer::Switch<Policy, Travelling>;
+    /// What a policy pushes out of the VOQs of a rack.
+    struct PushedOut {
+        RackFabric& fabric;
+        std::size_t source;
+        void pushed_out(buffer::Port port, typename Switch::Packet) {
+            ++fabric.counts_[source * fabric.racks() + static_cast<std::size_t>(port)].dropped;
+        }
+        void departed(buffer::Port, typename Switch::Packet, std::int64_t) {}
+        void fate(buffer::Row, std::int64_t, bool) {}
     };
+    static constexpr std::int64_t without_limit = std::int64_t{1} << 40;
     enum class Kind { change, ready, arrival };
     struct Event {
         std::int64_t time = 0;
@@ -135,6 +162,13 @@ private:
     [[nodiscard]] std::size_t circuit(std::size_t rack) const { return 2 * (hosts() + racks()) + rack; }
     [[nodiscard]] std::size_t rack_of(std::int32_t host) const { return static_cast<std::size_t>(host) / below_; }
 
+    [[nodiscard]] static buffer::SwitchSettings voqs_of(const RackSettings& settings) {
+        buffer::SwitchSettings found;
+        found.shape.capacity = settings.buffer ? settings.buffer->bytes : without_limit;
+        found.shape.rates.resize(settings.populated.size());
+        found.shape.taken_from = true;
+        return found;
+    }
     [[nodiscard]] std::int64_t capacity(std::size_t source, std::size_t destination, std::int64_t now) const {
         const bool enlarged = times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
         return enlarged ? resize_.packets : voq_packets_;
@@ -154,44 +188,53 @@ private:
 
     void enter(Travelling packet, std::int64_t now) {
         const std::size_t source = rack_of(packet.frame->source), destination = rack_of(packet.frame->destination);
-        Voq& voq = voqs_[source * racks() + destination];
-        ++voq.counts.arrived;
-        if (static_cast<std::int64_t>(voq.packets.size()) >= capacity(source, destination, now)) {
-            ++voq.counts.dropped;
+        VoqCounts& counts = counts_[source * racks() + destination];
+        ++counts.arrived;
+        if (waiting(source, destination) >= capacity(source, destination, now)) {
+            ++counts.dropped;
             return;
         }
         packet.entered = now;
-        voq.packets.push_back(std::move(packet));
+        const buffer::Arrival arrival{.time = now,
+                                      .port = static_cast<buffer::Port>(destination),
+                                      .size = packet.frame->size_bytes,
+                                      .data = packet.frame->flow_class != buffer::FlowClass::control};
+        PushedOut sink{*this, source};
+        switches_[source].observe(arrival, buffer::no_row, sink);
+        const buffer::Outcome outcome = switches_[source].admit(arrival, std::move(packet), [] { return false; }, sink);
+        counts.dropped += outcome != buffer::Outcome::accepted;
         serve_circuit(source, now);
         serve_uplink(source, now);
-        voq.counts.longest = std::max(voq.counts.longest, static_cast<std::int64_t>(voq.packets.size()));
+        counts.longest = std::max(counts.longest, waiting(source, destination));
     }
     void serve_uplink(std::size_t source, std::int64_t now) {
         const std::size_t index = uplink(source);
         if (links_[index].free_at > now) return;
         for (std::size_t i = 0; i < racks(); ++i) {
             const std::size_t destination = (turn_[source] + i) % racks();
-            Voq& voq = voqs_[source * racks() + destination];
-            if (voq.packets.empty() || !times_.packet_path_open(rack_[source], rack_[destination], now)) continue;
+            if (waiting(source, destination) == 0 || !times_.packet_path_open(rack_[source], rack_[destination], now))
+                continue;
             turn_[source] = destination + 1;
-            ++voq.counts.by_packet;
-            put(index, voq.packets.pop_front(), now);
-            push(links_[index].free_at, Kind::ready, index);
+            ++counts_[source * racks() + destination].by_packet;
+            take(index, source, destination, now);
             return;
         }
     }
     void serve_circuit(std::size_t source, std::int64_t now) {
-        const std::size_t index = circuit(source);
-        Link& link = links_[index];
+        const Link& link = links_[circuit(source)];
         const auto found = std::ranges::lower_bound(rack_, up_[source]);
         if (link.free_at > now || found == rack_.end() || *found != up_[source]) return;
-        Voq& voq = voqs_[source * racks() + static_cast<std::size_t>(found - rack_.begin())];
-        if (voq.packets.empty()) return;
-        const std::int64_t sent_at = now + link.rate.duration(voq.packets.front().frame->size_bytes);
-        if (sent_at > times_.day_end(now)) return;
-        ++voq.counts.by_circuit;
-        put(index, voq.packets.pop_front(), now);
-        push(link.free_at, Kind::ready, index);
+        const auto destination = static_cast<std::size_t>(found - rack_.begin());
+        if (waiting(source, destination) == 0) return;
+        const auto& next = switches_[source].queues().head(static_cast<buffer::QueueIndex>(destination));
+        if (now + link.rate.duration(next.size) > times_.day_end(now)) return;
+        ++counts_[source * racks() + destination].by_circuit;
+        take(circuit(source), source, destination, now);
+    }
+    /// Sends the head of a VOQ on a link that is free.
+    void take(std::size_t index, std::size_t source, std::size_t destination, std::int64_t now) {
+        put(index, switches_[source].take(static_cast<buffer::QueueIndex>(destination), now).payload, now);
+        push(links_[index].free_at, Kind::ready, index);
     }
 
     template <class Deliver>
@@ -232,7 +275,8 @@ private:
     std::int64_t voq_packets_;
     Resize resize_;
     std::size_t below_;  // hosts of a rack
-    std::vector<Voq> voqs_;
+    std::vector<Switch> switches_;
+    std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<std::size_t> turn_;  // of each uplink: the VOQ that it looks at first
     std::vector<int> up_;            // of each circuit: the rack it goes to
     std::vector<Link> links_;

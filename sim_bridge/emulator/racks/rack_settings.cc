@@ -2,8 +2,10 @@
 #include "emulator/racks/rack_settings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "buffer/queues/port_queues.hpp"
 #include "emulator/frame.hpp"
@@ -14,6 +16,8 @@ namespace {
 constexpr std::int64_t fastest = 1'000'000'000'000'000, second = 1'000'000'000;
 constexpr std::int64_t most_voq_packets = 100'000;
 constexpr int most_racks = 250, most_slots = 100'000;
+/// Others need thresholds of a virtual LQD, which would have to know circuits.
+constexpr std::array<std::string_view, 3> shared_policies = {"cs", "dt", "lqd"};
 
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
@@ -85,11 +89,23 @@ RackSettings read_racks(const Group& root) {
     s.night_ns = group.between<std::int64_t>("night_ns", 0, second);
     if (s.night_ns > s.day_ns) group.refuse("night_ns", "must not be longer than 'racks.day_ns'");
     s.matchings = read_matchings(group, s.racks);
-    s.voq_packets = group.between<std::int64_t>("voq_packets", 1, most_voq_packets);
+    if (group.is_null("voq_packets") == group.is_null("buffer"))
+        refuse("one of the settings 'racks.voq_packets' and 'racks.buffer' must be null, and not the other");
+    if (!group.is_null("buffer")) {
+        const Group buffer = group.group("buffer");
+        const std::size_t policy = buffer.choice("policy", shared_policies);
+        s.buffer = {.policy = std::string(shared_policies[policy]),
+                    .bytes = buffer.between<std::int64_t>("bytes", 9000, std::int64_t{1} << 30),
+                    .alpha = buffer.positive("alpha", 1024)};
+    } else {
+        s.voq_packets = group.between<std::int64_t>("voq_packets", 1, most_voq_packets);
+    }
     if (!group.is_null("resize")) {
+        if (!s.voq_packets)
+            group.refuse("resize", "must be null beside 'racks.buffer', which has no capacity to resize");
         const Group resize = group.group("resize");
         const std::int64_t period = static_cast<std::int64_t>(s.matchings.size()) * (s.day_ns + s.night_ns);
-        s.resize = {.packets = resize.between<std::int64_t>("packets", s.voq_packets, most_voq_packets),
+        s.resize = {.packets = resize.between<std::int64_t>("packets", *s.voq_packets, most_voq_packets),
                     .ahead_ns = resize.between<std::int64_t>("ahead_ns", 0)};
         if (s.resize->ahead_ns >= period)
             resize.refuse("ahead_ns", "must be less than the " + std::to_string(period) + " ns of the schedule");

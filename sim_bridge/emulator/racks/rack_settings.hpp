@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "packets/settings.h"
@@ -17,6 +18,13 @@ struct Resize {
     std::int64_t ahead_ns = 0;  ///< so long before the circuit
 };
 
+/// A buffer that all VOQs of a rack share.
+struct SharedBuffer {
+    std::string policy;  ///< cs, dt or lqd
+    std::int64_t bytes = 0;
+    double alpha = 0;  ///< of dt
+};
+
 /// Racks around a packet switch and a circuit switch: the group `racks` of the settings. Racks count from 0.
 struct RackSettings {
     int racks = 0;
@@ -26,8 +34,9 @@ struct RackSettings {
     std::int64_t circuit_bps = 0, circuit_delay_ns = 0;  ///< of a circuit, from rack to rack
     std::int64_t day_ns = 0, night_ns = 0;
     std::vector<std::vector<int>> matchings;  ///< [slot][rack], the rack it sends to or -1
-    std::int64_t voq_packets = 0;             ///< capacity of a virtual output queue
-    std::optional<Resize> resize;
+    std::optional<std::int64_t> voq_packets;  ///< capacity of a virtual output queue; or they share:
+    std::optional<SharedBuffer> buffer;
+    std::optional<Resize> resize;            ///< with a capacity
     std::vector<int> sources, destinations;  ///< pairs of racks with flows
     int flows_per_pair = 0;
     std::vector<int> populated;  ///< racks of these pairs, rising: only they have hosts

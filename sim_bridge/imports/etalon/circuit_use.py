@@ -11,7 +11,7 @@ from foretail.features.errors import ForetailError
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 
 LATENCY_FROM_BYTES = 1000
-"""Smaller packets count for no latency: they are acknowledgements."""
+"""Data packets that are smaller count for no latency, as in Etalon's own figures."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def circuit_use(log: EtalonLog, source: int, destination: int, *, circuit_bps: i
     latencies: list[NDArray[np.int64]] = []
     for chunk in log.chunks(lambda records: None):
         week = np.searchsorted(days[:, 0], chunk.out_ns - survey.start_ns, side="right") - 1
-        chosen = (chunk.source == source) & (chunk.destination == destination) & (week >= 0) & (week < weeks)
+        of_pair = chunk.data & (chunk.source == source) & (chunk.destination == destination)
+        chosen = of_pair & (week >= 0) & (week < weeks)
         by_circuit = chosen & chunk.circuit
         circuit_bytes += np.bincount(week[by_circuit], chunk.size_bytes[by_circuit], weeks)
         packet_bytes += int(chunk.size_bytes[chosen & ~chunk.circuit].sum())
