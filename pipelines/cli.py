@@ -114,7 +114,7 @@ def _failed(error: Exception, stage: str, debug: bool) -> int:
     return EXIT_DEFECT
 
 
-def _with_command(stage: str, overrides: Sequence[str]) -> list[str]:
+def with_command(stage: str, overrides: Sequence[str]) -> list[str]:
     """Make a setting of what stands behind ``--``, which is a command that hosts of the emulator run."""
     if "--" not in overrides or stage != "emulate":
         return list(overrides)
@@ -129,7 +129,7 @@ def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input
     from foretail.pipelines.stage import application
 
-    overrides = _flags_first(_with_command(stage, overrides))
+    overrides = _flags_first(with_command(stage, overrides))
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")

@@ -110,9 +110,10 @@ class EmulationResult:
             ),
             ("deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock",),
         )
-        commands = [] if self.runs[0].exit_code is None else [self._commands()]
+        if self.runs[0].exit_code is not None:  # without flows nothing differs
+            return [replace(first, notes=notes), lateness, self._commands()]
         fidelity = [] if self.fidelity is None else self.fidelity.tables()
-        return [replace(first, notes=notes), lateness, *commands, *fidelity, *others]
+        return [replace(first, notes=notes), lateness, *fidelity, *others]
 
     def _commands(self) -> Table:
         return Table(

@@ -174,6 +174,16 @@ def test_linux_sends_the_flows_that_ns3_would(emulator: Path, tmp_path: Path) ->
     np.testing.assert_array_equal(of_data["lqd_drop"], of_data["outcome"] != 0)
 
 
+def test_what_is_lost_at_the_end_waits_for_the_smallest_timeout(emulator: Path, tmp_path: Path) -> None:
+    """Of answers whose connection is older than they are, so that no SYN has timed out."""
+    changes = {"policy__name": "dt", "traffic_ns": 8 * MILLISECOND, "transport__min_rto_ns": 3 * MILLISECOND}
+    asked = document({"tail_loss_probes": False}, **changes)
+    flows = run_emulator(asked, tmp_path, executable=emulator).flows()
+    waited = flows[(flows["timeouts"] > 0) & (flows["connected_in_advance"] == 1) & (flows["fct_ns"] >= 0)]
+    assert len(waited) > 0
+    assert waited["fct_ns"].min() > 3 * MILLISECOND
+
+
 def test_a_late_run_says_that_it_is_none(emulator: Path, tmp_path: Path) -> None:
     short = {"traffic_ns": MILLISECOND, "drain_ns": MILLISECOND, "incast__connect_ahead_ns": 500_000}
     run = run_emulator(document({"lateness_share": 1e-6}, **short), tmp_path, executable=emulator)

@@ -136,6 +136,7 @@ void add_route(int index, std::uint32_t destination, const HostSettings& host, i
     request.add_address(RTA_PREFSRC, host.address);
     rtattr* metrics = request.begin(RTA_METRICS, 0);
     request.add(RTAX_INITCWND, static_cast<std::uint32_t>(window_segments));
+    request.add(RTAX_LOCK, 1U << RTAX_RTO_MIN);  // without it the kernel keeps its own 200 ms
     request.add(RTAX_RTO_MIN, static_cast<std::uint32_t>(host.min_rto_ms));
     if (host.quick_acks) request.add(RTAX_QUICKACK, 1);
     request.end(metrics);
