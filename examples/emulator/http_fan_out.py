@@ -1,4 +1,4 @@
-"""Ask all other hosts for a page at once, over HTTP; run it on every host: ``foretail emulate -- python3 THIS_FILE``."""
+"""Ask all other hosts for a page at once over HTTP: ``foretail emulate -- python3 examples/emulator/http_fan_out.py``."""
 
 import http.client
 import http.server
