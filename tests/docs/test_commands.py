@@ -140,7 +140,7 @@ RULES = [
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
     Rule(r"emulator.md: (emulate|collect|evaluate) ", "compose"),
-    # docs/circuits-emulated.md; tests/pipelines/test_voqs.py runs the stage
+    # docs/circuits-emulated.md; tests/pipelines/test_voqs.py runs both experiments
     Rule(r"circuits-emulated.md: (emulate|schedule) ", "compose"),
     # docs/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),

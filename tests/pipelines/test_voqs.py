@@ -111,6 +111,7 @@ def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     assert [row[0] for row in static.rows] == [16]
     assert [row[0] for row in resized.rows] == [100.0]
     assert [row[:2] for row in shared.rows] == [("lqd", 32)]
+    assert not any("published" in column for column in shared.columns)
     assert "mean over the racks" in static.notes[-1]
     assert (tmp_path / "voq_sharing.svg").is_file()
 

@@ -190,15 +190,18 @@ def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
 
 def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, emulation: Emulation) -> list[Table]:
     """Static capacities, resized ones, shared buffers, as far as there are any; then how late each run was."""
-    columns = ("use %", "published", "p50 us", "published", "p99 us", "published", "drops", "timeouts", "valid")
-    fabric = sweep.fabric
+    measures = ["use %", "p50 us", "p99 us"]
+    if sweep.published:
+        measures = [column for measure in measures for column in (measure, f"published {measure}")]
+    columns, fabric = (*measures, "drops", "timeouts", "valid"), sweep.fabric
 
     def cells(run: VoqRun) -> tuple[Any, ...]:
         theirs = sweep.published.get(run.case.name)
         beside = (None, None, None) if theirs is None else (theirs.utilisation_percent, theirs.p50_us, theirs.p99_us)
-        ours = (run.use.utilisation_percent, run.use.p50_us, run.use.p99_us)
-        pairs = [cell for both in zip(ours, beside, strict=True) for cell in both]
-        return (*pairs, run.dropped, run.timeouts, "no" if run.why_invalid else "yes")
+        measured: list[float | None] = [run.use.utilisation_percent, run.use.p50_us, run.use.p99_us]
+        if sweep.published:
+            measured = [cell for both in zip(measured, beside, strict=True) for cell in both]
+        return (*measured, run.dropped, run.timeouts, "no" if run.why_invalid else "yes")
 
     notes: tuple[str, ...] = (
         f"{sweep.flows} flows from rack {sweep.source_rack} of {fabric.racks} to rack "
