@@ -92,7 +92,10 @@ class EmulateConfig(Stage):
 
     def unused(self) -> Mapping[str, str]:
         """What means nothing to racks with circuits, which have no policy and draw no traffic."""
-        names = ("scenario", "policy", "flow_sizes", "seeds", "model", "train", "tracking", "store_dir", "ns3_prefix")
+        names = (
+            *("scenario", "policy", "flow_sizes", "seeds", "model", "train", "command", "command_seconds"),
+            *("against_ns3", "tracking", "store_dir", "ns3_prefix"),
+        )
         return dict.fromkeys(names, "voqs=...") if self.voqs else {}
 
     def check(self, where: str) -> None:

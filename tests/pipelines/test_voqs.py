@@ -86,6 +86,7 @@ def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
         ("voqs.small.fabric.night_ns=180001", "night_ns = 180001 is longer than"),
         ("policy=[lqd]", "policy means nothing to voqs="),
         ("scenario=tiny", "scenario means nothing to voqs="),
+        ("command=[true]", "command means nothing to voqs="),
     ],
 )
 def test_settings_that_make_no_experiment_are_refused(override: str, complaint: str) -> None:

@@ -280,7 +280,7 @@ private:
     std::vector<std::size_t> turn_;  // of each uplink: the VOQ that it looks at first
     std::vector<int> up_;            // of each circuit: the rack it goes to
     std::vector<Link> links_;
-    std::vector<Event> events_;  // a heap; one change, and at most one ready and one arrival of a link
+    std::vector<Event> events_;  // a heap; one change, and for each link at most one arrival
     std::uint64_t next_order_ = 0;
 };
 
