@@ -93,6 +93,8 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         found.network = read_settings(path);
     }
     found.emulation = read_emulation(document);
+    if (found.racks && !found.emulation.command.empty())
+        refuse("setting 'emulation.command' must be empty beside 'racks', whose hosts send the flows of 'flows'");
     require_emulated(found.network, found.emulation);
     return found;
 }

@@ -326,6 +326,7 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
         ({"transport": {"segment_bytes": 8961}}, "'transport.segment_bytes' must be at most 8960"),
         ({"transport": {"min_rto_ns": 1000}}, "is less than 1 ms"),
         ({"emulation": {"control": "vegas9"}}, "does not offer the congestion control vegas9"),
+        ({"emulation": {"command": ["true"], "command_seconds": 1}}, "'emulation.command' must be empty"),
     ],
 )
 def test_racks_that_cannot_be_emulated_are_refused_in_one_sentence(
