@@ -18,6 +18,7 @@
 #include "emulator/hosts/interfaces.hpp"
 #include "emulator/lateness.hpp"
 #include "emulator/settings.hpp"
+#include "packets/cpu_seconds.h"
 #include "packets/record_file.h"
 #include "packets/traffic.h"
 
@@ -30,15 +31,6 @@ using Plan = std::vector<PlannedFlow>;
 inline constexpr std::int64_t spin_ns = 50'000;
 /// From the last preparation to the plan's time 0.
 inline constexpr std::int64_t head_start_ns = 20'000'000;
-
-inline double cpu_seconds(int who) {
-    rusage usage{};
-    getrusage(who, &usage);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 struct RunClock {
     std::int64_t start_ns = 0;

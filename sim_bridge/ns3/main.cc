@@ -4,7 +4,6 @@
 // SETTINGS.json...: no run, but for each file a line on standard output, empty or why its settings are refused.
 #include <ns3/nstime.h>
 #include <ns3/simulator.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
 #include "packets/arrival_trace.h"
+#include "packets/cpu_seconds.h"
 #include "packets/predictor.h"
 #include "packets/record_file.h"
 #include "packets/settings.h"
@@ -36,15 +36,6 @@ using ns3::Simulator;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double cpu_seconds() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 /// Samples every switch at a fixed interval of simulated time while traffic is offered.
 class OccupancySampler {

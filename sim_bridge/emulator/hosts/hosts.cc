@@ -18,36 +18,37 @@ namespace {
 
 const std::string ended_from_outside = "the process of a host was ended from outside";
 
-/// Hands an open file to the other end of a socket.
-void send_descriptor(int socket, int fd) {
+/// A message of one byte with room for one open file.
+struct DescriptorMessage {
     char byte = 0;
     iovec data{&byte, 1};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = room.data();
-    message.msg_controllen = room.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    msghdr header{};
+
+    DescriptorMessage() {
+        header.msg_iov = &data;
+        header.msg_iovlen = 1;
+        header.msg_control = room.data();
+        header.msg_controllen = room.size();
+    }
+};
+
+/// Hands an open file to the other end of a socket.
+void send_descriptor(int socket, int fd) {
+    DescriptorMessage message;
+    cmsghdr* header = CMSG_FIRSTHDR(&message.header);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) fail("a host cannot hand over its interface");
+    if (sendmsg(socket, &message.header, MSG_NOSIGNAL) != 1) fail("a host cannot hand over its interface");
 }
 
 /// The file that comes; none when the other end is gone.
 Descriptor receive_descriptor(int socket) {
-    char byte = 0;
-    iovec data{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = room.data();
-    message.msg_controllen = room.size();
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return Descriptor();
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    DescriptorMessage message;
+    if (recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) != 1) return Descriptor();
+    const cmsghdr* header = CMSG_FIRSTHDR(&message.header);
     int fd = -1;
     if (header != nullptr) std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     return Descriptor(fd);
