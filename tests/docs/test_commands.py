@@ -139,7 +139,7 @@ RULES = [
     Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
-    Rule(r"emulator.md: (emulate|collect|evaluate) ", "compose"),
+    Rule(r"emulator.md: (emulate|collect|train|evaluate) ", "compose"),
     # docs/circuits-emulated.md; tests/pipelines/test_voqs.py runs both experiments
     Rule(r"circuits-emulated.md: (emulate|schedule) ", "compose"),
     # docs/imports.md
