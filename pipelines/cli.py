@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 2 bad input, 3 a gate says no, 4 points of a sweep failed, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = with_command(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("-h", "--help"):
@@ -114,22 +114,22 @@ def _failed(error: Exception, stage: str, debug: bool) -> int:
     return EXIT_DEFECT
 
 
-def with_command(stage: str, overrides: Sequence[str]) -> list[str]:
+def with_command(arguments: Sequence[str]) -> list[str]:
     """Make a setting of what stands behind ``--``, which is a command that hosts of the emulator run."""
-    if "--" not in overrides or stage != "emulate":
-        return list(overrides)
+    if "--" not in arguments or arguments[0] != "emulate":
+        return list(arguments)
     from hydra.core.override_parser.types import Quote, QuotedString
 
-    at = list(overrides).index("--")
-    words = (QuotedString(word.replace("${", "\\${"), Quote.double).with_quotes() for word in overrides[at + 1 :])
-    return [*overrides[:at], f"command=[{','.join(words)}]"]
+    at = list(arguments).index("--")
+    words = (QuotedString(word.replace("${", "\\${"), Quote.double).with_quotes() for word in arguments[at + 1 :])
+    return [*arguments[:at], f"command=[{','.join(words)}]"]
 
 
 def _run_stage(stage: str, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input
     from foretail.pipelines.stage import application
 
-    overrides = _flags_first(with_command(stage, overrides))
+    overrides = _flags_first(overrides)
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")

@@ -108,6 +108,8 @@ class EmulateConfig(Stage):
         require_seeds("seeds", self.seeds)
         require_emulated("scenario", self.scenario)
         simulated = IN_NS3.get(self.emulation.control, self.emulation.control)
+        if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
+            raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
         if self.against_ns3 and simulated != self.scenario.transport.name:
             raise ForetailError(
                 f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "

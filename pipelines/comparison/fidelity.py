@@ -64,7 +64,7 @@ class Fidelity:
             "ratios": {
                 policy: {name: asdict(one) for name, one in found.items()} for policy, found in self.ratios.items()
             },
-            "simulated": self.simulated.document()["means"],
+            "simulated": [{**asdict(run), "metrics": run.metrics()} for run in self.simulated.runs],
             "differences": {
                 policy: {metric: asdict(self._difference(policy, metric)) for _, metric in METRICS}
                 for policy in self.emulated.policies

@@ -98,8 +98,10 @@ private:
         frame.flow_class = buffer::FlowClass::background;
         frame.first_rtt = false;
         frame.sent_bytes = frame.left_bytes = 0;
-        frame.path_hash = path_hash(frame.source, frame.destination, 0, 0);
-        if (ip[9] != tcp_protocol || frame.size_bytes < ip_bytes + 20) return false;
+        if (ip[9] != tcp_protocol || frame.size_bytes < ip_bytes + 20) {
+            frame.path_hash = path_hash(frame.source, frame.destination, 0, 0);
+            return false;
+        }
         const std::uint16_t source_port = read16(tcp), destination_port = read16(tcp + 2);
         const std::int64_t payload = frame.size_bytes - ip_bytes - (tcp[12] >> 4) * 4;
         frame.path_hash = path_hash(frame.source, frame.destination, source_port, destination_port);

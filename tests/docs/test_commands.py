@@ -278,8 +278,7 @@ def cases(how: str, ns3: bool = False) -> list[object]:
 @pytest.mark.parametrize(("command", "rule"), cases("compose"))
 def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    stage, *overrides = with_overrides(command, rule)
-    composed_settings([stage, *cli.with_command(stage, overrides)])
+    composed_settings(cli.with_command(with_overrides(command, rule)))
 
 
 @pytest.mark.parametrize(("command", "rule"), cases("run"))

@@ -105,6 +105,7 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
         (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
         (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
         (["emulation.factor=0"], "emulation.factor = 0"),
+        (["policy=[lqd]", "against_ns3=true", "emulation.background_control=reno"], "compares one transport"),
         (["policy=[lqd]", "against_ns3=true", "emulation.control=reno"], "set scenario.transport.name=newreno"),
         (["emulation.lateness_share=2"], "emulation.lateness_share = 2"),
     ],
@@ -177,7 +178,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
     """Given behind ``--``, with words that Hydra and a shell would read in ways of their own."""
-    words = ["${HOME}", 'a "quoted" \\"word\\"', "x=[1,2]", "it's", ""]
+    words = ["${HOME}", 'a "quoted" \\"word\\"', "x=[1,2]", "it's", "", "--help", "--debug"]
     program = (
         "import os, runpy, sys; own = int(os.environ['FORETAIL_HOST']); print(own, sys.argv[2:], flush=True); "
         "runpy.run_path(sys.argv[1]); sys.exit(3)"
