@@ -18,9 +18,9 @@ _LAST_PORT = 510
 MOST_CIRCUITS = 1 << 24
 """Slots times uplinks of a rack that are read back."""
 
-_CONSTANT = re.compile(r"#define CIRCUIT_(\w+) (\d+)")
+_CONSTANT = re.compile(r"#define CIRCUIT_(\w+) ([0-9]{1,18})\n")
 _CONSTANTS = {"slots", "lanes", "uplinks", "first_port", "nodes", "rack"}
-_ENTRY = re.compile(r" {12}\((\d+), (\d+), (\d+)\) : send\((\d+)\);")
+_ENTRY = re.compile(r" {12}\(([0-9]{1,18}), ([0-9]{1,18}), ([0-9]{1,18})\) : send\(([0-9]{1,18})\);")
 _HEAD, _TAIL = "        const entries = {\n", "\n        }\n"
 
 
@@ -106,8 +106,8 @@ def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     matchings = np.full((values["slots"], values["uplinks"]), IDLE, np.int32)
     for slot, destination, _, port in found:
         place = (slot, port - values["first_port"])
-        if not (slot < len(matchings) and 0 <= place[1] < values["uplinks"]):
-            raise ForetailError(f"the P4 table of rack {tor} has a slot or port out of range: write it again")
+        if not (slot < len(matchings) and destination < values["nodes"] and 0 <= place[1] < values["uplinks"]):
+            raise ForetailError(f"the P4 table of rack {tor} has a slot, rack or port out of range: write it again")
         if matchings[place] not in (IDLE, destination):
             raise ForetailError(f"the P4 table of rack {tor} sends two ways through port {port}: write it again")
         matchings[place] = destination

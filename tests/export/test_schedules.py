@@ -122,8 +122,10 @@ def test_p4_entries_lead_every_packet_to_its_circuit() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(2);", "a slot or port out of range"),
-        ("(0, 1, 0) : send(0);", "(9, 1, 0) : send(0);", "a slot or port out of range"),
+        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(2);", "a slot, rack or port out of range"),
+        ("(0, 1, 0) : send(0);", "(9, 1, 0) : send(0);", "a slot, rack or port out of range"),
+        ("(0, 1, 0) : send(0);", f"(0, {2**31}, 0) : send(0);", "a slot, rack or port out of range"),
+        ("(0, 1, 0) : send(0);", f"(0, {'9' * 5000}, 0) : send(0);", "holds the line"),
         ("(0, 1, 0) : send(0);", "(1, 2, 0) : send(0);", "repeats an entry"),
         ("(1, 2, 0) : send(0);", "(0, 2, 0) : send(0);", "sends two ways through port 0"),
         ("(0, 1, 0) : send(0);", "(0, 1, 0) : wait();", "holds the line"),
