@@ -1,0 +1,198 @@
+"""Congestion controls that Foretail brings to the kernel. Costs the build of the emulator and 20 s of emulation.
+
+Registering them needs root, clang, libbpf and a kernel that describes its types; elsewhere the tests skip and say what
+is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.features.errors import ForetailError
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
+from tests.sim_bridge.test_emulator import document, eventually
+
+pytestmark = pytest.mark.slow
+
+MILLISECOND = 1_000_000
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+MARK_BYTES = 43_200
+FACTOR, LONG_FLOWS_MS = 1000, 6
+TWO_LONG_FLOWS = f"""
+import os, socket, threading, time
+control = os.environ["FORETAIL_CONTROL"].encode()
+host, server = int(os.environ["FORETAIL_HOST"]), (os.environ["FORETAIL_ADDRESSES"].split()[0], 9000)
+def receive(flow):
+    while flow.recv(1 << 20):
+        pass
+if host == 0:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
+        listener.bind(server)
+        listener.listen()
+        flows = [listener.accept()[0] for _ in range(2)]
+        for flow in flows:
+            threading.Thread(target=receive, args=(flow,), daemon=True).start()
+        time.sleep({LONG_FLOWS_MS * 1e-3 * FACTOR})
+        os._exit(0)
+while True:
+    try:
+        flow = socket.socket()
+        flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
+        flow.connect(server)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.01)
+try:
+    while True:
+        flow.sendall(bytes(1 << 18))
+except OSError:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Path:
+    """The executable, on a machine that lets it bring a congestion control."""
+    executable = build_emulator()
+    reason = why_not_here(executable, control="dctcp")
+    if reason is not None:
+        pytest.skip(reason)
+    return executable
+
+
+def available() -> set[str]:
+    """The congestion controls that the kernel has now."""
+    return set(AVAILABLE.read_text(encoding="utf-8").split())
+
+
+def two_long_flows(executable: Path, folder: Path, control: str, mark_bytes: int) -> tuple[EmulatorRun, Any]:
+    """Two hosts that send to a third as fast as they may; the run, and the longest queue at each sample, in bytes."""
+    folder.mkdir()
+    asked = document(
+        {
+            **{"factor": FACTOR, "control": control, "background_control": control},
+            **{"command": [sys.executable, "-c", TWO_LONG_FLOWS], "command_seconds": 60},
+        },
+        policy__name="cs",
+        topology__servers_per_leaf=3,
+        topology__buffer_bytes_per_port_per_gbps=102_400,
+        incast__fan_in=2,
+        incast__connect_ahead_ns=0,
+        transport__mark_bytes=mark_bytes,
+        traffic_ns=LONG_FLOWS_MS * MILLISECOND,
+        occupancy_interval_ns=5_000,
+    )
+    run = run_emulator(asked, folder, executable=executable)
+    samples = run.occupancy()
+    second_half = samples["time_ns"] > LONG_FLOWS_MS * MILLISECOND // 2
+    return run, samples["longest_bytes"][second_half]
+
+
+def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(emulator: Path, tmp_path: Path) -> None:
+    run, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)
+    (switch,) = run.summary["switches"]
+    name = run.summary["emulation"]["control"]
+    assert name == "dctcp" or name.startswith("dctcp_")
+    assert 0 < switch["marked"] < switch["data_in"]["packets"] / 2
+    assert 0.5 * MARK_BYTES < np.median(queue) < 1.5 * MARK_BYTES
+    assert np.percentile(queue, 95) < 2 * MARK_BYTES
+    _, cubic = two_long_flows(emulator, tmp_path / "cubic", "cubic", 0)
+    assert np.median(cubic) > 3 * MARK_BYTES
+
+
+def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(emulator: Path, tmp_path: Path) -> None:
+    """With the same marks the queue of DCTCP runs dry less often."""
+    _, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)
+    _, reno = two_long_flows(emulator, tmp_path / "reno", "reno", MARK_BYTES)
+    assert np.percentile(queue, 5) > 2 * np.percentile(reno, 5)
+
+
+def test_planned_flows_take_dctcp_beside_another_control(emulator: Path, tmp_path: Path) -> None:
+    asked = document({"control": "dctcp", "background_control": "cubic"}, transport__mark_bytes=14_400)
+    run = run_emulator(asked, tmp_path, executable=emulator)
+    assert run.summary["completed_flows"] > 0.8 * run.summary["flows"]
+    (switch,) = run.summary["switches"]
+    assert switch["marked"] > 0
+
+
+def test_an_emulator_that_is_killed_leaves_no_control_in_the_kernel(emulator: Path, tmp_path: Path) -> None:
+    if "dctcp" in available():
+        pytest.skip("this kernel has its own dctcp, so that none of ours is registered")
+    asked = document({"factor": 10_000, "control": "dctcp"}, transport__mark_bytes=MARK_BYTES)
+    (tmp_path / "settings.json").write_text(json.dumps(asked), encoding="utf-8")
+    before = available()
+    with subprocess.Popen([emulator, tmp_path / "settings.json", tmp_path], stderr=subprocess.DEVNULL) as process:
+        try:
+            assert eventually(lambda: available() - before != set())
+            ours = available() - before
+            assert all(name.startswith("dctcp_") for name in ours)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not ours & available())
+
+
+def test_two_emulators_at_once_have_a_control_each(emulator: Path, tmp_path: Path) -> None:
+    if "dctcp" in available():
+        pytest.skip("this kernel has its own dctcp, so that none of ours is registered")
+    asked = document({"factor": 10_000, "control": "dctcp"}, transport__mark_bytes=MARK_BYTES)
+    (tmp_path / "settings.json").write_text(json.dumps(asked), encoding="utf-8")
+    before = available()
+    command = [emulator, tmp_path / "settings.json", tmp_path]
+    with (
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as one,
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as other,
+    ):
+        try:
+            assert eventually(lambda: len(available() - before) >= 2)
+        finally:
+            one.kill()
+            other.kill()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "lacks"),
+    [
+        ("PATH=/nowhere", "which clang compiles, and that is not on PATH: install clang"),
+        ("mount -t tmpfs none /sys/kernel/btf", "which needs /sys/kernel/btf/vmlinux: take a kernel"),
+        ("setpriv --bounding-set=-bpf --inh-caps=-bpf", "which only root may load: run as root of the machine"),
+    ],
+)
+def test_what_a_machine_lacks_for_it_is_named_in_one_sentence(
+    emulator: Path, tmp_path: Path, prepare: str, lacks: str
+) -> None:
+    tools = {name: shutil.which(name) for name in ("unshare", "setpriv")}
+    if None in tools.values():
+        pytest.skip("unshare and setpriv of util-linux, which take away what is needed, are not on PATH")
+    start = f"{prepare} exec" if prepare.startswith("PATH") else f"{prepare} &&"
+    start = f"exec {prepare}" if prepare.startswith("setpriv") else start
+    command = [str(tools["unshare"]), "-m", "sh", "-c", f'{start} "{emulator}" --probe dctcp']
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: this kernel does not offer the congestion control dctcp, and ours is a BPF")
+    assert lacks in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("emulation", "changes", "complaint"),
+    [
+        ({"control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
+        ({"background_control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
+        ({"control": "vegas9"}, {}, "choose one of"),
+    ],
+)
+def test_a_control_that_cannot_be_is_refused_in_one_sentence(
+    tmp_path: Path, emulation: dict[str, Any], changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        run_emulator(document(emulation, **changes), tmp_path)
