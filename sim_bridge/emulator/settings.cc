@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "emulator/frame.hpp"
 #include "packets/settings_group.h"
 
 namespace foretail::packets::emulator {
@@ -66,7 +65,7 @@ void require_emulated(const Settings& s, const Emulation& emulation) {
         refuse("setting 'transport.background_name' is ns-3's: set 'emulation.background_control'");
     if (s.transport.delayed_ack_segments > 2)
         refuse("setting 'transport.delayed_ack_segments' must be 1 or 2, which is what Linux does");
-    if (static_cast<std::size_t>(s.packet_bytes(s.transport.segment_bytes)) > most_packet_bytes)
+    if (s.packet_bytes(s.transport.segment_bytes) > Settings::most_packet_bytes)
         refuse("setting 'transport.segment_bytes' is larger than an emulated packet");
     if (s.transport.min_rto_ns * emulation.factor < 1'000'000)
         refuse("setting 'transport.min_rto_ns' times 'emulation.factor' is less than 1 ms, the least that Linux takes");

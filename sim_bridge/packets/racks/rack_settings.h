@@ -10,7 +10,7 @@
 #include "packets/settings_group.h"
 #include "packets/traffic.h"
 
-namespace foretail::packets::emulator {
+namespace foretail::packets {
 
 /// VOQs that are larger shortly before and while their circuit is up.
 struct Resize {
@@ -57,4 +57,4 @@ inline constexpr std::int64_t endless_bytes = std::int64_t{1} << 40;
 /// Flows of every pair, which start together and never end; they take the hosts of their racks in turn.
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
 
-}  // namespace foretail::packets::emulator
+}  // namespace foretail::packets
