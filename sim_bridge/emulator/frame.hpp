@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "buffer/records.hpp"
+#include "packets/settings.h"
 
 namespace foretail::packets::emulator {
-
-/// The largest IPv4 packet that an interface of a host sends: a jumbo frame's.
-inline constexpr std::size_t most_packet_bytes = 9000;
 
 /// An IPv4 packet of a host's kernel, with what switches need of its headers read once.
 struct Frame {
@@ -25,8 +25,14 @@ struct Frame {
     bool ecn_capable = false;
     std::int64_t sent_bytes = 0;  ///< of its message, before it
     std::int64_t left_bytes = 0;  ///< of its message, after it
-    std::array<std::uint8_t, most_packet_bytes> bytes;
+    std::array<std::uint8_t, Settings::most_packet_bytes> bytes;
 };
+
+/// Copies the beginning of the packet, as far as there is room.
+inline void copy_beginning(const Frame& frame, std::span<std::uint8_t> room) {
+    const auto size = std::min(room.size(), static_cast<std::size_t>(frame.size_bytes));
+    std::copy_n(frame.bytes.begin(), size, room.begin());
+}
 
 /// Frames that are used again and again: memory grows to the most that were in flight, and then stays.
 class FramePool {

@@ -23,11 +23,12 @@
 #include "emulator/hosts/namespaces.hpp"
 #include "emulator/network.hpp"
 #include "emulator/play.hpp"
-#include "emulator/racks/etalon_log.hpp"
-#include "emulator/racks/fabric.hpp"
 #include "emulator/settings.hpp"
 #include "packets/arrival_trace.h"
 #include "packets/predictor.h"
+#include "packets/racks/etalon_log.h"
+#include "packets/racks/fabric.h"
+#include "packets/racks/voq_summary.h"
 #include "packets/record_file.h"
 #include "packets/switch_counts.h"
 #include "packets/traffic.h"
@@ -83,26 +84,10 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
     EtalonLog log(records, s.racks->hosts_per_rack);
     FramePool pool;
-    const std::vector<int>& racks = s.racks->populated;
-    with_shared_policy(*s.racks, [&](const auto& policy) {
-        RackFabric fabric(*s.racks, policy, log);
+    with_rack_fabric<FramePool::Handle>(*s.racks, log, [&](auto& fabric) {
         json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
         records.close();
-        summary["voqs"] = json::array();
-        for (std::size_t source = 0; source < racks.size(); ++source) {
-            for (std::size_t destination = 0; destination < racks.size(); ++destination) {
-                const VoqCounts& counts = fabric.counts(source, destination);
-                if (source == destination) continue;
-                summary["voqs"].push_back({{"source", racks[source]},
-                                           {"destination", racks[destination]},
-                                           {"arrived", counts.arrived},
-                                           {"dropped", counts.dropped},
-                                           {"by_packet", counts.by_packet},
-                                           {"by_circuit", counts.by_circuit},
-                                           {"waiting", fabric.waiting(source, destination)},
-                                           {"longest", counts.longest}});
-            }
-        }
+        summary["voqs"] = voq_summary(*s.racks, fabric);
         write_summary(folder, summary);
     });
 }

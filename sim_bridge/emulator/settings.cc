@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "emulator/frame.hpp"
 #include "packets/settings_group.h"
 
 namespace foretail::packets::emulator {
@@ -65,6 +64,7 @@ void require_signals(const EmulatorSettings& s) {
         if (name == "dctcp" && s.racks) refuse(setting + ", and switches of 'racks' do not mark: choose another");
         if (name == "dctcp" && s.network.transport.mark_bytes == 0)
             refuse(setting + ", which lives on marks: set 'transport.mark_bytes' above 0");
+        if (name == "retcp" && !s.racks) refuse(setting + ", which lives on circuits: give 'racks', or choose another");
     }
 }
 
@@ -79,7 +79,7 @@ void require_emulated(const Settings& s, const Emulation& emulation) {
         refuse("setting 'transport.background_name' is ns-3's: set 'emulation.background_control'");
     if (s.transport.delayed_ack_segments > 2)
         refuse("setting 'transport.delayed_ack_segments' must be 1 or 2, which is what Linux does");
-    if (static_cast<std::size_t>(s.packet_bytes(s.transport.segment_bytes)) > most_packet_bytes)
+    if (s.packet_bytes(s.transport.segment_bytes) > Settings::most_packet_bytes)
         refuse("setting 'transport.segment_bytes' is larger than an emulated packet");
     if (s.transport.min_rto_ns * emulation.factor < 1'000'000)
         refuse("setting 'transport.min_rto_ns' times 'emulation.factor' is less than 1 ms, the least that Linux takes");
@@ -110,6 +110,9 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         refuse("setting 'emulation.command' must be empty beside 'racks', whose hosts send the flows of 'flows'");
     require_emulated(found.network, found.emulation);
     require_signals(found);
+    if (found.racks)
+        found.racks->announces_circuits =
+            found.emulation.control == "retcp" || found.emulation.background_control == "retcp";
     return found;
 }
 

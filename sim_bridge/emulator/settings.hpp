@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "emulator/racks/rack_settings.hpp"
+#include "packets/racks/rack_settings.h"
 #include "packets/settings.h"
 
 namespace foretail::packets::emulator {

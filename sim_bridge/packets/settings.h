@@ -136,7 +136,8 @@ struct Settings {
     std::optional<BranchChoice> branches;
     std::int64_t occupancy_interval_ns = 0;
 
-    static constexpr int header_bytes = 40;  ///< IPv4 and TCP without options
+    static constexpr int header_bytes = 40;         ///< IPv4 and TCP without options
+    static constexpr int most_packet_bytes = 9000;  ///< of an IPv4 packet: a jumbo frame's
 
     [[nodiscard]] std::int64_t packet_bytes(std::int64_t payload) const { return payload + header_bytes; }
     /// Round trip of a full segment and its acknowledgement between the servers farthest apart in an idle network.

@@ -171,7 +171,7 @@ def test_ns3_with_the_same_flows_is_beside_it(
     assert "up to +0 %" in itself.verdict()
 
 
-HTTP = Path(__file__).parents[2] / "examples" / "emulator" / "http_fan_out.py"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "emulator"
 
 
 def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
@@ -185,7 +185,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     )
     overrides = (*TINY[1:], "policy=[lqd,cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=2")
     given = ["emulate", *overrides, f"hydra.run.dir={tmp_path / 'run'}", "--"]
-    assert main([*given, sys.executable, "-c", program, str(HTTP), *words]) == 0
+    assert main([*given, sys.executable, "-c", program, str(EXAMPLES / "http_fan_out.py"), *words]) == 0
     for policy in ("lqd", "cs"):
         folder = tmp_path / "run" / "runs" / f"{policy}_seed_101"
         first, *queries = (folder / "host_0.log").read_text(encoding="utf-8").splitlines()
@@ -200,6 +200,19 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert [run["exit_code"] for run in result["emulated"]] == [3, 3]
     assert "exit code 3 on host 0" in " ".join(result["findings"])
+
+
+def test_two_bulk_flows_fill_their_link_and_no_more(
+    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
+) -> None:
+    one = ("policy=[cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=1", "emulation.factor=500")
+    given = ["emulate", *TINY[1:], *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
+    assert main([*given, sys.executable, str(EXAMPLES / "bulk_transfer.py"), "10"]) == 0
+    printed = (tmp_path / "run" / "runs" / "cs_seed_101" / "host_0.log").read_text(encoding="utf-8")
+    first, second = (float(line.split()[2]) for line in printed.splitlines())
+    most_gbps = 10 * 1400 / 1440
+    assert 0.8 * most_gbps < first + second < 1.02 * most_gbps  # the end of 5 ms is a few packets early or late
+    assert min(first, second) > 0
 
 
 def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(

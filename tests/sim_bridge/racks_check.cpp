@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "emulator/racks/fabric.hpp"
-#include "emulator/racks/rack_settings.hpp"
 #include "fake_emulation.hpp"
+#include "packets/racks/fabric.h"
+#include "packets/racks/rack_settings.h"
 
 namespace foretail::packets::emulator {
 namespace {
@@ -43,8 +43,7 @@ void run(const char* path, std::int64_t factor, std::int64_t step) {
     PrintedLog log;
     log.events.reserve(10 * packets.size() + 100'000);
     FramePool pool;
-    with_shared_policy(settings, [&](const auto& policy) {
-        RackFabric fabric(settings, policy, log);
+    with_rack_fabric<FramePool::Handle>(settings, log, [&](auto& fabric) {
         run_loop(fabric, pool, factor, step, packets);
         for (const Event& event : log.events)
             std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));

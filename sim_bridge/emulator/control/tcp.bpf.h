@@ -17,9 +17,11 @@ struct sock {
 
 struct tcp_sock {
     u32 snd_una, snd_nxt, rcv_nxt;
-    u32 snd_cwnd, snd_ssthresh;
-    u32 delivered;     // segments, acknowledged selectively included
-    u32 delivered_ce;  // of them, acknowledged with ECE
+    u32 snd_cwnd, snd_cwnd_cnt, snd_ssthresh;            // cnt: acknowledged since the window grew
+    u32 packets_out, sacked_out, lost_out, retrans_out;  // segments: sent, and of these what is known
+    u32 data_segs_out;                                   // ever sent, again included
+    u32 delivered;                                       // segments, acknowledged selectively included
+    u32 delivered_ce;                                    // of them, acknowledged with ECE
     u8 ecn_flags;
 } KERNEL_TYPE;
 
@@ -30,6 +32,10 @@ struct inet_connection_sock {
     u64 icsk_ca_priv[13];  // room of the congestion control
 } KERNEL_TYPE;
 
+struct rate_sample {
+    u32 acked_sacked;  // segments that this acknowledgement is the first to tell of
+} KERNEL_TYPE;
+
 // Named as in the kernel: the loader finds fields by their names, and leaves those out that stay 0.
 struct tcp_congestion_ops {
     void (*init)(struct sock* sk);
@@ -38,6 +44,7 @@ struct tcp_congestion_ops {
     void (*set_state)(struct sock* sk, u8 state);
     void (*cwnd_event)(struct sock* sk, u32 event);
     void (*in_ack_event)(struct sock* sk, u32 flags);
+    void (*cong_control)(struct sock* sk, u32 ack, int flag, const struct rate_sample* sample);
     u32 (*undo_cwnd)(struct sock* sk);
     u32 flags;
     char name[16];
@@ -45,7 +52,8 @@ struct tcp_congestion_ops {
 
 enum { TCP_CONG_NON_RESTRICTED = 1, TCP_CONG_NEEDS_ECN = 2 };
 enum { CA_EVENT_LOSS = 3, CA_EVENT_ECN_NO_CE = 4, CA_EVENT_ECN_IS_CE = 5 };
-enum { TCP_CA_RECOVERY = 3 };
+enum { CA_ACK_ECE = 4 };
+enum { TCP_CA_OPEN = 0, TCP_CA_CWR = 2, TCP_CA_RECOVERY = 3 };
 enum { TCP_ECN_DEMAND_CWR = 4 };                 // bit of ecn_flags: acknowledgements carry ECE
 enum { ICSK_ACK_TIMER = 2, ICSK_ACK_NOW = 16 };  // bits of pending: an acknowledgement is held back; one is due
 

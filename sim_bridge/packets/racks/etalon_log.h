@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -9,9 +8,7 @@
 #include <cstdio>
 #include <string>
 
-#include "emulator/frame.hpp"
-
-namespace foretail::packets::emulator {
+namespace foretail::packets {
 
 /// A record of the packet log of the Etalon emulator, in its newer layout (sim_bridge/imports/etalon/records.py).
 struct EtalonRecord {
@@ -27,12 +24,15 @@ static_assert(sizeof(EtalonRecord) == 116 && std::endian::native == std::endian:
 /// Writes a log as Etalon takes it behind its switches: departures, latencies in virtual us, ups and downs of circuits.
 /// Times are 20 times slower than virtual ones, whatever the factor of the emulation, because Etalon's are. Addresses
 /// are Etalon's, 10.1.RACK.HOST, and the type of service says by its lowest bit that a packet came by a circuit.
+///
+/// A frame has source and destination, and copy_beginning(frame, room) gives its packet from the IPv4 header on.
 template <class File>
 class EtalonLog {
 public:
     /// `file` takes records by write(); a host's place in its rack is its number modulo `hosts_per_rack`.
     EtalonLog(File& file, int hosts_per_rack) : file_(file), hosts_per_rack_(hosts_per_rack) {}
 
+    template <class Frame>
     void departed(const Frame& frame, std::int64_t entered, std::int64_t left, bool by_circuit, int source,
                   int destination, std::int64_t waiting) {
         EtalonRecord record;
@@ -41,8 +41,7 @@ public:
         record.source = source + 1;
         record.destination = destination + 1;
         record.voq = static_cast<std::int32_t>(waiting);
-        const auto size = std::min<std::size_t>(record.packet.size(), static_cast<std::size_t>(frame.size_bytes));
-        std::copy_n(frame.bytes.begin(), size, record.packet.begin());
+        copy_beginning(frame, record.packet);
         if (by_circuit) record.packet[1] = '1';
         address(record, 12, source, frame.source);
         address(record, 16, destination, frame.destination);
@@ -78,4 +77,4 @@ private:
     int hosts_per_rack_;
 };
 
-}  // namespace foretail::packets::emulator
+}  // namespace foretail::packets

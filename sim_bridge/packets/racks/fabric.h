@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,24 +16,10 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
-#include "emulator/frame.hpp"
-#include "emulator/racks/circuit_times.hpp"
-#include "emulator/racks/rack_settings.hpp"
+#include "packets/racks/circuit_times.h"
+#include "packets/racks/rack_settings.h"
 
-namespace foretail::packets::emulator {
-
-/// Calls `use(policy)` with what decides over the buffer of a rack's VOQs; those with a capacity each share nothing.
-template <class Use>
-decltype(auto) with_shared_policy(const RackSettings& settings, Use&& use) {
-    if (!settings.buffer || settings.buffer->policy == buffer::CompleteSharing::name)
-        return use(buffer::CompleteSharing{});
-    if (settings.buffer->policy == buffer::PushOut::name) return use(buffer::PushOut{});
-    buffer::PolicySettings found;
-    found.alpha = {settings.buffer->alpha};
-    buffer::Shape shape;
-    shape.rates.resize(settings.populated.size());
-    return use(buffer::DynamicThresholds(found, shape));
-}
+namespace foretail::packets {
 
 /// What became of the packets of a virtual output queue (VOQ).
 struct VoqCounts {
@@ -49,10 +36,14 @@ struct VoqCounts {
 /// buffer that the VOQs of a rack share. Nothing else is dropped: hosts, the packet switch and links to hosts queue
 /// without limit. At one instant circuits change first, then links take packets, then packets arrive.
 ///
+/// With `announces_circuits` a rack's switch tells its hosts when their circuit to a rack is up, or its VOQ enlarged:
+/// it calls announce_circuit(frame), where frames have that, for each packet that comes from this rack meanwhile.
+///
+/// FramePtr owns a frame with size_bytes, source, destination and flow_class.
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
 ///      circuit(up, time, source, destination) when a circuit of a rack with hosts goes up or down.
-template <class Policy, class Log>
+template <class Policy, class FramePtr, class Log>
 class RackFabric {
 public:
     RackFabric(const RackSettings& settings, const Policy& policy, Log& log)
@@ -62,6 +53,7 @@ public:
           voq_packets_(settings.voq_packets.value_or(without_limit)),
           resize_(settings.resize.value_or(Resize{voq_packets_, 0})),
           below_(static_cast<std::size_t>(settings.hosts_per_rack)),
+          announces_(settings.announces_circuits),
           counts_(racks() * racks()),
           turn_(racks(), 0),
           up_(racks(), CircuitTimes::idle) {
@@ -83,7 +75,7 @@ public:
     }
 
     /// A host sends at `now`, which is not before anything that has happened.
-    void send(FramePool::Handle frame, std::int64_t now) {
+    void send(FramePtr frame, std::int64_t now) {
         const auto host = static_cast<std::size_t>(frame->source);
         put(host, {std::move(frame), 0, 0}, now);
     }
@@ -120,7 +112,7 @@ public:
 private:
     /// A packet in a VOQ or on a link.
     struct Travelling {
-        FramePool::Handle frame;
+        FramePtr frame;
         std::int64_t entered = 0;  ///< when it came to its VOQ
         std::int64_t time = 0;     ///< of its arrival at the end of the link
     };
@@ -170,8 +162,11 @@ private:
         return found;
     }
     [[nodiscard]] std::int64_t capacity(std::size_t source, std::size_t destination, std::int64_t now) const {
-        const bool enlarged = times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
-        return enlarged ? resize_.packets : voq_packets_;
+        return is_enlarged(source, destination, now) ? resize_.packets : voq_packets_;
+    }
+    /// Whether the circuit of a pair is up, or so near that its VOQ has the larger capacity.
+    [[nodiscard]] bool is_enlarged(std::size_t source, std::size_t destination, std::int64_t now) const {
+        return times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
     }
 
     /// Circuits go down, and others up.
@@ -253,6 +248,9 @@ private:
             const std::size_t source = rack_of(packet.frame->source), destination = rack_of(host);
             log_.departed(*packet.frame, packet.entered, now, index >= circuit(0), rack_[source], rack_[destination],
                           waiting(source, destination));
+            if constexpr (requires { announce_circuit(*packet.frame); }) {
+                if (announces_ && is_enlarged(destination, source, now)) announce_circuit(*packet.frame);
+            }
             put(downlink(static_cast<std::size_t>(host)), std::move(packet), now);
         }
     }
@@ -275,6 +273,7 @@ private:
     std::int64_t voq_packets_;
     Resize resize_;
     std::size_t below_;  // hosts of a rack
+    bool announces_;
     std::vector<Switch> switches_;
     std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<std::size_t> turn_;  // of each uplink: the VOQ that it looks at first
@@ -284,4 +283,22 @@ private:
     std::uint64_t next_order_ = 0;
 };
 
-}  // namespace foretail::packets::emulator
+/// Calls `use(fabric)` with racks under the policy that decides over the buffer of a rack's VOQs; those with a capacity
+/// each share nothing.
+template <class FramePtr, class Log, class Use>
+decltype(auto) with_rack_fabric(const RackSettings& settings, Log& log, Use&& use) {
+    const auto under = [&](const auto& policy) {
+        RackFabric<std::remove_cvref_t<decltype(policy)>, FramePtr, Log> fabric(settings, policy, log);
+        return use(fabric);
+    };
+    if (!settings.buffer || settings.buffer->policy == buffer::CompleteSharing::name)
+        return under(buffer::CompleteSharing{});
+    if (settings.buffer->policy == buffer::PushOut::name) return under(buffer::PushOut{});
+    buffer::PolicySettings found;
+    found.alpha = {settings.buffer->alpha};
+    buffer::Shape shape;
+    shape.rates.resize(settings.populated.size());
+    return under(buffer::DynamicThresholds(found, shape));
+}
+
+}  // namespace foretail::packets

@@ -1,4 +1,4 @@
-"""The emulator's racks under a fake clock. Costs the build of one program: 10 s of CPU."""
+"""Racks around a packet switch and a circuit switch under a fake clock. Costs the build of one program: 10 s of CPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Check = Callable[..., Told]
 @pytest.fixture(scope="module")
 def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     folder = tmp_path_factory.mktemp("racks_check")
-    sources = [Path(__file__).with_name("racks_check.cpp"), ROOM / "emulator" / "racks" / "rack_settings.cc"]
+    sources = [Path(__file__).with_name("racks_check.cpp"), ROOM / "packets" / "racks" / "rack_settings.cc"]
     flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
     program = folder / "racks_check"
     run(compiler("CXX", "c++", "g++", "clang++"), *flags, "-isystem", json_include(), *sources, "-o", program, "-ldl")

@@ -10,7 +10,7 @@
 #include "packets/settings_group.h"
 #include "packets/traffic.h"
 
-namespace foretail::packets::emulator {
+namespace foretail::packets {
 
 /// VOQs that are larger shortly before and while their circuit is up.
 struct Resize {
@@ -39,7 +39,8 @@ struct RackSettings {
     std::optional<Resize> resize;            ///< with a capacity
     std::vector<int> sources, destinations;  ///< pairs of racks with flows
     int flows_per_pair = 0;
-    std::vector<int> populated;  ///< racks of these pairs, rising: only they have hosts
+    bool announces_circuits = false;  ///< switches tell senders of their circuits, which no document asks for
+    std::vector<int> populated;       ///< racks of these pairs, rising: only they have hosts
 
     /// Round trip of a packet of `packet_bytes` and its acknowledgement of `ack_bytes` by the idle packet network.
     [[nodiscard]] std::int64_t base_rtt_ns(std::int64_t packet_bytes, std::int64_t ack_bytes) const;
@@ -57,4 +58,4 @@ inline constexpr std::int64_t endless_bytes = std::int64_t{1} << 40;
 /// Flows of every pair, which start together and never end; they take the hosts of their racks in turn.
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
 
-}  // namespace foretail::packets::emulator
+}  // namespace foretail::packets

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "emulator/racks/rack_settings.hpp"
+#include "packets/racks/rack_settings.h"
 
 #include <algorithm>
 #include <array>
@@ -8,9 +8,8 @@
 #include <string_view>
 
 #include "buffer/queues/port_queues.hpp"
-#include "emulator/frame.hpp"
 
-namespace foretail::packets::emulator {
+namespace foretail::packets {
 namespace {
 
 constexpr std::int64_t fastest = 1'000'000'000'000'000, second = 1'000'000'000;
@@ -123,7 +122,7 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
     s.topology.spine_link_bps = racks.packet_bps;
     s.topology.link_delay_ns = racks.packet_delay_ns;
     const Group transport = root.group("transport");
-    const int most = static_cast<int>(most_packet_bytes) - Settings::header_bytes;
+    const int most = Settings::most_packet_bytes - Settings::header_bytes;
     s.transport.segment_bytes = transport.between("segment_bytes", 64, most);
     s.transport.initial_window_segments = transport.between("initial_window_segments", 1, 10'000);
     s.transport.min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second);
@@ -149,4 +148,4 @@ std::vector<PlannedFlow> plan_long_flows(const RackSettings& s) {
     return flows;
 }
 
-}  // namespace foretail::packets::emulator
+}  // namespace foretail::packets
