@@ -98,7 +98,7 @@ def why_not_here(executable: Path | None = None, *, control: str | None = None) 
     With `control`, why it cannot with this congestion control.
     """
     executable = build_emulator() if executable is None else executable
-    command = [executable, "--probe", *([] if control is None else [control])]
+    command: list[str | Path] = [executable, "--probe", *([] if control is None else [control])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
 

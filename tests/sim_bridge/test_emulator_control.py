@@ -18,8 +18,11 @@ import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
-from tests.sim_bridge.test_emulator import document, eventually
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, etalon_log, run_emulator, why_not_here
+from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
+from tests.sim_bridge.test_emulator import document, eventually, with_racks
 
 pytestmark = pytest.mark.slow
 
@@ -27,37 +30,7 @@ MILLISECOND = 1_000_000
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MARK_BYTES = 43_200
 FACTOR, LONG_FLOWS_MS = 1000, 6
-TWO_LONG_FLOWS = f"""
-import os, socket, threading, time
-control = os.environ["FORETAIL_CONTROL"].encode()
-host, server = int(os.environ["FORETAIL_HOST"]), (os.environ["FORETAIL_ADDRESSES"].split()[0], 9000)
-def receive(flow):
-    while flow.recv(1 << 20):
-        pass
-if host == 0:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
-        listener.bind(server)
-        listener.listen()
-        flows = [listener.accept()[0] for _ in range(2)]
-        for flow in flows:
-            threading.Thread(target=receive, args=(flow,), daemon=True).start()
-        time.sleep({LONG_FLOWS_MS * 1e-3 * FACTOR})
-        os._exit(0)
-while True:
-    try:
-        flow = socket.socket()
-        flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
-        flow.connect(server)
-        break
-    except ConnectionRefusedError:
-        time.sleep(0.01)
-try:
-    while True:
-        flow.sendall(bytes(1 << 18))
-except OSError:
-    pass
-"""
+BULK_TRANSFER = Path(__file__).parents[2] / "examples" / "emulator" / "bulk_transfer.py"
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +51,15 @@ def available() -> set[str]:
 def two_long_flows(executable: Path, folder: Path, control: str, mark_bytes: int) -> tuple[EmulatorRun, Any]:
     """Two hosts that send to a third as fast as they may; the run, and the longest queue at each sample, in bytes."""
     folder.mkdir()
+    emulation = {
+        "factor": FACTOR,
+        "control": control,
+        "background_control": control,
+        "command": [sys.executable, str(BULK_TRANSFER), str(LONG_FLOWS_MS)],
+        "command_seconds": 60,
+    }
     asked = document(
-        {
-            **{"factor": FACTOR, "control": control, "background_control": control},
-            **{"command": [sys.executable, "-c", TWO_LONG_FLOWS], "command_seconds": 60},
-        },
+        emulation,
         policy__name="cs",
         topology__servers_per_leaf=3,
         topology__buffer_bytes_per_port_per_gbps=102_400,
@@ -123,6 +100,42 @@ def test_planned_flows_take_dctcp_beside_another_control(emulator: Path, tmp_pat
     assert run.summary["completed_flows"] > 0.8 * run.summary["flows"]
     (switch,) = run.summary["switches"]
     assert switch["marked"] > 0
+
+
+def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[float, EmulatorRun]:
+    """In percent, by 16 flows of one of eight racks, whose queue grows 150 us before its circuit."""
+    folder.mkdir()
+    racks = 8
+    asked = with_racks(
+        racks={
+            "racks": racks,
+            "hosts_per_rack": 4,
+            "matchings": [[(rack + shift) % racks for rack in range(racks)] for shift in range(1, racks)],
+            "voq_packets": 16,
+            "resize": {"packets": 50, "ahead_ns": 150_000},
+        },
+        flows={"source": [1], "destination": [2], "flows_per_pair": 16},
+        transport={"min_rto_ns": 10 * MILLISECOND},
+        emulation={"factor": 800, "control": control, "background_control": control},
+    )
+    run = run_emulator(asked | {"traffic_ns": 6 * 1_400_000}, folder, executable=executable)
+    log = EtalonLog.open(etalon_log(folder), Reading(racks=racks))
+    return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=1).utilisation_percent, run
+
+
+def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator: Path, tmp_path: Path) -> None:
+    reason = why_not_here(emulator, control="retcp")
+    if reason is not None:
+        pytest.skip(reason)
+    percent, run = use_of_the_circuit(emulator, tmp_path / "retcp", "retcp")
+    cubic_percent, cubic = use_of_the_circuit(emulator, tmp_path / "cubic", "cubic")
+    assert run.summary["emulation"]["control"].startswith("retcp_")
+    assert percent > 75
+    assert percent > cubic_percent + 5
+    # Their windows double at once, so that the queue is larger when the circuit comes.
+    assert run.summary["voqs"][0]["longest"] >= cubic.summary["voqs"][0]["longest"]
+    # A packet with a wrong checksum would be thrown away by its host, and sent again by timeout.
+    assert run.flows()["timeouts"].sum() <= 16
 
 
 def test_an_emulator_that_is_killed_leaves_no_control_in_the_kernel(emulator: Path, tmp_path: Path) -> None:
@@ -188,6 +201,7 @@ def test_what_a_machine_lacks_for_it_is_named_in_one_sentence(
     [
         ({"control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
         ({"background_control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
+        ({"control": "retcp"}, {}, "'emulation.control' is retcp, which lives on circuits: give 'racks'"),
         ({"control": "vegas9"}, {}, "choose one of"),
     ],
 )
@@ -196,3 +210,8 @@ def test_a_control_that_cannot_be_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ForetailError, match=complaint):
         run_emulator(document(emulation, **changes), tmp_path)
+
+
+def test_dctcp_is_refused_where_no_switch_marks(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"is dctcp, and switches of 'racks' do not mark"):
+        run_emulator(with_racks(emulation={"control": "dctcp"}), tmp_path)
