@@ -20,13 +20,14 @@ namespace {
 constexpr int create_link = 28;
 constexpr std::uint32_t attach_struct_ops = 44, with_link = 1U << 13;
 
-/// The last thing that libbpf complained about.
+/// The first thing that libbpf complained about.
 std::string& complaint() {
     static std::string said;
     return said;
 }
 
-int hear(int, const char* format, va_list arguments) {
+int hear(int level, const char* format, va_list arguments) {
+    if (level > 0 || !complaint().empty()) return 0;  // above 0 it tells what it does
     std::array<char, 400> text{};
     std::vsnprintf(text.data(), text.size(), format, arguments);
     const std::string_view line(text.data());
