@@ -117,11 +117,11 @@ def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[fl
         },
         flows={"source": [1], "destination": [2], "flows_per_pair": 16},
         transport={"min_rto_ns": 10 * MILLISECOND},
-        emulation={"factor": 800, "control": control, "background_control": control},
+        emulation={"factor": 500, "control": control, "background_control": control},
     )
-    run = run_emulator(asked | {"traffic_ns": 6 * 1_400_000}, folder, executable=executable)
+    run = run_emulator(asked | {"traffic_ns": 14 * 1_400_000}, folder, executable=executable)
     log = EtalonLog.open(etalon_log(folder), Reading(racks=racks))
-    return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=1).utilisation_percent, run
+    return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=2).utilisation_percent, run
 
 
 def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator: Path, tmp_path: Path) -> None:
@@ -129,14 +129,11 @@ def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator: Path, tmp_pa
     if reason is not None:
         pytest.skip(reason)
     percent, run = use_of_the_circuit(emulator, tmp_path / "retcp", "retcp")
-    cubic_percent, cubic = use_of_the_circuit(emulator, tmp_path / "cubic", "cubic")
+    cubic_percent, _ = use_of_the_circuit(emulator, tmp_path / "cubic", "cubic")
     assert run.summary["emulation"]["control"].startswith("retcp_")
-    assert percent > 75
-    assert percent > cubic_percent + 5
-    # Their windows double at once, so that the queue is larger when the circuit comes.
-    assert run.summary["voqs"][0]["longest"] >= cubic.summary["voqs"][0]["longest"]
-    # A packet with a wrong checksum would be thrown away by its host, and sent again by timeout.
-    assert run.flows()["timeouts"].sum() <= 16
+    assert percent > 1.1 * cubic_percent
+    # A wrong checksum would make hosts throw announcements away, and with them the circuit.
+    assert run.summary["voqs"][0]["by_circuit"] > 100
 
 
 def test_an_emulator_that_is_killed_leaves_no_control_in_the_kernel(emulator: Path, tmp_path: Path) -> None:
