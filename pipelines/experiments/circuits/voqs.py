@@ -30,10 +30,11 @@ from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Table, plain
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, etalon_log, run_emulator
+from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, run_emulator
 from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.packets.simulation import etalon_log
 
 FIGURE_FILES = ("pdf", "png", "svg")
 
