@@ -121,9 +121,7 @@ def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
 
 def test_ns3_is_compared_with_what_it_has_too() -> None:
     assert config_of("against_ns3=true", "ns3_prefix=x", "emulation.control=reno").emulation.in_ns3 == "newreno"
-    with pytest.raises(
-        ForetailError, match="compares Linux's bbr with ns-3's, which has none for racks"
-    ):
+    with pytest.raises(ForetailError, match="compares Linux's bbr with ns-3's, which has none for racks"):
         config_of("against_ns3=true", "emulation.control=bbr")
     with pytest.raises(ForetailError, match=r"leave emulation\.background_control out"):
         config_of("against_ns3=true", "emulation.background_control=reno")
