@@ -16,49 +16,21 @@
 #include "fake_emulation.hpp"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"
+#include "printed_racks.hpp"
 
 namespace foretail::packets::emulator {
 namespace {
-
-struct PrintedLog {
-    std::vector<Event> events;
-
-    void departed(const Frame& frame, std::int64_t entered, std::int64_t left, bool by_circuit, int source,
-                  int destination, std::int64_t waiting) {
-        assert(source != destination);
-        events.push_back({"left", frame.flow, left});
-        events.push_back({"entered", frame.flow, entered});
-        events.push_back({"by_circuit", frame.flow, by_circuit});
-        events.push_back({"waiting", frame.flow, waiting});
-    }
-    void circuit(bool up, std::int64_t time, int source, int destination) {
-        events.push_back({up ? "up" : "down", 1000 * source + destination, time});
-    }
-};
 
 void run(const char* path, std::int64_t factor, std::int64_t step) {
     const nlohmann::json document = read_document(path);
     const RackSettings settings = read_racks(Group(document, ""));
     const std::vector<Sent> packets = read_packets();
-    PrintedLog log;
-    log.events.reserve(10 * packets.size() + 100'000);
+    PrintedLog log(packets.size());
     FramePool pool;
     with_rack_fabric<FramePool::Handle>(settings, log, [&](auto& fabric) {
         run_loop(fabric, pool, factor, step, packets);
-        for (const Event& event : log.events)
-            std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));
-        std::int64_t arrived = 0, gone = 0;
-        for (std::size_t source = 0; source < settings.populated.size(); ++source) {
-            for (std::size_t destination = 0; destination < settings.populated.size(); ++destination) {
-                const VoqCounts& counts = fabric.counts(source, destination);
-                arrived += counts.arrived;
-                gone += counts.dropped + counts.by_packet + counts.by_circuit;
-                std::printf("dropped %zu %lld\n", source * settings.populated.size() + destination,
-                            static_cast<long long>(counts.dropped));
-                assert(fabric.waiting(source, destination) == 0);
-            }
-        }
-        assert(arrived == static_cast<std::int64_t>(packets.size()) && gone == arrived);
+        print(log.events);
+        print_drops(settings, fabric, packets.size());
     });
 }
 
