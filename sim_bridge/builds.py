@@ -19,7 +19,7 @@ from foretail.features.staging import staged_folder
 ROOM = Path(__file__).parent
 """Include path of the buffer library."""
 
-_SOURCES = (".cc", ".cpp", ".h", ".hpp", ".txt")
+_SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".txt")
 _STEP = re.compile(r"\[(\d+)/(\d+)\]")
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
@@ -27,7 +27,7 @@ _ERROR = re.compile(
 
 
 def sources_digest(*folders: str) -> str:
-    """Return the sha256 of the C++ sources in folders of this room, such as ``buffer``."""
+    """Return the sha256 of the C and C++ sources in folders of this room, such as ``buffer``."""
     digest = hashlib.sha256()
     for path in sorted(p for folder in folders for p in (ROOM / folder).rglob("*") if p.suffix in _SOURCES):
         digest.update(f"{path.relative_to(ROOM)}\0".encode() + path.read_bytes() + b"\0")

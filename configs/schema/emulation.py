@@ -33,7 +33,9 @@ class Emulation:
         at_least=1,
         at_most=10**6,
     )
-    control: str = setting("cubic", "congestion control of this machine's kernel: cubic, reno, bbr, dctcp or another")
+    control: str = setting(
+        "cubic", "congestion control: one of this machine's kernel, such as cubic, reno or bbr, or our own dctcp"
+    )
     background_control: str | None = setting(None, "the same of background flows; null: as control")
     tail_loss_probes: bool = setting(
         True, "Linux asks for what was lost at the end of a flow before a timeout does (RFC 8985), which ns-3 does not"

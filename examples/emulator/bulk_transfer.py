@@ -17,11 +17,17 @@ factor = int(os.environ["FORETAIL_FACTOR"])
 seconds = float(sys.argv[1]) / 1e3 * factor
 
 
+def with_control(chosen: socket.socket) -> socket.socket:
+    """A socket with ``emulation.control``, which is not the kernel's default; what a listener accepts inherits it."""
+    chosen.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, os.environ["FORETAIL_CONTROL"].encode())
+    return chosen
+
+
 def send() -> None:
     """Send to host 0 until it ends, which may not have started yet."""
     for _ in range(600):
         try:
-            connection = socket.create_connection((addresses[0], PORT))
+            connection = with_control(socket.create_connection((addresses[0], PORT)))
         except ConnectionRefusedError:
             time.sleep(0.1)
         else:
@@ -35,7 +41,7 @@ def send() -> None:
 
 def receive() -> None:
     """Count what comes from each sender between the middle and the end."""
-    server = socket.create_server(("", PORT), backlog=len(addresses))
+    server = with_control(socket.create_server(("", PORT), backlog=len(addresses)))
     got = dict.fromkeys(addresses[1:], 0)
 
     def read(connection: socket.socket, sender: str) -> None:

@@ -87,10 +87,14 @@ class EmulatorRun(PacketRun):
         }
 
 
-def why_not_here(executable: Path | None = None) -> str | None:
-    """Return why this machine cannot emulate, in one sentence; None when it can. ForetailError without a compiler."""
+def why_not_here(executable: Path | None = None, *, control: str | None = None) -> str | None:
+    """Return why this machine cannot emulate, in one sentence; None when it can. ForetailError without a compiler.
+
+    With `control`, why it cannot with this congestion control.
+    """
     executable = build_emulator() if executable is None else executable
-    done = subprocess.run([executable, "--probe"], capture_output=True, text=True, check=False)
+    command: list[str | Path] = [executable, "--probe", *([] if control is None else [control])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
 
 

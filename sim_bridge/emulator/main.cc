@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // foretail-emulator SETTINGS.json OUTPUT_FOLDER: one emulated run, with the settings and the output of foretail-ns3 and
 // the same plan of flows, sent by this machine's kernel. Progress goes to standard error as JSON lines; the exit code
-// is 0 after a complete run, 2 with one sentence on standard error otherwise. foretail-emulator --probe: no run, but
-// exit code 0 if this machine can emulate, else 2 with one sentence.
+// is 0 after a complete run, 2 with one sentence on standard error otherwise. foretail-emulator --probe [CONTROL]: no
+// run, but exit code 0 if this machine can emulate, with this congestion control, else 2 with one sentence.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "emulator/control/own_control.hpp"
 #include "emulator/frame.hpp"
 #include "emulator/hosts/namespaces.hpp"
 #include "emulator/network.hpp"
@@ -84,13 +86,26 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     });
 }
 
-void run(const std::string& settings_path, const std::string& folder) {
-    const EmulatorSettings settings = read_emulator_settings(settings_path);
-    for (const std::string& control : {settings.emulation.control, settings.emulation.background_control}) {
-        if (!offers_control(control))
-            throw std::runtime_error("this kernel does not offer the congestion control " + control +
-                                     ": choose one of " + offered_controls());
+/// The kernel's name of a congestion control: its own, or that of ours, which is then registered and kept in `own`.
+std::string kernel_name(const std::string& control, std::vector<OwnControl>& own) {
+    if (offers_control(control)) return control;
+    const auto found = std::ranges::find(own, control, &OwnControl::name);
+    if (found != own.end()) return found->kernel_name();
+    const std::vector<std::string> ours = own_controls();
+    if (std::ranges::find(ours, control) != ours.end()) return own.emplace_back(control).kernel_name();
+    std::string names = offered_controls();
+    for (const std::string& name : ours) {
+        if (!offers_control(name)) names += " " + name;
     }
+    throw std::runtime_error("this kernel does not offer the congestion control " + control + ": choose one of " +
+                             names);
+}
+
+void run(const std::string& settings_path, const std::string& folder) {
+    EmulatorSettings settings = read_emulator_settings(settings_path);
+    std::vector<OwnControl> own;
+    for (std::string* control : {&settings.emulation.control, &settings.emulation.background_control})
+        *control = kernel_name(*control, own);
     ask_for_short_slices();
     enter_user_namespace();
     if (settings.racks) return emulate_racks(settings, folder);
@@ -103,8 +118,10 @@ void run(const std::string& settings_path, const std::string& folder) {
     });
 }
 
-/// Makes a host and takes it down again.
-void probe() {
+/// Makes a host and takes it down again, with a congestion control if it has a name.
+void probe(const std::string& control) {
+    std::vector<OwnControl> own;
+    if (!control.empty()) static_cast<void>(kernel_name(control, own));
     enter_user_namespace();
     static_cast<void>(enter_host_namespace({.address = first_address,
                                             .incast_address = first_address + incast_offset,
@@ -118,14 +135,15 @@ void probe() {
 }  // namespace foretail::packets::emulator
 
 int main(int argc, char** argv) {
-    const bool probes = argc == 2 && std::string_view(argv[1]) == "--probe";
-    if (argc != 3 && !probes) {
-        std::fprintf(stderr, "usage: foretail-emulator SETTINGS.json OUTPUT_FOLDER, or --probe\n");
+    const bool probes = argc >= 2 && std::string_view(argv[1]) == "--probe";
+    if (argc != 3 && !(probes && argc == 2)) {
+        std::fprintf(stderr, "usage: foretail-emulator SETTINGS.json OUTPUT_FOLDER, or --probe [CONTROL]\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     try {
-        probes ? foretail::packets::emulator::probe() : foretail::packets::emulator::run(argv[1], argv[2]);
+        using namespace foretail::packets::emulator;
+        probes ? probe(argc == 3 ? argv[2] : "") : run(argv[1], argv[2]);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "error: %s\n", error.what());
         return 2;

@@ -162,6 +162,8 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
             {"wall_seconds", static_cast<double>(clock_ns() - wall_start_ns) * 1e-9},
             {"emulation",
              {{"kernel", system.release},
+              {"control", s.emulation.control},
+              {"background_control", s.emulation.background_control},
               {"factor", factor},
               {"lateness", lateness},
               {"lateness_limit_ns",

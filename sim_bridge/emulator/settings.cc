@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "packets/settings_group.h"
 
@@ -54,6 +55,19 @@ Emulation read_emulation(const json& document) {
     return found;
 }
 
+/// Refuses congestion controls that live on what the switches do not say.
+void require_signals(const EmulatorSettings& s) {
+    for (const char* key : {"control", "background_control"}) {
+        const bool background = std::string_view(key) == "background_control";
+        const std::string& name = background ? s.emulation.background_control : s.emulation.control;
+        const std::string setting = std::string("setting 'emulation.") + key + "' is " + name;
+        if (name == "dctcp" && s.racks) refuse(setting + ", and switches of 'racks' do not mark: choose another");
+        if (name == "dctcp" && s.network.transport.mark_bytes == 0)
+            refuse(setting + ", which lives on marks: set 'transport.mark_bytes' above 0");
+        if (name == "retcp" && !s.racks) refuse(setting + ", which lives on circuits: give 'racks', or choose another");
+    }
+}
+
 /// Refuses what only ns-3 has.
 void require_emulated(const Settings& s, const Emulation& emulation) {
     if (s.topology.servers() > most_hosts)
@@ -94,6 +108,10 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
     if (found.racks && !found.emulation.command.empty())
         refuse("setting 'emulation.command' must be empty beside 'racks', whose hosts send the flows of 'flows'");
     require_emulated(found.network, found.emulation);
+    require_signals(found);
+    if (found.racks)
+        found.racks->announces_circuits =
+            found.emulation.control == "retcp" || found.emulation.background_control == "retcp";
     return found;
 }
 

@@ -23,6 +23,7 @@ class Crossing:
     left: int = -1
     by_circuit: bool = False
     waiting: int = -1
+    announced: bool = False
     due: int = -1
 
 
@@ -158,4 +159,6 @@ class SlowRacks:
             packet.due = self.now
         else:
             packet.left, packet.waiting = self.now, len(waiting)
+            wait, resize = self.until(destination, source), self.racks["resize"]
+            packet.announced = wait is not None and wait <= (resize["ahead_ns"] if resize else 0)
             self.queue.setdefault((DOWN, packet.destination), []).append(packet)

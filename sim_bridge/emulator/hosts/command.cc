@@ -34,6 +34,7 @@ void set_environment(const EmulatorSettings& settings, int host) {
         addresses += (i > 0 ? " " : "") + dotted(first_address + static_cast<std::uint32_t>(i));
     setenv("FORETAIL_HOST", std::to_string(host).c_str(), 1);
     setenv("FORETAIL_ADDRESSES", addresses.c_str(), 1);
+    setenv("FORETAIL_CONTROL", settings.emulation.control.c_str(), 1);
     setenv("FORETAIL_FACTOR", std::to_string(settings.emulation.factor).c_str(), 1);
 }
 

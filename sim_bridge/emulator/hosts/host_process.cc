@@ -35,6 +35,11 @@ void set_option(int socket, int level, int name, int value, const char* meaning)
     if (setsockopt(socket, level, name, &value, sizeof value) < 0) fail(std::string("cannot set ") + meaning);
 }
 
+void choose_control(int socket, const std::string& name) {
+    if (setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) < 0)
+        fail("a host cannot use the congestion control " + name);
+}
+
 /// Expirations of a socket's retransmission timer, those of its SYN included.
 std::int32_t timeouts_of(int socket) {
     alignas(8) std::array<unsigned char, 512> info{};
@@ -60,26 +65,24 @@ public:
           control_(control),
           epoll_(epoll_create1(EPOLL_CLOEXEC)),
           timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
-          listener_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+          background_listener_(listener(0, settings.emulation.background_control)),
+          incast_listener_(listener(incast_offset, settings.emulation.control)),
           senders_(plan.size()),
           receivers_(plan.size()) {
-        if (epoll_.get() < 0 || timer_.get() < 0 || listener_.get() < 0) fail("a host cannot make its sockets");
+        if (epoll_.get() < 0 || timer_.get() < 0) fail("a host cannot make its sockets");
         rlimit files{};
         getrlimit(RLIMIT_NOFILE, &files);
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
-        static_cast<void>(timeouts_of(listener_.get()));  // a kernel that does not count is refused before the run
-        const sockaddr_in any = address_of(INADDR_ANY, listen_port);
-        if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) < 0 ||
-            listen(listener_.get(), 4096) < 0)
-            fail("a host cannot listen");
+        static_cast<void>(timeouts_of(incast_listener_.get()));  // who does not count is refused before the run
         for (std::size_t i = 0; i < plan.size(); ++i) {
             if (plan[i].source != host) continue;
             todo_.push_back({plan[i].connect_ns, i, true});
             todo_.push_back({plan[i].start_ns, i, false});
         }
         std::ranges::stable_sort(todo_, {}, &Task::time);
-        watch(listener_.get(), of_listener, EPOLLIN);
+        watch(background_listener_.get(), of_background, EPOLLIN);
+        watch(incast_listener_.get(), of_incast, EPOLLIN);
         watch(timer_.get(), of_timer, EPOLLIN);
         watch(control_, of_control, EPOLLIN);
     }
@@ -104,8 +107,10 @@ public:
                 }
                 if (data.u64 == of_timer) {
                     do_tasks();
-                } else if (data.u64 == of_listener) {
-                    accept_all();
+                } else if (data.u64 == of_background) {
+                    accept_all(background_listener_.get());
+                } else if (data.u64 == of_incast) {
+                    accept_all(incast_listener_.get());
                 } else if (data.u64 % 2 == 0) {
                     sender_ready(static_cast<std::size_t>(data.u64 / 2), flags);
                 } else {
@@ -139,8 +144,20 @@ private:
         std::int64_t received = 0;
     };
     // Events carry twice the flow, plus one at its receiver; these stand for what is no flow.
-    static constexpr std::uint64_t of_listener = ~std::uint64_t{0}, of_timer = of_listener - 1,
-                                   of_control = of_listener - 2, of_command = of_listener - 3;
+    static constexpr std::uint64_t of_timer = ~std::uint64_t{0}, of_control = of_timer - 1, of_command = of_timer - 2,
+                                   of_background = of_timer - 3, of_incast = of_timer - 4;
+
+    /// A socket that takes connections to one of the host's addresses. These inherit its congestion control, whose
+    /// receivers answer marks in a way of their own.
+    [[nodiscard]] Descriptor listener(std::uint32_t offset, const std::string& control) const {
+        Descriptor found(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        if (found.get() < 0) fail("a host cannot make its sockets");
+        choose_control(found.get(), control);
+        const sockaddr_in own = address_of(first_address + static_cast<std::uint32_t>(host_) + offset, listen_port);
+        if (bind(found.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) < 0 || listen(found.get(), 4096) < 0)
+            fail("a host cannot listen");
+        return found;
+    }
 
     [[nodiscard]] std::int64_t now() const { return clock_ns() - start_ns_; }
     void control(int operation, int socket, std::uint64_t what, std::uint32_t flags) {
@@ -181,8 +198,7 @@ private:
         const int fd = sender.socket.get();
         if (fd < 0) fail("a host cannot open a socket for every flow (see ulimit -n)");
         const std::string& name = background ? settings_.emulation.background_control : settings_.emulation.control;
-        if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) < 0)
-            fail("a host cannot use the congestion control " + name);
+        choose_control(fd, name);
         set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1, "a socket's address");
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "a socket's delay");
         const sockaddr_in own = address_of(first_address + static_cast<std::uint32_t>(host_), table_.source_port(i));
@@ -239,12 +255,12 @@ private:
         control(EPOLL_CTL_MOD, fd, 2 * i, EPOLLIN | EPOLLRDHUP);
     }
 
-    void accept_all() {
+    void accept_all(int listener) {
         while (true) {
             sockaddr_in peer{};
             socklen_t bytes = sizeof peer;
             Descriptor socket(
-                accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+                accept4(listener, reinterpret_cast<sockaddr*>(&peer), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
             if (socket.get() < 0 && errno == EAGAIN) return;
             if (socket.get() < 0) fail("a host cannot accept a flow (see ulimit -n)");
             const int source = table_.host_of(ntohl(peer.sin_addr.s_addr));
@@ -280,7 +296,7 @@ private:
     const std::string& folder_;
     int control_;
     std::optional<Command> command_;
-    Descriptor epoll_, timer_, listener_;
+    Descriptor epoll_, timer_, background_listener_, incast_listener_;
     std::vector<Sender> senders_;
     std::vector<Receiver> receivers_;
     std::vector<Task> todo_;

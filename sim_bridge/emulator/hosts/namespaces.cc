@@ -36,6 +36,13 @@ void set_kernel(const std::string& name, const std::string& value) {
     write_file("/proc/sys/net/" + name, value, "cannot set net/" + name + " of a network namespace of our own");
 }
 
+/// Where the kernel keeps a congestion control for sockets that ask for it, its own default stays.
+void set_default_control(const std::string& control) {
+    const Descriptor file(open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC));
+    if (write(file.get(), control.data(), control.size()) < 0 && errno != EPERM)
+        fail("cannot make " + control + " the congestion control of a host");
+}
+
 ifreq named() {
     ifreq request{};
     std::strncpy(request.ifr_name, interface_name, IFNAMSIZ - 1);
@@ -199,6 +206,7 @@ Descriptor enter_host_namespace(const HostSettings& host) {
     set_kernel("ipv4/tcp_wmem", "4096 16777216 33554432");
     set_kernel("ipv4/tcp_early_retrans", host.tail_loss_probes ? "3" : "0");
     set_kernel("ipv4/tcp_ecn", host.ecn ? "1" : "0");
+    if (!host.control.empty()) set_default_control(host.control);
 
     request = {};
     std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);

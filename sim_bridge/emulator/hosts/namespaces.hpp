@@ -44,6 +44,7 @@ struct HostSettings {
     bool quick_acks = false;  ///< an acknowledgement for every segment
     bool ecn = false;
     bool tail_loss_probes = true;
+    std::string control = {};  ///< congestion control of sockets that choose none; empty: the kernel's
 };
 
 /// Ends this process when its parent does, whichever way that ends.

@@ -38,6 +38,9 @@ struct VoqCounts {
 /// buffer that the VOQs of a rack share. Nothing else is dropped: hosts, the packet switch and links to hosts queue
 /// without limit. At one instant circuits change first, then links take packets, then packets arrive.
 ///
+/// With `announces_circuits` a rack's switch tells its hosts when their circuit to a rack is up, or its VOQ enlarged:
+/// it calls announce_circuit(frame), where frames have that, for each packet that comes from this rack meanwhile.
+///
 /// FramePtr owns a frame with size_bytes, source, destination and flow_class.
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
@@ -52,6 +55,7 @@ public:
           voq_packets_(settings.voq_packets.value_or(without_limit)),
           resize_(settings.resize.value_or(Resize{voq_packets_, 0})),
           below_(static_cast<std::size_t>(settings.hosts_per_rack)),
+          announces_(settings.announces_circuits),
           counts_(racks() * racks()),
           turn_(racks(), 0),
           up_(racks(), CircuitTimes::idle) {
@@ -171,8 +175,11 @@ private:
         return found;
     }
     [[nodiscard]] std::int64_t capacity(std::size_t source, std::size_t destination, std::int64_t now) const {
-        const bool enlarged = times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
-        return enlarged ? resize_.packets : voq_packets_;
+        return is_enlarged(source, destination, now) ? resize_.packets : voq_packets_;
+    }
+    /// Whether the circuit of a pair is up, or so near that its VOQ has the larger capacity.
+    [[nodiscard]] bool is_enlarged(std::size_t source, std::size_t destination, std::int64_t now) const {
+        return times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
     }
 
     /// Circuits go down, and others up.
@@ -254,6 +261,9 @@ private:
             const std::size_t source = rack_of(packet.frame->source), destination = rack_of(host);
             log_.departed(*packet.frame, packet.entered, now, index >= circuit(0), rack_[source], rack_[destination],
                           waiting(source, destination));
+            if constexpr (requires { announce_circuit(*packet.frame); }) {
+                if (announces_ && is_enlarged(destination, source, now)) announce_circuit(*packet.frame);
+            }
             put(downlink(static_cast<std::size_t>(host)), std::move(packet), now);
         }
     }
@@ -276,6 +286,7 @@ private:
     std::int64_t voq_packets_;
     Resize resize_;
     std::size_t below_;  // hosts of a rack
+    bool announces_;
     std::vector<Switch> switches_;
     std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<std::size_t> turn_;  // of each uplink: the VOQ that it looks at first
