@@ -19,7 +19,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 
 BUFFER := $(wildcard sim_bridge/buffer/*.h* sim_bridge/buffer/*/*.h*)
 EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildcard sim_bridge/circuits/*/*.hpp)
-DRIVER := $(BUFFER) $(wildcard sim_bridge/packets/* sim_bridge/ns3/* sim_bridge/ns3/*/*.*)
+DRIVER := $(BUFFER) $(wildcard sim_bridge/packets/*.* sim_bridge/packets/*/*.* sim_bridge/ns3/*.* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
 .PHONY: help setup demo test quick lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \

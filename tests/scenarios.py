@@ -118,3 +118,45 @@ def settings(**changes: Any) -> dict[str, Any]:
             node = node[group]
         node[key] = value
     return document
+
+
+RACKS: dict[str, Any] = {
+    "format": 1,
+    "racks": {
+        "racks": 3,
+        "hosts_per_rack": 2,
+        "host_bps": 40_000_000_000,
+        "packet_bps": 10_000_000_000,
+        "packet_delay_ns": 5_000,
+        "circuit_bps": 80_000_000_000,
+        "circuit_delay_ns": 30_000,
+        "day_ns": 180_000,
+        "night_ns": 20_000,
+        "matchings": [[1, 2, 0], [2, 0, 1]],
+        "voq_packets": 8,
+        "buffer": None,
+        "resize": None,
+    },
+    "flows": {"source": [0], "destination": [2], "flows_per_pair": 3},
+    "transport": {
+        "name": "cubic",
+        "segment_bytes": 8960,
+        "initial_window_segments": 10,
+        "min_rto_ns": 2_000_000,
+        "delayed_ack_segments": 2,
+    },
+    "traffic_ns": 4_000_000,
+    "emulation": {
+        "factor": 200,
+        "control": "cubic",
+        "background_control": "cubic",
+        "lateness_share": 1.0,
+        "tail_loss_probes": True,
+    },
+}
+
+
+def with_racks(**changes: Any) -> dict[str, Any]:
+    """The document of three racks with circuits, with other entries of groups, or other groups and settings."""
+    changed = {name: RACKS.get(name, {}) | new if isinstance(new, dict) else new for name, new in changes.items()}
+    return RACKS | changed

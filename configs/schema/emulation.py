@@ -19,6 +19,8 @@ from foretail.features.errors import ForetailError
 
 IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""
+ON_LOSSES = ("cubic", "reno")
+"""Those that ns-3 has too and that need no marks, which racks with circuits do not set."""
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Emulation:
         at_most=10**6,
     )
     control: str = setting(
-        "cubic", "congestion control: one of this machine's kernel, such as cubic, reno or bbr, or our own dctcp"
+        "cubic", "congestion control: one of this machine's kernel, such as cubic or bbr, or our own dctcp or retcp"
     )
     background_control: str | None = setting(None, "the same of background flows; null: as control")
     tail_loss_probes: bool = setting(
@@ -44,6 +46,11 @@ class Emulation:
         above=0,
         at_most=1,
     )
+
+    @property
+    def in_ns3(self) -> str:
+        """The name that ns-3 has for the congestion control, if it has it."""
+        return IN_NS3.get(self.control, self.control)
 
     def settings(self) -> dict[str, Any]:
         """The group ``emulation`` of the emulator's document."""
@@ -85,7 +92,9 @@ class EmulateConfig(Stage):
     command_seconds: int = setting(
         600, "of this machine's clock, within which the command ends on host 0", at_least=1, at_most=86_400
     )
-    against_ns3: bool = setting(False, "simulate the same in ns-3, and compare flow by flow")
+    against_ns3: bool = setting(
+        False, "simulate the same in ns-3, and compare flow by flow; of an experiment, use and latencies"
+    )
     tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
     voqs: dict[str, VoqExperiment] = setting(
         {}, "experiment on virtual output queues of racks with circuits, by size; empty = none"
@@ -96,26 +105,30 @@ class EmulateConfig(Stage):
         """What means nothing to racks with circuits, which have no policy and draw no traffic."""
         names = (
             *("scenario", "policy", "flow_sizes", "seeds", "model", "train", "command", "command_seconds"),
-            *("against_ns3", "tracking", "store_dir", "ns3_prefix"),
+            *("tracking", "store_dir", *(() if self.against_ns3 else ("ns3_prefix",))),
         )
         return dict.fromkeys(names, "voqs=...") if self.voqs else {}
 
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
+        if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
+            raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
         if self.voqs:
             experiment_of_size("voqs", self.voqs, self.size)
+            if self.against_ns3 and self.emulation.control not in ON_LOSSES:
+                raise ForetailError(
+                    f"against_ns3 compares Linux's {self.emulation.control} with ns-3's, which has none for racks: set "
+                    f"emulation.control to {' or '.join(ON_LOSSES)}"
+                )
             return
         require_policies("policy", self.policy)
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
         require_emulated("scenario", self.scenario)
-        simulated = IN_NS3.get(self.emulation.control, self.emulation.control)
-        if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
-            raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
-        if self.against_ns3 and simulated != self.scenario.transport.name:
+        if self.against_ns3 and self.emulation.in_ns3 != self.scenario.transport.name:
             raise ForetailError(
                 f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "
-                f"set scenario.transport.name={simulated}, or another emulation.control"
+                f"set scenario.transport.name={self.emulation.in_ns3}, or another emulation.control"
             )
         for name, policy in self.policy.items():
             if policy.asks_exported_model and self.model is None and not self.train:

@@ -83,6 +83,9 @@ class VoqExperiment(Experiment):
     alpha: float = setting(1.0, "policies: dt", above=0, at_most=1024)
     attempts: int = setting(3, "a run that was late is repeated until it has run so often", at_least=1, at_most=100)
     weeks: int = setting(MISSING, "length of a run, in periods of the schedule", at_least=2, at_most=10_000)
+    ns3_weeks: int | None = setting(
+        None, "against_ns3: the same in ns-3, which is fast; null: as weeks", at_least=2, at_most=10_000
+    )
     skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
     packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
     initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
@@ -126,10 +129,11 @@ class VoqExperiment(Experiment):
                 f"{where}.resized_packets = {self.resized_packets} is less than {where}.small_packets = "
                 f"{self.small_packets}: a VOQ grows for its circuit"
             )
-        if self.weeks <= 2 * self.skipped_weeks + 1:
-            raise ForetailError(
-                f"{where}.weeks = {self.weeks} leaves none to count without {where}.skipped_weeks = "
-                f"{self.skipped_weeks} at either end: raise weeks to {2 * self.skipped_weeks + 2} or more"
-            )
+        for name, weeks in (("weeks", self.weeks), ("ns3_weeks", self.ns3_weeks)):
+            if weeks is not None and weeks <= 2 * self.skipped_weeks + 1:
+                raise ForetailError(
+                    f"{where}.{name} = {weeks} leaves none to count without {where}.skipped_weeks = "
+                    f"{self.skipped_weeks} at either end: raise {name} to {2 * self.skipped_weeks + 2} or more"
+                )
         if self.published and not self.published_by:
             raise ForetailError(f"{where}.published has figures of nobody: say whose in {where}.published_by")

@@ -1,4 +1,4 @@
-"""The emulator's document for racks around a packet switch and a circuit switch."""
+"""The document of racks around a packet switch and a circuit switch, for the emulator and for ns-3."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def rack_document(
     voq_packets: int | None = None,
     ahead_ns: int | None = None,
     shared: tuple[str, int] | None = None,
+    weeks: int | None = None,
 ) -> dict[str, Any]:
     """The document of one run; ForetailError when it could say nothing about the circuits of its flows.
 
@@ -61,6 +62,7 @@ def rack_document(
     voq_packets : capacity of a VOQ; None: they share a buffer
     ahead_ns : it grows to ``resized_packets`` so long before its circuit; None: it stays
     shared : policy and size of that buffer in full packets
+    weeks : length, in periods of the schedule; None: that of the experiment
     """
     fabric = sweep.fabric
     source, destinations = sweep.source_rack - 1, [rack - 1 for rack in sweep.destination_racks]
@@ -93,11 +95,12 @@ def rack_document(
             "flows_per_pair": sweep.flows,
         },
         "transport": {
+            "name": emulation.in_ns3,
             "segment_bytes": sweep.packet_bytes - HEADER_BYTES,
             "initial_window_segments": sweep.initial_window_segments,
             "min_rto_ns": sweep.min_rto_ns,
             "delayed_ack_segments": sweep.delayed_ack_segments,
         },
-        "traffic_ns": sweep.weeks * period,
+        "traffic_ns": (sweep.weeks if weeks is None else weeks) * period,
         "emulation": emulation.settings(),
     }

@@ -87,11 +87,6 @@ class EmulatorRun(PacketRun):
         }
 
 
-def etalon_log(folder: Path) -> Path:
-    """Return the packet log of a finished emulation of racks, in the format of the Etalon emulator."""
-    return folder / "etalon.log"
-
-
 def why_not_here(executable: Path | None = None, *, control: str | None = None) -> str | None:
     """Return why this machine cannot emulate, in one sentence; None when it can. ForetailError without a compiler.
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,6 +29,7 @@
 #include "packets/racks/fabric.h"
 #include "packets/racks/voq_summary.h"
 #include "packets/record_file.h"
+#include "packets/summary_file.h"
 #include "packets/switch_counts.h"
 #include "packets/traffic.h"
 
@@ -37,13 +37,6 @@ namespace foretail::packets::emulator {
 namespace {
 
 using nlohmann::json;
-
-void write_summary(const std::string& folder, const json& summary) {
-    std::ofstream out(folder + "/summary.json");
-    out << summary.dump(1) << '\n';
-    out.close();
-    if (!out) throw std::runtime_error("cannot write '" + folder + "/summary.json'");
-}
 
 template <class Policy>
 void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& folder) {
@@ -86,6 +79,7 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     FramePool pool;
     with_rack_fabric<FramePool::Handle>(*s.racks, log, [&](auto& fabric) {
         json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
+        fabric.check_conservation();
         records.close();
         summary["voqs"] = voq_summary(*s.racks, fabric);
         write_summary(folder, summary);

@@ -94,7 +94,7 @@ inline void write_flows(const std::string& path, const EmulatorSettings& s, cons
         const FlowState& state = shared.flow(i);
         if (state.started_ns >= 0) starts.add(state.started_ns - flow.start_ns * factor);
         buffer::FlowRecord record{.start_ns = flow.start_ns,
-                                  .ideal_fct_ns = s.racks ? 0 : ideal_fct_ns(s.network, flow),
+                                  .ideal_fct_ns = ideal_fct_ns(s.network, flow),
                                   .size_bytes = flow.size_bytes,
                                   .source = flow.source,
                                   .destination = flow.destination,

@@ -99,7 +99,6 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
     const json document = read_document(path);
     const Group root(document, "");
     if (root.has("racks")) {
-        if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of this emulator");
         found.racks = read_racks(root);
         found.network = hosts_of_racks(*found.racks, root);
     } else {

@@ -34,6 +34,11 @@ using buffer::FlowClass;
 
 namespace {
 
+/// Bytes that TCP takes at once; a longer flow is handed over in pieces, more of them in the buffer than the receiver's
+/// window has room for.
+constexpr std::int64_t most_at_once = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t window_bytes = 1 << 24, piece_segments = 1024, pieces_in_buffer = 8;
+
 std::uint16_t read16(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] << 8 | bytes[1]); }
 std::uint32_t read32(const std::uint8_t* bytes) {
     return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2);
@@ -87,7 +92,7 @@ void set_tcp_defaults(const Settings& settings) {
     set("ns3::TcpSocket::SegmentSize", UintegerValue(static_cast<std::uint64_t>(transport.segment_bytes)));
     set("ns3::TcpSocket::DelAckCount", UintegerValue(static_cast<std::uint64_t>(transport.delayed_ack_segments)));
     set("ns3::TcpSocket::DelAckTimeout", TimeValue(MicroSeconds(200)));
-    set("ns3::TcpSocket::RcvBufSize", UintegerValue(1 << 24));
+    set("ns3::TcpSocket::RcvBufSize", UintegerValue(window_bytes));
     set("ns3::TcpSocketState::EnablePacing", flag(paced));
     set("ns3::TcpSocketState::PaceInitialWindow", flag(paced));
     set("ns3::TcpSocketState::MaxPacingRate",
@@ -182,7 +187,12 @@ void Flows::connect(std::size_t c) {
     std::int64_t bytes = 1 << 17;
     for (std::int64_t all = 0; const std::size_t i : connection.flows)
         bytes = std::max(bytes, all += plan_[i].size_bytes);
-    bytes = std::min<std::int64_t>(bytes, std::numeric_limits<std::uint32_t>::max());
+    if (flow.size_bytes > most_at_once) {
+        bytes = pieces_in_buffer * piece_segments * transport.segment_bytes;
+        socket->SetSendCallback(
+            Callback<void, Ptr<Socket>, std::uint32_t>([this, c](Ptr<Socket>, std::uint32_t) { write_more(c); }));
+    }
+    bytes = std::min(bytes, most_at_once);
     socket->SetAttribute("SndBufSize", UintegerValue(static_cast<std::uint64_t>(bytes)));
     socket->TraceConnectWithoutContext(
         "RTO", Callback<void, Time, Time>([this, c, sender = PeekPointer(socket)](Time before, Time after) {
@@ -211,13 +221,31 @@ void Flows::send(std::size_t i) {
                                .first_rtt_end = was_silent ? begin + settings_.first_rtt_bytes() : begin,
                                .flow = i});
     connection.sent_bytes = end;
+    if (plan_[i].size_bytes > most_at_once) {
+        connection.unwritten_bytes = plan_[i].size_bytes;
+        return write_more(progress.connection);
+    }
     const auto size = static_cast<std::uint32_t>(plan_[i].size_bytes);
-    if (size != plan_[i].size_bytes || connection.socket->Send(Create<Packet>(size)) != static_cast<int>(size)) {
+    if (connection.socket->Send(Create<Packet>(size)) != static_cast<int>(size)) {
         throw std::runtime_error("ns-3 refused to send flow " + std::to_string(i) + " of " +
                                  std::to_string(plan_[i].size_bytes) + " bytes");
     }
     --connection.unsent;
     close_if_all_sent(connection);
+}
+
+void Flows::write_more(std::size_t c) {
+    Connection& connection = connections_[c];
+    const std::int64_t piece = piece_segments * settings_.transport.segment_bytes;
+    while (connection.unwritten_bytes > 0) {
+        const std::int64_t size = std::min(connection.unwritten_bytes, piece);
+        if (connection.socket->GetTxAvailable() < size) return;
+        connection.unwritten_bytes -= size;
+        connection.socket->Send(Create<Packet>(static_cast<std::uint32_t>(size)));
+        if (connection.unwritten_bytes > 0) continue;
+        --connection.unsent;
+        close_if_all_sent(connection);
+    }
 }
 
 void Flows::close_if_all_sent(Connection& connection) {

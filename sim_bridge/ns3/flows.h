@@ -68,7 +68,8 @@ private:
         std::size_t open = 0;       ///< flows that are not delivered, and may be
         std::size_t unsent = 0;     ///< flows that have not started, and may
         std::int64_t sent_bytes = 0, received_bytes = 0;
-        std::int64_t next_byte = 0;  ///< one past the highest ever on the wire
+        std::int64_t next_byte = 0;        ///< one past the highest ever on the wire
+        std::int64_t unwritten_bytes = 0;  ///< of a flow that is longer than a buffer of TCP can be
         bool syn_sent = false;
         ns3::Ptr<PacedControl> paced;  ///< none with a congestion control of ns-3
         ns3::Ptr<ns3::Socket> socket;  ///< of the sender, until it closes
@@ -77,6 +78,8 @@ private:
     void add_to_connection(std::size_t flow);
     void connect(std::size_t connection);
     void send(std::size_t flow);
+    /// Gives TCP what its buffer has room for of a flow that is longer than any buffer.
+    void write_more(std::size_t connection);
     /// Closes the sender when no flow is left that may start.
     static void close_if_all_sent(Connection& connection);
     void accept(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);

@@ -5,10 +5,8 @@
 #include <ns3/nstime.h>
 #include <ns3/simulator.h>
 
-#include <chrono>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,11 +17,14 @@
 #include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
+#include "ns3/progress_report.h"
+#include "ns3/racks/rack_run.h"
 #include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
 #include "packets/predictor.h"
 #include "packets/record_file.h"
 #include "packets/settings.h"
+#include "packets/summary_file.h"
 #include "packets/switch_counts.h"
 #include "packets/traffic.h"
 
@@ -33,9 +34,6 @@ namespace {
 using nlohmann::json;
 using ns3::NanoSeconds;
 using ns3::Simulator;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Samples every switch at a fixed interval of simulated time while traffic is offered.
 class OccupancySampler {
@@ -64,30 +62,6 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
-/// Says where the simulation is, at most twice a second of real time.
-class ProgressReport {
-public:
-    ProgressReport(std::int64_t end_ns, const Flows& flows) : end_ns_(end_ns), flows_(flows) { tick(); }
-
-private:
-    void tick() {
-        if (seconds_since(last_) > 0.5) {
-            last_ = Clock::now();
-            const json line{{"simulated_ns", Simulator::Now().GetNanoSeconds()},
-                            {"end_ns", end_ns_},
-                            {"flows", flows_.completed()},
-                            {"planned_flows", flows_.planned()},
-                            {"wall_seconds", seconds_since(start_)}};
-            std::fprintf(stderr, "%s\n", line.dump().c_str());
-        }
-        Simulator::Schedule(NanoSeconds(end_ns_ / 1000 + 1), &ProgressReport::tick, this);
-    }
-
-    std::int64_t end_ns_;
-    const Flows& flows_;
-    Clock::time_point start_ = Clock::now(), last_ = start_;
-};
-
 json to_json(const std::vector<Branch>& branches) {
     json found = json::array();
     for (const Branch& one : branches) {
@@ -100,7 +74,7 @@ json to_json(const std::vector<Branch>& branches) {
     return found;
 }
 
-void run(const std::string& settings_path, const std::string& folder) {
+void run_switches(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
     const Settings settings = read_settings(settings_path);
     Flows flows(settings, plan_traffic(settings));
@@ -163,10 +137,16 @@ void run(const std::string& settings_path, const std::string& folder) {
                     {"simulation_cpu_seconds", simulation_cpu},
                     {"simulation_wall_seconds", simulation_wall},
                     {"wall_seconds", seconds_since(start)}});
-    std::ofstream out(folder + "/summary.json");
-    out << summary.dump(1) << '\n';
-    out.close();
-    if (!out) throw std::runtime_error("cannot write '" + folder + "/summary.json'");
+    write_summary(folder, summary);
+}
+
+/// Racks with circuits, or switches with a policy.
+void run(const std::string& settings_path, const std::string& folder) {
+    if (const auto racks = read_rack_run(settings_path)) {
+        run_racks(*racks, folder);
+    } else {
+        run_switches(settings_path, folder);
+    }
 }
 
 }  // namespace
@@ -174,7 +154,7 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Why the settings are refused; empty when they are not.
 std::string complaint(const std::string& settings_path) {
     try {
-        read_settings(settings_path);
+        if (!read_rack_run(settings_path)) read_settings(settings_path);
         return "";
     } catch (const std::exception& error) {
         return error.what();

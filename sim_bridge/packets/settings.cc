@@ -127,7 +127,6 @@ Settings read_settings(const std::string& path) {
     const json document = read_document(path);
     const Group root(document, "");
     if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of this driver");
-    if (root.has("racks")) refuse("setting 'racks' is for the emulator alone: leave it out of a run of ns-3");
 
     Settings s;
     s.seed = root.get<std::uint64_t>("seed");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -62,6 +63,13 @@ public:
     [[nodiscard]] Enum choice(const std::string& key, std::span<const std::string_view> names) const {
         const auto found = get<std::string>(key);
         return static_cast<Enum>(buffer::position(found, names, "setting '" + path(key) + "' is '" + found + "'"));
+    }
+    /// Refuses any setting but these; `why` is what the sentence goes on with.
+    void require_only(std::span<const std::string_view> names, const std::string& why) const {
+        for (const auto& [key, found] : node_.items()) {
+            if (std::ranges::find(names, std::string_view(key)) == names.end())
+                packets::refuse("setting '" + path(key) + "' " + why);
+        }
     }
     /// The list of that name.
     [[nodiscard]] const nlohmann::json& items(const std::string& key) const {

@@ -76,6 +76,11 @@ class PacketRun:
         return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
 
 
+def etalon_log(folder: Path) -> Path:
+    """Return the packet log of a finished run of racks with circuits, in the format of the Etalon emulator."""
+    return folder / "etalon.log"
+
+
 def run_program(
     executable: Path,
     settings: Mapping[str, Any],

@@ -137,6 +137,7 @@ std::uint32_t path_hash(int source, int destination, std::uint16_t source_port, 
 
 std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow) {
     using buffer::LineRate;
+    if (flow.size_bytes >= endless_bytes) return 0;
     const Topology& topology = settings.topology;
     const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
     const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);

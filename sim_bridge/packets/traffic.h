@@ -10,6 +10,9 @@
 
 namespace foretail::packets {
 
+/// Size of a flow that never ends: no run comes to the end of it.
+inline constexpr std::int64_t endless_bytes = std::int64_t{1} << 40;
+
 /// One flow to be sent, known before the simulation starts.
 struct PlannedFlow {
     std::int64_t start_ns = 0;    ///< the earliest with `after`
@@ -34,7 +37,7 @@ std::uint32_t path_hash(int source, int destination, std::uint16_t source_port, 
 
 /// Completion time of a flow alone: its segments sent back to back at line rate through an idle network, store and
 /// forward at every switch, connection set-up not included. Both kinds of traffic are measured from the instant the
-/// application sends.
+/// application sends. 0 of a flow that never ends.
 std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow);
 
 /// All flows of a run: background and incast in order of their start, then the messages in theirs. Every server has its

@@ -1,6 +1,6 @@
 """One reader under one engine, in a process of its own: ``python -m tests.fuzz.one NAME FOLDER SECONDS SEED``.
 
-SECONDS 0 stands for the reader's number of inputs, but at most 30 seconds; the same seed tries the same inputs.
+SECONDS 0 stands for the reader's number of inputs, but at most ``MOST_SECONDS``; the same seed tries the same inputs.
 
 Prints one line of JSON at the end. An input that a reader answers with anything but a result or a ForetailError of one
 line is kept as ``finding-*`` in FOLDER, with the traceback behind it in a file of the same name and ``.txt``.
@@ -26,7 +26,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 
 MOST_SECONDS = 8
 """Of a reader whose number of inputs is set."""
@@ -38,53 +38,47 @@ def main() -> int:
     """Fuzz one reader; 0 = nothing found, 1 = something was, which lies in the folder."""
     name, folder, seconds, seed = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
     folder.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("FORETAIL_FUZZ_CHILD") is None:
+        return watched(folder)
     warnings.simplefilter("ignore")  # of other people's parsers; a reader's own would be an answer too
-    if name in forked_names():
-        return forked(name, folder, seconds, seed)
-    return guided(name, folder, seconds, seed)
-
-
-def forked_names() -> set[str]:
-    """The readers that stand on other people's native code."""
     from tests.fuzz.readers import READERS
 
-    return {name for name, reader in READERS.items() if reader.native}
+    # readers that stand on other people's native code run in forks
+    return (forked if READERS[name].native else guided)(name, folder, seconds, seed)
+
+
+def watched(folder: Path) -> int:
+    """Do the work in a child and read what it printed, for atheris ends its process itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.one", *sys.argv[1:]],
+        env=os.environ | {"FORETAIL_FUZZ_CHILD": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    (folder / "engine.log").write_text(done.stdout)
+    if (lines := done.stdout.splitlines()) and lines[-1].startswith('{"engine"'):  # forks print their own summary
+        print(lines[-1])
+        return done.returncode
+    runs = re.findall(r"^(?:#|stat::number_of_executed_units: |Done )(\d+)", done.stdout, re.MULTILINE)
+    edges = re.findall(r"\bcov: (\d+)", done.stdout)
+    found = sorted(path.name for path in folder.glob("finding-*"))
+    if done.returncode and not found:
+        found = ["engine.log"]
+    if not edges:
+        print(done.stdout[-2000:], file=sys.stderr)
+        return 2
+    print(json.dumps(summary("atheris", max(map(int, runs)), int(edges[-1]), found)))
+    return 1 if found else 0
 
 
 def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
-    """Let atheris look for new coverage in Foretail's Python; it ends the process itself, so a child does the work."""
-    if os.environ.get("FORETAIL_FUZZ_CHILD") is None:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.one", *sys.argv[1:]],
-            env=os.environ | {"FORETAIL_FUZZ_CHILD": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        (folder / "engine.log").write_text(done.stdout)
-        runs = re.findall(r"^(?:#|stat::number_of_executed_units: |Done )(\d+)", done.stdout, re.MULTILINE)
-        edges = re.findall(r"\bcov: (\d+)", done.stdout)
-        found = sorted(path.name for path in folder.glob("finding-*"))
-        if done.returncode and not found:
-            found = ["engine.log"]
-        if not edges:
-            print(done.stdout[-2000:], file=sys.stderr)
-            return 2
-        print(json.dumps(summary("atheris", max(map(int, runs)), int(edges[-1]), found)))
-        return 1 if found else 0
+    """Let atheris look for new coverage in Foretail's Python; it ends this process."""
     import atheris
 
     from tests.fuzz import readers
 
-    # atheris' own import hook does not see modules of an editable install
-    functions = [
-        function
-        for function in gc.get_objects()
-        if isinstance(function, FunctionType) and (function.__module__ or "").startswith("foretail.")
-    ]
-    for function in sorted(functions, key=lambda each: (each.__module__, each.__qualname__)):
-        atheris.instrument_func(function)
     reader = readers.READERS[name]
     place = folder / "read"
     place.mkdir(exist_ok=True)
@@ -92,7 +86,13 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
 
     def one(data: bytes) -> None:
         write_new(place / reader.file, data)
-        judge(readers.READERS[name].read, place / reader.file, data, folder)
+        judge(reader.read, place / reader.file, data, folder)
+
+    # atheris' own import hook does not see modules of an editable install, and all of them take seconds
+    modules = modules_that_read([path.read_bytes() for path in sorted((folder / "corpus").iterdir())], one, seed)
+    functions = [each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__module__ in modules]
+    for function in sorted(functions, key=lambda each: (each.__module__, each.__qualname__)):
+        atheris.instrument_func(function)
 
     limits = [
         f"-max_total_time={int(seconds) or MOST_SECONDS}",
@@ -115,6 +115,25 @@ def guided(name: str, folder: Path, seconds: float, seed: int) -> int:
     )
     atheris.Fuzz()
     return 0
+
+
+def modules_that_read(seeds: Sequence[bytes], one: Callable[[bytes], None], seed: int) -> set[str]:
+    """Foretail's modules with a function that is called for the seeds and some mutations of them."""
+    found = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        found.add(frame.f_globals.get("__name__", ""))
+
+    drawn = random.Random(seed)
+    sys.setprofile(note)
+    try:
+        for content in seeds:
+            one(content)
+            for _ in range(20):
+                one(mutated(content, drawn))
+    finally:
+        sys.setprofile(None)
+    return {module for module in found if module.startswith("foretail.")}
 
 
 def forked(name: str, folder: Path, seconds: float, seed: int) -> int:

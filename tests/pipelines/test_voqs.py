@@ -1,4 +1,4 @@
-"""``foretail emulate experiment=etalon``. Costs the build of the emulator, unless it is built, and 3 s of emulation."""
+"""``foretail emulate experiment=etalon``. Costs the build of the emulator, unless it is built, and 4 s of emulation."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
         ("policy=[lqd]", "policy means nothing to voqs="),
         ("scenario=tiny", "scenario means nothing to voqs="),
         ("command=[true]", "command means nothing to voqs="),
+        ("ns3_prefix=x", "ns3_prefix means nothing to voqs="),
+        ("voqs.small.ns3_weeks=3", "ns3_weeks = 3 leaves none to count"),
     ],
 )
 def test_settings_that_make_no_experiment_are_refused(override: str, complaint: str) -> None:
@@ -115,6 +117,43 @@ def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     assert not any("published" in column for column in shared.columns)
     assert "mean over the racks" in static.notes[-1]
     assert (tmp_path / "voq_sharing.svg").is_file()
+
+
+def test_ns3_is_compared_with_what_it_has_too() -> None:
+    assert config_of("against_ns3=true", "ns3_prefix=x", "emulation.control=reno").emulation.in_ns3 == "newreno"
+    with pytest.raises(ForetailError, match="compares Linux's bbr with ns-3's, which has none for racks"):
+        config_of("against_ns3=true", "emulation.control=bbr")
+    with pytest.raises(ForetailError, match=r"leave emulation\.background_control out"):
+        config_of("against_ns3=true", "emulation.background_control=reno")
+
+
+@pytest.mark.ns3
+def test_ns3_stands_beside_the_emulator_and_what_is_published(tmp_path: Path) -> None:
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    given = (
+        "+voqs.small.published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}",
+        "voqs.small.published_by='somebody: a paper'",
+        *("against_ns3=true", "voqs.small.ns3_weeks=20"),
+    )
+    result = emulate(config_of(*given), tmp_path)
+    assert isinstance(result, ExperimentResult)
+    static, resized, beside, _ = result.tables()
+    assert not any("published" in column for table in (static, resized) for column in table.columns)
+    assert beside.columns == (
+        *("run", "use %", "ns-3 use %", "published use %", "p50 us", "ns-3 p50 us", "published p50 us"),
+        *("p99 us", "ns-3 p99 us", "published p99 us"),
+    )
+    assert [row[0] for row in beside.rows] == ["static_4", "static_16", "resize_100000ns"]
+    assert [row[3] for row in beside.rows] == [21.25, None, None]
+    assert "cubic, the same documents, 17 weeks" in beside.notes[0]
+    rows = pd.read_csv(tmp_path / "etalon.csv")
+    assert list(rows["ns3_utilisation_percent"]) == pytest.approx([row[2] for row in beside.rows])
+    assert (rows["ns3_weeks"] == 17).all()
+    assert list(rows["ns3_longest_voq"][:2]) == [4, 16]
+    assert {run["ns3_p50_us"] for run in result.document()["runs"]} == set(rows["ns3_p50_us"])
+    assert (tmp_path / "runs_in_ns3" / "static_4" / "etalon.log").is_file()
 
 
 def test_figures_of_nobody_are_refused() -> None:

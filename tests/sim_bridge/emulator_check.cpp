@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
                          .buffer_bytes_per_port_per_gbps = std::atoll(argv[5]),
                          .wire_overhead_bytes = 2};
     settings.policy.name = argv[4];
-    const std::vector<emulator::Sent> packets = emulator::read_packets();
+    const std::vector<Sent> packets = read_packets();
     const std::int64_t factor = std::atoll(argv[6]), step = std::atoll(argv[7]);
     if (settings.policy.name == "cs") {
         emulator::run<buffer::CompleteSharing>(settings, factor, step, packets);

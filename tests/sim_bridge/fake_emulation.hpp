@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
 #include <limits>
 #include <new>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "emulator/event_loop.hpp"
 #include "emulator/frame.hpp"
 #include "emulator/lateness.hpp"
+#include "packet_lines.hpp"
 
 inline std::int64_t allocations = 0;
 
@@ -30,21 +30,9 @@ void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace foretail::packets::emulator {
 
-struct Sent {
-    std::int64_t time = 0;
-    int source = 0, destination = 0;
-    std::int32_t size = 0;
-};
-
 struct FakeClock {
     std::int64_t now = 0, step = 0;
     std::int64_t now_ns() { return now += step; }
-};
-
-struct Event {
-    const char* what;
-    std::int32_t packet;
-    std::int64_t time;
 };
 
 /// The beginning of every packet: an IPv4 header and an acknowledgement of TCP, with any checksums.
@@ -120,13 +108,6 @@ struct LoggingNetwork {
     [[nodiscard]] std::int64_t next_ns() const { return inner.next_ns(); }
 };
 
-/// One packet per line of standard input, in order of time: clock ns, source, destination, bytes.
-inline std::vector<Sent> read_packets() {
-    std::vector<Sent> packets;
-    for (Sent one; std::cin >> one.time >> one.source >> one.destination >> one.size;) packets.push_back(one);
-    return packets;
-}
-
 /// Lets the loop move all packets; prints what the network was given and gave (virtual ns), what was written (clock
 /// ns), and what the loop says of its lateness. Returns the virtual time at which it ended.
 template <class Inner>
@@ -141,8 +122,7 @@ std::int64_t run_loop(Inner& network, FramePool& pool, std::int64_t factor, std:
     EventLoop loop(clock, interfaces, logging, factor, 0);
     const std::int64_t end = loop.run(std::numeric_limits<std::int64_t>::max() / factor);
     const std::int64_t allocated = allocations - interfaces.allocated_at_half;
-    for (const Event& event : log)
-        std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));
+    print(log);
     const auto say = [](const char* what, std::int64_t number) {
         std::printf("%s 0 %lld\n", what, static_cast<long long>(number));
     };

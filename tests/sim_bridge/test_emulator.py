@@ -20,12 +20,13 @@ import pytest
 
 from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, etalon_log, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import run_driver
-from tests.scenarios import settings
+from foretail.sim_bridge.packets.simulation import etalon_log
+from tests.scenarios import settings, with_racks
 
 pytestmark = pytest.mark.slow
 
@@ -64,45 +65,6 @@ def document(emulation: dict[str, Any] | None = None, **changes: Any) -> dict[st
         "tail_loss_probes": True,
     }
     return settings(**(STAR | changes)) | {"emulation": usual | (emulation or {})}
-
-
-RACKS: dict[str, Any] = {
-    "format": 1,
-    "racks": {
-        "racks": 3,
-        "hosts_per_rack": 2,
-        "host_bps": 40_000_000_000,
-        "packet_bps": 10_000_000_000,
-        "packet_delay_ns": 5_000,
-        "circuit_bps": 80_000_000_000,
-        "circuit_delay_ns": 30_000,
-        "day_ns": 180_000,
-        "night_ns": 20_000,
-        "matchings": [[1, 2, 0], [2, 0, 1]],
-        "voq_packets": 8,
-        "buffer": None,
-        "resize": None,
-    },
-    "flows": {"source": [0], "destination": [2], "flows_per_pair": 3},
-    "transport": {
-        "segment_bytes": 8960,
-        "initial_window_segments": 10,
-        "min_rto_ns": 2_000_000,
-        "delayed_ack_segments": 2,
-    },
-    "traffic_ns": 4_000_000,
-    "emulation": {
-        "factor": 200,
-        "control": "cubic",
-        "background_control": "cubic",
-        "lateness_share": 1.0,
-        "tail_loss_probes": True,
-    },
-}
-
-
-def with_racks(**groups: dict[str, Any]) -> dict[str, Any]:
-    return RACKS | {name: RACKS[name] | group for name, group in groups.items()}
 
 
 def children(pid: int) -> list[int]:
@@ -323,6 +285,7 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
         ({"racks": {"racks": 4}}, "has 3 racks, and 'racks.racks' says 4"),
         ({"racks": {"resize": {"packets": 9, "ahead_ns": 400_000}}}, "must be less than the 400000 ns"),
         ({"flows": {"destination": [0]}}, "is the rack 0 that the flows come from"),
+        ({"incast": {"fan_in": 3}}, "setting 'incast' means nothing to racks"),
         ({"transport": {"segment_bytes": 8961}}, "'transport.segment_bytes' must be at most 8960"),
         ({"transport": {"min_rto_ns": 1000}}, "is less than 1 ms"),
         ({"emulation": {"control": "vegas9"}}, "does not offer the congestion control vegas9"),
@@ -336,12 +299,6 @@ def test_racks_that_cannot_be_emulated_are_refused_in_one_sentence(
         run_emulator(with_racks(**groups), tmp_path)
     assert complaint in str(refused.value)
     assert not (tmp_path / "summary.json").exists()
-
-
-@pytest.mark.ns3
-def test_ns3_refuses_racks(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="setting 'racks' is for the emulator alone: leave it out"):
-        run_driver(RACKS, tmp_path)
 
 
 def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Racks around a packet switch and a circuit switch under a fake clock. Costs the build of one program: 10 s of CPU."""
+"""Racks around a packet switch and a circuit switch under a fake clock, and in ns-3.
+
+Costs the build of two programs, 30 s of CPU.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from foretail.sim_bridge.ns3.driver import find_ns3
 from tests.sim_bridge.slow_racks import SlowRacks
 from tests.sim_bridge.test_emulator_loop import json_include
 from tests.sim_bridge.test_headers import ROOM, compiler, run
@@ -41,13 +45,35 @@ Told = dict[str, dict[int, int]]
 Check = Callable[..., Told]
 
 
+def compiled(folder: Path, source: str, *flags: str) -> Path:
+    """A program that checks racks, with what else it has to be told."""
+    sources = [Path(__file__).with_name(f"{source}.cpp"), ROOM / "packets" / "racks" / "rack_settings.cc"]
+    house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
+    program = folder / source
+    cxx = compiler("CXX", "c++", "g++", "clang++")
+    run(cxx, *house, "-isystem", json_include(), *sources, "-o", program, *flags, "-ldl")
+    return program
+
+
+def events(printed: str) -> Told:
+    """What such a program prints; of ups and downs the last, and the first under another name."""
+    assert not printed.startswith("refused: "), printed
+    found: Told = {}
+    for what, packet, number in map(str.split, printed.splitlines()):
+        found.setdefault(what, {})[int(packet)] = int(number)
+        if what in ("up", "down"):
+            found.setdefault(f"first_{what}", {}).setdefault(int(packet), int(number))
+    return found
+
+
+def lines(sent: list[tuple[int, int, int, int]]) -> str:
+    return "".join(f"{' '.join(map(str, one))}\n" for one in sent)
+
+
 @pytest.fixture(scope="module")
 def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     folder = tmp_path_factory.mktemp("racks_check")
-    sources = [Path(__file__).with_name("racks_check.cpp"), ROOM / "packets" / "racks" / "rack_settings.cc"]
-    flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
-    program = folder / "racks_check"
-    run(compiler("CXX", "c++", "g++", "clang++"), *flags, "-isystem", json_include(), *sources, "-o", program, "-ldl")
+    program = compiled(folder, "racks_check")
 
     def told(
         document: dict[str, Any],
@@ -57,21 +83,30 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
         announces: bool = False,
     ) -> Told:
         (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
-        lines = "".join(f"{' '.join(map(str, one))}\n" for one in sent)
-        printed = run(program, folder / "settings.json", str(factor), str(step), str(int(announces)), source=lines)
-        assert not printed.startswith("refused: "), printed
-        found: Told = {}
-        for what, packet, number in map(str.split, printed.splitlines()):
-            found.setdefault(what, {})[int(packet)] = int(number)
-            if what in ("up", "down"):
-                found.setdefault(f"first_{what}", {}).setdefault(int(packet), int(number))
-        return found
+        announced = str(int(announces))
+        return events(run(program, folder / "settings.json", str(factor), str(step), announced, source=lines(sent)))
 
     def refusal(document: dict[str, Any]) -> str:
         (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
         return run(program, folder / "settings.json", "1", "0", "0")
 
     told.refusal = refusal  # type: ignore[attr-defined] # one program, two questions
+    return told
+
+
+@pytest.fixture(scope="module")
+def check_in_ns3(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Told]:
+    folder = tmp_path_factory.mktemp("ns3_racks_check")
+    ns3 = find_ns3()
+    libraries = ns3.prefix / ("lib64" if (ns3.prefix / "lib64").is_dir() else "lib")
+    named = (f"-l:{next(libraries.glob(f'libns{ns3.version}-{module}*.so')).name}" for module in ("core", "network"))
+    flags = ("-isystem", f"{ns3.prefix}/include", f"-L{libraries}", *named, f"-Wl,-rpath,{libraries}")
+    program = compiled(folder, "ns3_racks_check", *flags)
+
+    def told(document: dict[str, Any], sent: list[tuple[int, int, int, int]]) -> Told:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        return events(run(program, folder / "settings.json", source=lines(sent)))
+
     return told
 
 
@@ -117,6 +152,21 @@ def test_every_packet_goes_where_and_when_the_slow_racks_say(
     for name in ("left", "entered", "by_circuit", "waiting"):
         assert told[name] == {packet.number: getattr(packet, name) for packet in gone}, name
     assert sum(told["dropped"].values()) == len(slow.dropped)
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize("racks", [{}, {"resize": RESIZED}, shared("lqd")], ids=["static", "ahead", "lqd"])
+def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
+    check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
+) -> None:
+    document = changed(**racks)
+    sent = bursts(seed=9, packets=500, factor=1)
+    clocked, simulated = check(document, 1, 0, sent), check_in_ns3(document, sent)
+    assert 0 < sum(simulated["dropped"].values()) < len(sent) / 2
+    assert 0 < sum(simulated["by_circuit"].values()) < len(simulated["by_circuit"])
+    assert simulated["sent"] == {i: time for i, (time, *_) in enumerate(sent)}
+    for name in ("sent", "due", "left", "entered", "by_circuit", "waiting", "dropped", "first_up", "first_down"):
+        assert simulated[name] == clocked[name], name
 
 
 def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_teardown(check: Check) -> None:
@@ -216,3 +266,10 @@ def test_what_is_no_fabric_is_refused_in_one_sentence(
     assert said.startswith("refused: ")
     assert complaint in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("group", ["topology", "background", "incast", "messages", "policy", "queues", "trace", "seed"])
+def test_what_means_nothing_to_racks_is_refused(check: Check, group: str) -> None:
+    said = check.refusal(DOCUMENT | {group: {}})  # type: ignore[attr-defined]
+    sentence = f"setting '{group}' means nothing to racks, whose hosts send the flows of 'flows': leave it out"
+    assert said == f"refused: {sentence}\n"

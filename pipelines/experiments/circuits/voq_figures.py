@@ -18,7 +18,7 @@ def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
     Parameters
     ----------
     rows : one per run, with ``voq_packets``, ``ahead_ns`` (missing for a static one), ``valid``, the metrics, and each
-        as ``published_METRIC``
+        as ``published_METRIC``, with ns-3 also as ``ns3_METRIC``
     published_by : whose the published figures are; empty when there are none
     """
     figure = Figure(figsize=(3.3 * len(METRICS), 6.0), layout="constrained")
@@ -39,22 +39,30 @@ def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
             axes.set_ylim(bottom=0)
             axes.grid()
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    names = {"ours": "this machine's TCP", "published": published_by.split(":")[0]}
-    figure.legend(handles, [names[label] for label in labels], loc="outside upper center", ncols=2, fontsize="small")
+    names = {"ours": "this machine's TCP", "ns-3": "ns-3's TCP", "published": published_by.split(":")[0]}
+    figure.legend(handles, [names[label] for label in labels], loc="outside upper center", ncols=3, fontsize="small")
     return figure
 
 
 @styled
 def draw_sharing(rows: pd.DataFrame) -> Figure:
-    """A bar per run, in the order of the rows, a panel per metric; `rows` as of :func:`draw_voqs`, with ``run``."""
+    """A bar per run with a mark for ns-3's, in the order of the rows; a panel per metric.
+
+    `rows` are those of :func:`draw_voqs`, with ``run``.
+    """
     figure = Figure(figsize=(3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2), layout="constrained")
     panels = figure.subplots(1, len(METRICS), squeeze=False, sharey=True)[0]
     colours = ["C0" if valid else "white" for valid in rows["valid"]]
     for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
         axes.barh(rows["run"].str.replace("_", " "), rows[metric], color=colours, edgecolor="C0")
+        if f"ns3_{metric}" in rows:
+            axes.plot(rows[f"ns3_{metric}"], range(len(rows)), "|", color="C2", markersize=12, label="ns-3's TCP")
         axes.set_xlabel(title)
         axes.grid(axis="x")
     panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    if labels:
+        figure.legend(handles, labels, loc="outside upper center", fontsize="small")
     return figure
 
 
@@ -65,3 +73,5 @@ def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str) -> N
     published = part[f"published_{metric}"].astype(float)
     if published.notna().any():
         axes.plot(x, published, "--s", label="published", color="C1")
+    if f"ns3_{metric}" in part:
+        axes.plot(x, part[f"ns3_{metric}"], ":^", label="ns-3", color="C2")

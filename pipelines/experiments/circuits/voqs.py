@@ -1,8 +1,8 @@
 """``foretail emulate experiment=etalon`` and ``voq_sharing``: what long flows make of their circuits.
 
 A run is one capacity of their virtual output queues, one time before the circuit at which these grow, or one policy
-over a buffer that they share. All runs are emulated with this machine's TCP, one after the other; their figures come
-from a log in Etalon's format, and stand beside Etalon's own.
+over a buffer that they share. All runs are emulated with this machine's TCP, one after the other, and on request
+simulated in ns-3; their figures come from logs in Etalon's format, and stand beside Etalon's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foretail.configs.schema.racks import PublishedUse, VoqExperiment
 from foretail.features.staging import staged_folder
 from foretail.pipelines.data.emulation import emulator_for
 from foretail.pipelines.data.racks import circuit_schedule, rack_document
-from foretail.pipelines.data.simulation import reporting
+from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.experiments.circuits.voq_figures import draw_sharing, draw_voqs
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
 from foretail.pipelines.runs.jobs import Report, run_jobs
@@ -30,10 +30,12 @@ from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.result import Table, plain
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, etalon_log, run_emulator
+from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, run_emulator
 from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
+from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
 
 FIGURE_FILES = ("pdf", "png", "svg")
 
@@ -54,21 +56,33 @@ class VoqCase:
 
 
 @dataclass(frozen=True)
+class VoqTraffic:
+    """What became of its flows."""
+
+    use: CircuitUse
+    dropped: int  #: packets, at the VOQs
+    timeouts: int  #: of TCP, all flows together
+
+    def columns(self) -> dict[str, Any]:
+        """Every figure by its name in files."""
+        return {**asdict(self.use), "dropped": self.dropped, "timeouts": self.timeouts}
+
+
+@dataclass(frozen=True)
 class VoqRun:
     """What became of one."""
 
     case: VoqCase
-    use: CircuitUse
-    dropped: int  #: packets, at the VOQs
-    timeouts: int  #: of TCP, all flows together
+    emulated: VoqTraffic
+    simulated: VoqTraffic | None  #: the same in ns-3
     lateness_p99_ns: dict[str, int]  #: by kind, virtual
     why_invalid: str  #: empty when it is valid
 
 
 def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -> ExperimentResult:
-    """Run the experiment and draw it; of `config` count the emulation and the size.
+    """Run the experiment and draw it; of `config` count the emulation, the size, and whether ns-3 runs the same.
 
-    ForetailError on a schedule that does not fit, or where this machine cannot emulate.
+    ForetailError on a schedule that does not fit, or where this machine cannot emulate or lacks ns-3.
     """
     schedule = circuit_schedule(sweep.fabric)
     cases = [
@@ -76,18 +90,35 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
         *(VoqCase(voq_packets=sweep.small_packets, ahead_ns=ahead) for ahead in sorted(sweep.ahead_ns)),
         *(VoqCase(shared=(policy, size)) for size in sorted(sweep.shared_packets) for policy in sweep.policies),
     ]
-    documents = {
-        case: rack_document(
-            sweep,
-            schedule,
-            config.emulation,
-            voq_packets=case.voq_packets,
-            ahead_ns=case.ahead_ns,
-            shared=case.shared,
+
+    def documents(weeks: int | None) -> dict[VoqCase, dict[str, Any]]:
+        return {
+            case: rack_document(
+                sweep,
+                schedule,
+                config.emulation,
+                voq_packets=case.voq_packets,
+                ahead_ns=case.ahead_ns,
+                shared=case.shared,
+                weeks=weeks,
+            )
+            for case in cases
+        }
+
+    emulated, simulated = documents(None), dict[str, VoqTraffic]()
+    if config.against_ns3:  # first, since it says soon what is missing
+        ns3, folder = Ns3(config.ns3_prefix), run_dir / "runs_in_ns3"
+        simulated = run_jobs(
+            {
+                case.name: partial(_simulated, document, sweep, folder / case.name, ns3)
+                for case, document in documents(sweep.ns3_weeks).items()
+            },
+            1,
         )
-        for case in cases
+    tasks = {
+        case.name: partial(_emulated, case, document, sweep, run_dir / "runs", simulated.get(case.name))
+        for case, document in emulated.items()
     }
-    tasks = {case.name: partial(_emulated, case, documents[case], sweep, run_dir / "runs") for case in cases}
     runs = list(run_jobs(tasks, 1).values())
     for run in runs:
         if run.why_invalid:
@@ -113,20 +144,45 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
             "the VOQs. Hollow: late, so worth nothing."
             if sweep.policies
             else "Use of the circuit, and latency of data packets, by the capacity of the VOQ and by how long before "
-            "its circuit it grows. Solid: this machine's TCP; dashed: published. Hollow: late, so worth nothing."
+            "its circuit it grows. Solid: this machine's TCP; dashed: published; dotted: ns-3's TCP. Hollow: late, so "
+            "worth nothing."
         },
     )
 
 
-def _emulated(case: VoqCase, document: dict[str, Any], sweep: VoqExperiment, folder: Path, report: Report) -> VoqRun:
-    executable = emulator_for("cs", report)
-    target, fabric = folder / case.name, sweep.fabric
+def _simulated(document: dict[str, Any], sweep: VoqExperiment, target: Path, ns3: Ns3, report: Report) -> VoqTraffic:
+    executable = ns3.driver("cs", report)
+    with staged_folder(target, replace=True) as staging:
+        run_driver(document, staging, reporting(report), executable=executable)
+    return _traffic(DriverRun.open(target), sweep)
+
+
+def _emulated(
+    case: VoqCase,
+    document: dict[str, Any],
+    sweep: VoqExperiment,
+    folder: Path,
+    simulated: VoqTraffic | None,
+    report: Report,
+) -> VoqRun:
+    executable, target = emulator_for("cs", report), folder / case.name
     for _ in range(sweep.attempts):
         with staged_folder(target, replace=True) as staging:
             run_emulator(document, staging, reporting(report), executable=executable)
         run = EmulatorRun.open(target)
         if run.is_valid:
             break
+    return VoqRun(
+        case=case,
+        emulated=_traffic(run, sweep),
+        simulated=simulated,
+        lateness_p99_ns={kind: late.p99_ns for kind, late in run.lateness.items()},
+        why_invalid=run.why_invalid,
+    )
+
+
+def _traffic(run: PacketRun, sweep: VoqExperiment) -> VoqTraffic:
+    fabric = sweep.fabric
     reading = Reading(
         racks=fabric.racks,
         packet_delay_ns=2 * fabric.packet_delay_ns,
@@ -134,8 +190,7 @@ def _emulated(case: VoqCase, document: dict[str, Any], sweep: VoqExperiment, fol
         day_ns=fabric.day_ns,
     )
     log = EtalonLog.open(etalon_log(run.folder), reading)
-    return VoqRun(
-        case=case,
+    return VoqTraffic(
         use=_over_pairs(
             [
                 circuit_use(
@@ -150,8 +205,6 @@ def _emulated(case: VoqCase, document: dict[str, Any], sweep: VoqExperiment, fol
         ),
         dropped=sum(voq["dropped"] for voq in run.summary["voqs"] if voq["source"] == sweep.source_rack - 1),
         timeouts=int(run.flows()["timeouts"].sum()),
-        lateness_p99_ns={kind: late.p99_ns for kind, late in run.lateness.items()},
-        why_invalid=run.why_invalid,
     )
 
 
@@ -177,37 +230,37 @@ def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
         "ahead_ns": run.case.ahead_ns,
         "policy": None if run.case.shared is None else run.case.shared[0],
         "shared_packets": None if run.case.shared is None else run.case.shared[1],
-        **asdict(run.use),
-        "dropped": run.dropped,
-        "timeouts": run.timeouts,
+        **run.emulated.columns(),
         **{f"{kind}_p99_ns": late for kind, late in run.lateness_p99_ns.items()},
         "valid": not run.why_invalid,
         "published_utilisation_percent": None if theirs is None else theirs.utilisation_percent,
         "published_p50_us": None if theirs is None else theirs.p50_us,
         "published_p99_us": None if theirs is None else theirs.p99_us,
+        **{f"ns3_{name}": value for name, value in ({} if run.simulated is None else run.simulated.columns()).items()},
     }
 
 
 def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, emulation: Emulation) -> list[Table]:
-    """Static capacities, resized ones, shared buffers, as far as there are any; then how late each run was."""
-    measures = ["use %", "p50 us", "p99 us"]
-    if sweep.published:
-        measures = [column for measure in measures for column in (measure, f"published {measure}")]
-    columns, fabric = (*measures, "drops", "timeouts", "valid"), sweep.fabric
+    """Static capacities, resized ones, shared buffers, as far as there are any; beside ns-3; how late each run was."""
+    against_ns3 = runs[0].simulated is not None
+    beside = bool(sweep.published) and not against_ns3  # with ns-3 there is a table for it
+    columns = (*_interleaved(("", "published ") if beside else ("",)), "drops", "timeouts", "valid")
+    fabric = sweep.fabric
 
     def cells(run: VoqRun) -> tuple[Any, ...]:
-        theirs = sweep.published.get(run.case.name)
-        beside = (None, None, None) if theirs is None else (theirs.utilisation_percent, theirs.p50_us, theirs.p99_us)
-        measured: list[float | None] = [run.use.utilisation_percent, run.use.p50_us, run.use.p99_us]
-        if sweep.published:
-            measured = [cell for both in zip(measured, beside, strict=True) for cell in both]
-        return (*measured, run.dropped, run.timeouts, "no" if run.why_invalid else "yes")
+        sources = (run.emulated.use, sweep.published.get(run.case.name)) if beside else (run.emulated.use,)
+        return (
+            *_figures(sources),
+            run.emulated.dropped,
+            run.emulated.timeouts,
+            "no" if run.why_invalid else "yes",
+        )
 
     notes: tuple[str, ...] = (
         f"{sweep.flows} flows from rack {sweep.source_rack} of {fabric.racks} to rack "
         f"{', '.join(map(str, sweep.destination_racks))}{' each' if len(sweep.destination_racks) > 1 else ''} with "
         f"this machine's {emulation.control}, {emulation.factor} times slower than the network; "
-        f"{runs[0].use.weeks} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
+        f"{runs[0].emulated.use.weeks} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
         "Use: bytes of data packets that came by the circuit, over what it carries while it is up. Latency: from the "
         "VOQ to the other rack's switch, of data packets by either network.",
     )
@@ -227,6 +280,8 @@ def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, em
         ),
         Table("VOQs of a rack that share a buffer", ("policy", "packets", *columns), tuple(shared)),
     ]
+    if runs[0].simulated is not None:
+        tables.append(_beside_ns3(runs, sweep, emulation, runs[0].simulated.use.weeks))
     first, *others = (table for table in tables if table.rows)
     return [
         replace(first, notes=notes),
@@ -246,6 +301,36 @@ def _tables(runs: Sequence[VoqRun], sweep: VoqExperiment, schedule: Schedule, em
     ]
 
 
+def _beside_ns3(runs: Sequence[VoqRun], sweep: VoqExperiment, emulation: Emulation, weeks: int) -> Table:
+    theirs = sweep.published
+    columns = _interleaved(("", "ns-3 ", "published ") if theirs else ("", "ns-3 "))
+    rows = []
+    for run in runs:
+        assert run.simulated is not None
+        sources = (run.emulated.use, run.simulated.use, *([theirs.get(run.case.name)] if theirs else []))
+        rows.append((run.case.name, *_figures(sources)))
+    return Table(
+        "This machine's TCP beside ns-3's",
+        ("run", *columns),
+        tuple(rows),
+        (f"ns-3: {emulation.in_ns3}, the same documents, {weeks} weeks",),
+    )
+
+
+def _interleaved(whose: Sequence[str]) -> list[str]:
+    """Columns of use and latencies, each of them for everybody."""
+    return [f"{one}{measure}" for measure in ("use %", "p50 us", "p99 us") for one in whose]
+
+
+def _figures(sources: Sequence[CircuitUse | PublishedUse | None]) -> list[float | None]:
+    """What stands in these columns."""
+    return [
+        None if source is None else getattr(source, name)
+        for name in ("utilisation_percent", "p50_us", "p99_us")
+        for source in sources
+    ]
+
+
 def _grows(run: VoqRun) -> bool:
     return run.case.ahead_ns is not None
 
@@ -259,11 +344,12 @@ def _conclusion(runs: Sequence[VoqRun], sweep: VoqExperiment) -> list[str]:
     grown = [run for run in valid if _grows(run)]
     if not small or not grown:
         return [said]
-    best = max(grown, key=lambda run: run.use.utilisation_percent)
+    best = max(grown, key=lambda run: run.emulated.use.utilisation_percent)
     assert best.case.ahead_ns is not None
+    used = small[0].emulated.use.utilisation_percent
     return [
-        f"VOQs of {sweep.small_packets} packets let their flows use {small[0].use.utilisation_percent:.3g} % of a "
-        f"circuit; growing to {sweep.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
-        f"{best.use.utilisation_percent:.3g} %.",
+        f"VOQs of {sweep.small_packets} packets let their flows use {used:.3g} % of a circuit; "
+        f"growing to {sweep.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
+        f"{best.emulated.use.utilisation_percent:.3g} %.",
         said,
     ]

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "buffer/records.hpp"
@@ -29,6 +30,10 @@ struct Frame {
     bool ecn_capable = false;
     bool congestion_experienced = false;  ///< set by a switch
 };
+
+/// Copies the beginning of the packet, with the IPv4 header that it has on a link, as far as there is room. Addresses
+/// and checksums are zero.
+void copy_beginning(const Frame& frame, std::span<std::uint8_t> room);
 
 /// Anything at the end of a link.
 class FrameReceiver {

@@ -48,13 +48,22 @@ private:
 
 }  // namespace
 
-Host::Host(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
-           Classifier classify, Observer observe)
+void copy_beginning(const Frame& frame, std::span<std::uint8_t> room) {
+    constexpr std::uint8_t version_and_words = 0x45, time_to_live = 64, tcp = 6;
+    std::array<std::uint8_t, ip_header_bytes> header{};
+    header[0] = version_and_words;
+    header[2] = static_cast<std::uint8_t>(frame.size_bytes >> 8);
+    header[3] = static_cast<std::uint8_t>(frame.size_bytes);
+    header[8] = time_to_live;
+    header[9] = tcp;
+    const std::size_t size = std::min(room.size(), header.size());
+    std::copy_n(header.begin(), size, room.begin());
+    frame.packet->CopyData(room.data() + size, static_cast<std::uint32_t>(room.size() - size));
+}
+
+Host::Host(int index, Ptr<Node> node, Classifier classify, Observer observe)
     : node_(std::move(node)),
       tcp_(node_->GetObject<TcpL4Protocol>()),
-      rate_(rate),
-      delay_ns_(delay_ns),
-      peer_(peer),
       classify_(std::move(classify)),
       observe_(std::move(observe)) {
     auto ip = node_->GetObject<Ipv4L3Protocol>();
@@ -75,11 +84,7 @@ void Host::send(Ptr<Packet> packet, Ipv4Address source, Ipv4Address destination,
     frame->packet = std::move(packet);
     classify_(*frame, header.data());
     if (echo_ && frame->flow_class == buffer::FlowClass::control) frame->telemetry = echo_;
-
-    const buffer::Tick now = Simulator::Now().GetNanoSeconds();
-    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
-    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
-                                   new FrameArrival(peer_, std::move(frame)));
+    put(std::move(frame));
 }
 
 void Host::receive(std::unique_ptr<Frame> frame) {
@@ -97,6 +102,20 @@ void Host::receive(std::unique_ptr<Frame> frame) {
     }
     tcp_->Receive(frame->packet, header, interface_);
     echo_ = nullptr;
+}
+
+LinkedHost::LinkedHost(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
+                       Classifier classify, Observer observe)
+    : Host(index, std::move(node), std::move(classify), std::move(observe)),
+      rate_(rate),
+      delay_ns_(delay_ns),
+      peer_(peer) {}
+
+void LinkedHost::put(std::unique_ptr<Frame> frame) {
+    const buffer::Tick now = Simulator::Now().GetNanoSeconds();
+    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
+    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
+                                   new FrameArrival(peer_, std::move(frame)));
 }
 
 }  // namespace foretail::packets::ns3_driver

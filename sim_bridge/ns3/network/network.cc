@@ -74,7 +74,7 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
         auto node = CreateObject<Node>();
         stack.Install(node);
         auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
-        network.servers.push_back(std::make_unique<Host>(
+        network.servers.push_back(std::make_unique<LinkedHost>(
             server, node, server_rate, t.link_delay_ns, leaf_switch.get(),
             [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
             [&flows](const Frame& frame) { flows.echoed(frame); }));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -103,6 +105,17 @@ public:
     /// The VOQ of a pair of racks that have hosts, by their places among these.
     [[nodiscard]] const VoqCounts& counts(std::size_t source, std::size_t destination) const {
         return counts_[source * racks() + destination];
+    }
+    /// Throws std::logic_error when packets that came to a VOQ are not those that left, were dropped or wait.
+    void check_conservation() const {
+        for (std::size_t source = 0; source < racks(); ++source) {
+            for (std::size_t destination = 0; destination < racks(); ++destination) {
+                const VoqCounts& found = counts(source, destination);
+                if (found.arrived != found.dropped + found.by_packet + found.by_circuit + waiting(source, destination))
+                    throw std::logic_error("the VOQ from rack " + std::to_string(rack_[source]) + " to rack " +
+                                           std::to_string(rack_[destination]) + " lost or invented packets");
+            }
+        }
     }
     /// Packets that wait there.
     [[nodiscard]] std::int64_t waiting(std::size_t source, std::size_t destination) const {

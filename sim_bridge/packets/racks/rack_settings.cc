@@ -18,6 +18,10 @@ constexpr int most_racks = 250, most_slots = 100'000;
 /// Others need thresholds of a virtual LQD, which would have to know circuits.
 constexpr std::array<std::string_view, 3> shared_policies = {"cs", "dt", "lqd"};
 
+/// Of a document, whoever reads it.
+constexpr std::array<std::string_view, 6> known_groups = {"format",    "racks",      "flows",
+                                                          "transport", "traffic_ns", "emulation"};
+
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
     const auto found = group.get<std::vector<std::vector<int>>>("matchings");
@@ -75,6 +79,7 @@ std::int64_t RackSettings::base_rtt_ns(std::int64_t packet_bytes, std::int64_t a
 }
 
 RackSettings read_racks(const Group& root) {
+    root.require_only(known_groups, "means nothing to racks, whose hosts send the flows of 'flows': leave it out");
     const Group group = root.group("racks");
     RackSettings s;
     s.racks = group.between("racks", 3, most_racks);
@@ -114,6 +119,7 @@ RackSettings read_racks(const Group& root) {
 }
 
 Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
+    if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of racks");
     Settings s;
     s.topology.leaves = static_cast<int>(racks.populated.size());
     s.topology.spines = 1;
@@ -125,6 +131,7 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
     const int most = Settings::most_packet_bytes - Settings::header_bytes;
     s.transport.segment_bytes = transport.between("segment_bytes", 64, most);
     s.transport.initial_window_segments = transport.between("initial_window_segments", 1, 10'000);
+    s.transport.slow_start = true;
     s.transport.min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second);
     s.transport.delayed_ack_segments = transport.between("delayed_ack_segments", 1, 2);
     s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, std::int64_t{1} << 60);

@@ -53,8 +53,6 @@ RackSettings read_racks(const Group& root);
 /// stand for the racks with hosts.
 Settings hosts_of_racks(const RackSettings& racks, const Group& root);
 
-/// What no run comes to the end of.
-inline constexpr std::int64_t endless_bytes = std::int64_t{1} << 40;
 /// Flows of every pair, which start together and never end; they take the hosts of their racks in turn.
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/racks/rack_run.h"
+
+#include <ns3/internet-stack-helper.h>
+#include <ns3/node.h>
+#include <ns3/nstime.h>
+#include <ns3/simulator.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "ns3/flows.h"
+#include "ns3/network/frame.h"
+#include "ns3/network/host.h"
+#include "ns3/progress_report.h"
+#include "ns3/racks/rack_network.h"
+#include "packets/cpu_seconds.h"
+#include "packets/racks/etalon_log.h"
+#include "packets/racks/fabric.h"
+#include "packets/racks/voq_summary.h"
+#include "packets/record_file.h"
+#include "packets/settings_group.h"
+#include "packets/summary_file.h"
+
+namespace foretail::packets::ns3_driver {
+
+using ns3::NanoSeconds;
+using ns3::Simulator;
+
+namespace {
+
+/// Those that live on losses alone, since the fabric marks nothing and sends no telemetry.
+constexpr std::array<std::string_view, 2> controls = {"cubic", "newreno"};
+
+template <class Fabric>
+std::vector<std::unique_ptr<Host>> build_hosts(int count, RackNetwork<Fabric>& network, Flows& flows) {
+    ns3::InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    std::vector<std::unique_ptr<Host>> hosts;
+    for (int host = 0; host < count; ++host) {
+        auto node = ns3::CreateObject<ns3::Node>();
+        stack.Install(node);
+        hosts.push_back(std::make_unique<RackHost<Fabric>>(
+            host, node, network,
+            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
+            [&flows](const Frame& frame) { flows.echoed(frame); }));
+        network.connect(hosts.back().get());
+    }
+    return hosts;
+}
+
+}  // namespace
+
+std::optional<RackRun> read_rack_run(const std::string& path) {
+    const nlohmann::json document = read_document(path);
+    const Group root(document, "");
+    if (!root.has("racks")) return std::nullopt;
+    RackRun found{.racks = read_racks(root), .hosts = {}};
+    found.hosts = hosts_of_racks(found.racks, root);
+    found.hosts.transport.name = controls[root.group("transport").choice("name", controls)];
+    return found;
+}
+
+void run_racks(const RackRun& run, const std::string& folder) {
+    const auto start = Clock::now();
+    const std::int64_t end_ns = run.hosts.traffic_ns;
+    RecordFile<EtalonRecord> records(folder + "/etalon.log");
+    EtalonLog log(records, run.racks.hosts_per_rack);
+    Flows flows(run.hosts, plan_long_flows(run.racks));
+    with_rack_fabric<std::unique_ptr<Frame>>(run.racks, log, [&](auto& fabric) {
+        RackNetwork network(fabric);
+        const auto hosts = build_hosts(run.hosts.topology.servers(), network, flows);
+        flows.install(hosts);
+        ProgressReport progress(end_ns, flows);
+        const double cpu_before = cpu_seconds();
+        const auto simulation_start = Clock::now();
+        Simulator::Stop(NanoSeconds(end_ns));
+        Simulator::Run();
+        const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
+        fabric.check_conservation();
+        records.close();
+        flows.write(folder + "/flows.bin");
+        write_summary(folder,
+                      {{"format", 1},
+                       {"ns3_version", FORETAIL_NS3_VERSION},
+                       {"flows", flows.planned()},
+                       {"completed_flows", flows.completed()},
+                       {"end_ns", Simulator::Now().GetNanoSeconds()},
+                       {"events", Simulator::GetEventCount()},
+                       {"base_rtt_ns", run.racks.base_rtt_ns(run.hosts.packet_bytes(run.hosts.transport.segment_bytes),
+                                                             run.hosts.packet_bytes(0))},
+                       {"voqs", voq_summary(run.racks, fabric)},
+                       {"simulation_cpu_seconds", cpu},
+                       {"simulation_wall_seconds", wall},
+                       {"wall_seconds", seconds_since(start)}});
+    });
+}
+
+}  // namespace foretail::packets::ns3_driver
