@@ -19,11 +19,13 @@ import numpy as np
 import pytest
 
 from foretail.features.errors import ForetailError
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, etalon_log, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
-from tests.sim_bridge.test_emulator import document, eventually, with_racks
+from foretail.sim_bridge.packets.simulation import etalon_log
+from tests.scenarios import with_racks
+from tests.sim_bridge.test_emulator import document, eventually
 
 pytestmark = pytest.mark.slow
 
