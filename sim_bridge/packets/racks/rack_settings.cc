@@ -72,7 +72,7 @@ void read_flows(const Group& group, RackSettings& s) {
     s.populated = s.sources;
     s.populated.insert(s.populated.end(), s.destinations.begin(), s.destinations.end());
     std::ranges::sort(s.populated);
-    s.populated.erase(std::ranges::unique(s.populated).begin(), s.populated.end());
+    s.populated.erase(std::unique(s.populated.begin(), s.populated.end()), s.populated.end());
 }
 
 }  // namespace
