@@ -16,6 +16,7 @@ from typing import Any
 from foretail.pipelines.runs.result import Table, show
 from tests.fuzz.one import MOST_SECONDS
 from tests.fuzz.readers import READERS
+from tests.scenarios import RACKS
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "fuzz"
@@ -79,7 +80,8 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
     for number, text in enumerate(driver_settings()):
         (folder / "corpus" / f"seed-{number}").write_text(text)
     include = Path(next(iter(nlohmann_json.__path__))) / "include"
-    sources = [ROOT / "sim_bridge" / "packets" / "settings.cc", Path(__file__).with_name("settings.cc")]
+    packets = ROOT / "sim_bridge" / "packets"
+    sources = [packets / "settings.cc", packets / "racks" / "rack_settings.cc", Path(__file__).with_name("settings.cc")]
     build: list[str | Path] = [compiler, "-std=c++20", "-O1", "-g1", *SANITIZERS, "-I", ROOT / "sim_bridge"]
     built = subprocess.run(
         [*build, "-isystem", include, *sources, "-o", folder / "fuzzer"],
@@ -112,7 +114,7 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
 
 
 def driver_settings() -> list[str]:
-    """Settings as the stages write them, one of every policy."""
+    """Settings as the stages write them, one of every policy, and racks with circuits."""
     from foretail.configs.schema.packet_stages import CollectConfig
     from foretail.pipelines.data.scenario import driver_config
     from foretail.pipelines.settings.validation import typed
@@ -124,7 +126,7 @@ def driver_settings() -> list[str]:
         library = [f"policy.{name}.library={__file__}"] if name in ASKING else []
         config = typed(composed("collect", "scenario=tiny", f"policy={name}", *library), CollectConfig)
         found += [json.dumps(driver_config(config.scenario, each, 1, trace=True)) for each in config.policy.values()]
-    return found
+    return [*found, json.dumps(RACKS)]
 
 
 if __name__ == "__main__":

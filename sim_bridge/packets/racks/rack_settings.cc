@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -24,24 +25,30 @@ constexpr std::array<std::string_view, 6> known_groups = {"format",    "racks", 
 
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
-    const auto found = group.get<std::vector<std::vector<int>>>("matchings");
-    if (found.empty() || found.size() > most_slots)
+    const nlohmann::json& slots = group.items("matchings");
+    if (slots.empty() || slots.size() > most_slots)
         refuse("setting 'racks.matchings' must have 1 to " + std::to_string(most_slots) + " slots");
-    for (std::size_t slot = 0; slot < found.size(); ++slot) {
-        const std::string name = "slot " + std::to_string(slot) + " of setting 'racks.matchings' ";
-        if (found[slot].size() != static_cast<std::size_t>(racks))
-            refuse(name + "has " + std::to_string(found[slot].size()) + " racks, and 'racks.racks' says " +
+    std::vector<std::vector<int>> found;
+    for (const nlohmann::json& slot : slots) {
+        const std::string name = "slot " + std::to_string(found.size()) + " of setting 'racks.matchings' ";
+        if (!slot.is_array()) refuse(name + "must be a list of racks, not " + slot.dump());
+        if (slot.size() != static_cast<std::size_t>(racks))
+            refuse(name + "has " + std::to_string(slot.size()) + " racks, and 'racks.racks' says " +
                    std::to_string(racks) + ": give a schedule of as many");
-        std::vector<bool> receives(found[slot].size(), false);
-        for (int source = 0; source < racks; ++source) {
-            const int destination = found[slot][static_cast<std::size_t>(source)];
-            if (destination == -1) continue;
-            if (destination < 0 || destination >= racks || destination == source)
-                refuse(name + "sends from rack " + std::to_string(source) + " to " + std::to_string(destination) +
+        std::vector<int>& matching = found.emplace_back();
+        std::vector<bool> receives(slot.size(), false);
+        for (const nlohmann::json& given : slot) {
+            const std::size_t source = matching.size();
+            matching.push_back(-1);
+            const bool is_natural = given.is_number_unsigned();  // as signed 2^64 - 1 would be -1
+            if (!is_natural && given.is_number_integer() && given.get<std::int64_t>() == -1) continue;
+            const bool is_rack = is_natural && given.get<std::uint64_t>() < slot.size();
+            if (!is_rack || given.get<std::size_t>() == source)
+                refuse(name + "sends from rack " + std::to_string(source) + " to " + given.dump() +
                        ", which is no other rack");
-            if (receives[static_cast<std::size_t>(destination)])
-                refuse(name + "reaches rack " + std::to_string(destination) + " twice");
-            receives[static_cast<std::size_t>(destination)] = true;
+            matching.back() = given.get<int>();
+            if (receives[given.get<std::size_t>()]) refuse(name + "reaches rack " + given.dump() + " twice");
+            receives[given.get<std::size_t>()] = true;
         }
     }
     return found;
@@ -65,7 +72,7 @@ void read_flows(const Group& group, RackSettings& s) {
     s.populated = s.sources;
     s.populated.insert(s.populated.end(), s.destinations.begin(), s.destinations.end());
     std::ranges::sort(s.populated);
-    s.populated.erase(std::ranges::unique(s.populated).begin(), s.populated.end());
+    s.populated.erase(std::unique(s.populated.begin(), s.populated.end()), s.populated.end());
 }
 
 }  // namespace
