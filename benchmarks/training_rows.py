@@ -35,8 +35,8 @@ from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10
 TRAFFIC = Incast(load=0.02, background_load=0.5, burst_fraction=1.0)
-SLOTS = {"small": 15_000, "full": 500_000}
-REPEATS = {"small": 1, "full": 10}
+SLOTS = {"small": 25_000, "full": 500_000}
+REPEATS = {"small": 2, "full": 10}
 """How often the two datasets for training are used, each with about ten packets a slot: 1 and 100 million rows."""
 SEEDS = (1, 2, 3, 4)
 OTHERS = 0.05
