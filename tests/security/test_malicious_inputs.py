@@ -215,7 +215,7 @@ def laughs(levels: int = 40) -> str:
 
 def zip_bomb() -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("schema.json", '{"a": "' + "b" * (1 << 20) + '"}')
         with archive.open("0.npy", "w", force_zip64=True) as member:
             for _ in range(1 << 12):
