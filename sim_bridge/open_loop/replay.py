@@ -69,9 +69,7 @@ def voqs_of(run: Run) -> tuple[Any, ...] | None:
 
 
 def require_one_queue(run: Run, what: str) -> None:
-    """Raise ForetailError if the ports of a run have several queues, or are VOQs, which `what` does not know."""
-    if "racks" in run.scenario:
-        raise ForetailError(f"{what} knows no circuits, and the run is one of racks with circuits: leave it out")
+    """Raise ForetailError if the ports of a run have several queues, which `what` does not know."""
     if (count := queues_of(run).count) > 1:
         raise ForetailError(
             f"one queue per port is what {what} can have, and the run has {count}: leave it out, or collect with "
