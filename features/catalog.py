@@ -252,8 +252,8 @@ FEATURES: tuple[Feature, ...] = (
         "packet",
         "us",
         16,
-        "Time until the next circuit to the packet's rack, 0 while it is up; 65535 means as long or longer, or never, as"
-        " on every switch without circuits.",
+        "Time until the next circuit to the packet's rack, 0 while it is up; 65535 means as long or longer, or never,"
+        " as on every switch without circuits.",
         registers=(_CIRCUIT_TIME,),
         operations=4,
     ),

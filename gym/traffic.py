@@ -168,7 +168,9 @@ class FromDatasets(Traffic):
             dataset = Dataset.open(Path(path))
             require_one_queue(dataset.manifest, "an environment")
             if voqs_of(dataset.manifest) is not None:
-                raise ForetailError(f"an environment knows no circuits, and {dataset.path} is a trace of racks with them")
+                raise ForetailError(
+                    f"an environment knows no circuits, and {dataset.path} is a trace of racks with them"
+                )
             dataset.manifest.rules.require_lqd("an environment")
             records = np.concatenate(list(dataset.arrivals()))
             for switch in range(len(dataset.manifest.switches)):

@@ -65,9 +65,7 @@ class RackTraffic:
     source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
     destination_racks: list[int] = setting([2], "where they go", at_least=1, at_most=MOST_RACKS)
     flows: int = setting(16, "flows to each of these racks, which never end", at_least=1, at_most=1024)
-    start_within_ns: int = setting(
-        0, "flows start at random within this time; 0: together", at_least=0, at_most=10**9
-    )
+    start_within_ns: int = setting(0, "flows start at random within this time; 0: together", at_least=0, at_most=10**9)
     packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
     initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
     min_rto_ns: int = setting(

@@ -39,8 +39,8 @@ inline std::vector<Shape> shapes_of(const Switches& switches, Integer wire_overh
     return shapes;
 }
 
-/// Racks whose switches have a port for each of them, a VOQ: their numbers in the schedule, its matchings, day and night
-/// in ns, and bits per second of an uplink and of a circuit.
+/// Racks whose switches have a port for each of them, a VOQ: their numbers in the schedule, its matchings, day and
+/// night in ns, and bits per second of an uplink and of a circuit.
 using Voqs = std::tuple<std::vector<Integer>, std::vector<std::vector<Integer>>, Integer, Integer, Integer, Integer>;
 
 /// Gives switches, one for each rack, the links of racks.

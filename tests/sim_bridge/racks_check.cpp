@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Racks around a packet switch and a circuit switch with a clock and interfaces that are not real. Arguments:
-// SETTINGS.json FACTOR STEP_NS ANNOUNCES, where every look at the clock takes STEP_NS, and switches announce circuits if
-// ANNOUNCES is 1. Standard input and output as of emulator_check, and of each packet that left a VOQ and reached its
+// SETTINGS.json FACTOR STEP_NS ANNOUNCES, where every look at the clock takes STEP_NS, and switches announce circuits
+// if ANNOUNCES is 1. Standard input and output as of emulator_check, and of each packet that left a VOQ and reached its
 // rack: when it was logged, when it came to its VOQ, whether by the circuit, and what waited then; and ups and downs of
 // circuits, by 1000 times the source and destination. A trace goes to arrivals.bin beside the settings.
 #undef NDEBUG

@@ -191,7 +191,11 @@ def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
 
 
 @pytest.mark.ns3
-@pytest.mark.parametrize("racks", [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")], ids=["static", "ahead", "lqd", "credence"])
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")],
+    ids=["static", "ahead", "lqd", "credence"],
+)
 def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
     check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
 ) -> None:

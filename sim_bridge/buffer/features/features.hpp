@@ -44,8 +44,8 @@ namespace foretail::buffer {
     FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
     FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
-#define FORETAIL_PACKET_FEATURES(FEATURE)       \
-    FEATURE(first_rtt, none, arrival.first_rtt) \
+#define FORETAIL_PACKET_FEATURES(FEATURE)                                                                     \
+    FEATURE(first_rtt, none, arrival.first_rtt)                                                               \
     FEATURE(message_left, cells, feature_value(std::min(arrival.left >> scale.cell_shift, far_from_its_end))) \
     FEATURE(until_circuit, time, feature_value(std::min(until_circuit >> scale.tick_shift, far_from_a_circuit)))
 #define FORETAIL_FEATURES(FEATURE)     \

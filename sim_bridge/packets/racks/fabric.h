@@ -78,9 +78,9 @@ public:
           counts_(racks() * racks()),
           up_(racks(), CircuitTimes::idle) {
         using buffer::LineRate;
-        buffer::SwitchSettings own = buffer_settings(common, std::vector<LineRate>(racks()),
-                                                     settings.buffer ? settings.buffer->bytes : without_limit,
-                                                     predictor, trace != nullptr);
+        buffer::SwitchSettings own =
+            buffer_settings(common, std::vector<LineRate>(racks()),
+                            settings.buffer ? settings.buffer->bytes : without_limit, predictor, trace != nullptr);
         switches_.reserve(racks());
         for (std::size_t i = 0; i < racks(); ++i) {
             own.shape.voqs = {times_, rack_, rack_[i], LineRate::from_bps(settings.packet_bps, 0),

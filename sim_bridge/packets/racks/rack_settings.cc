@@ -55,12 +55,13 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
 
 SharedBuffer read_buffer(const Group& group) {
     const std::size_t policy = group.choice("policy", RackPolicies::names);
-    SharedBuffer found{.policy = std::string(RackPolicies::names[policy]),
-                       .bytes = group.between<std::int64_t>("bytes", Settings::most_packet_bytes, std::int64_t{1} << 30),
-                       .alpha = group.positive("alpha", 1024),
-                       .library = group.is_null("library") ? "" : group.get<std::string>("library"),
-                       .tau = {},
-                       .trace = group.get<bool>("trace")};
+    SharedBuffer found{
+        .policy = std::string(RackPolicies::names[policy]),
+        .bytes = group.between<std::int64_t>("bytes", Settings::most_packet_bytes, std::int64_t{1} << 30),
+        .alpha = group.positive("alpha", 1024),
+        .library = group.is_null("library") ? "" : group.get<std::string>("library"),
+        .tau = {},
+        .trace = group.get<bool>("trace")};
     if (!found.library.empty() && found.policy != buffer::Credence::name)
         group.refuse("library", "must be null, for " + found.policy + " asks no predictor");
     if (!group.is_null("tau")) found.tau = group.get<std::int64_t>("tau");

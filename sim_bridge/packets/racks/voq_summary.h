@@ -37,8 +37,8 @@ nlohmann::json voq_summary(const RackSettings& settings, const Fabric& fabric) {
     return voqs;
 }
 
-/// Ends a run of racks: settles and closes the trace, and returns what a summary says of VOQs and, where those of a rack
-/// share a buffer, of switches. Throws std::logic_error when packets or bytes were lost or invented.
+/// Ends a run of racks: settles and closes the trace, and returns what a summary says of VOQs and, where those of a
+/// rack share a buffer, of switches. Throws std::logic_error when packets or bytes were lost or invented.
 template <class Fabric>
 nlohmann::json finish_racks(const RackSettings& settings, const Settings& hosts, Fabric& fabric,
                             const Predictor& predictor, ArrivalTrace* trace) {
