@@ -150,5 +150,5 @@ class EmulateConfig(Stage):
                 raise ForetailError(
                     f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or {other}"
                 )
-        if self.model is not None and self.train:
+        if self.model is not None and self.train and (self.asking or not self.voqs):
             raise ForetailError("model and train are both given: leave one of the two out")

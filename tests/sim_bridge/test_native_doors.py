@@ -185,6 +185,27 @@ def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
         ({"bucket_bytes": -1}, "bucket_bytes is -1, outside 0 to 1099511627776"),
         ({"drop_budget_bytes": -1}, "drop_budget_bytes is -1, outside 0 to 1099511627776"),
         ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
+        *(
+            ({"switches": [(4000, [10**9] * 2)] * 2, "voqs": voqs}, message)
+            for voqs, message in (
+                (([0, 2], [], 9, 1, 10**9, 10**9), "number of slots is 0, outside 1 to"),
+                (([0, 2], [[2, 0, 1], [1]], 9, 1, 10**9, 10**9), "the slots of a schedule have different racks"),
+                (([0, 2], [[3, 0, 1]], 9, 1, 10**9, 10**9), "rack of a slot is 3, outside -1 to 2"),
+                (([0, 3], [[2, 0, 1]], 9, 1, 10**9, 10**9), "number of a rack is 3, outside 0 to 2"),
+                (([2, 0], [[2, 0, 1]], 9, 1, 10**9, 10**9), "the numbers of racks must rise"),
+                (([0, 2], [[2, 0, 1]], 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
+                (([0, 2], [[2, 0, 1]], 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
+                (([0, 2], [[2, 0, 1]], 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
+                (([0, 2], [[2, 0, 1]], 9, 1, 10**9, 2**70), "circuit_bps is no number of 64 bits"),
+                (([0], [[2, 0, 1]], 9, 1, 10**9, 10**9), "every rack has one switch"),
+                (([0, 1, 2], [[2, 0, 1]], 9, 1, 10**9, 10**9), "every rack has one switch"),
+            )
+        ),
+        (
+            {"switches": [(4000, [10**9])] * 2, "voqs": ([0, 2], [[2, 0, 1]], 9, 1, 10**9, 10**9)},
+            "the switch of a rack has a port for every rack",
+        ),
+        ({"queues": 2, "voqs": ([0], [[-1]], 9, 1, 10**9, 10**9)}, "a VOQ is one queue: give queues=1"),
     ],
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:

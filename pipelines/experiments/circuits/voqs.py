@@ -84,8 +84,8 @@ def voq_experiment(
 ) -> ExperimentResult:
     """Run the experiment and draw it; of `config` count the emulation, the size, and whether ns-3 runs the same.
 
-    `library` is the predictor that the policy ``credence`` asks. ForetailError on a schedule that does not fit, or where
-    this machine cannot emulate or lacks ns-3.
+    `library` is the predictor that the policy ``credence`` asks. ForetailError on a schedule that does not fit, or
+    where this machine cannot emulate or lacks ns-3.
     """
     schedule = circuit_schedule(sweep.fabric)
     cases = [
