@@ -105,10 +105,12 @@ def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: P
     asked = trace[trace["asked"] == 1]
     assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) > 1000
     columns = [[one.name for one in FEATURES].index(name) for name in NAMES]
+    tau = exported.ensemble.default_tau
+    assert tau is not None
     score = exported.ensemble.score(asked["features"][:, columns])
     np.testing.assert_array_equal(asked["score"], score)
     predicted = asked["outcome"] == Outcome.PREDICTED
-    np.testing.assert_array_equal(predicted, score > exported.ensemble.default_tau)
+    np.testing.assert_array_equal(predicted, score > tau)
     assert 0 < np.count_nonzero(predicted) < len(asked)
 
 

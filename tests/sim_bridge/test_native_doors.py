@@ -287,6 +287,18 @@ def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> No
     np.testing.assert_equal(run.finish(), totals)
 
 
+def test_a_packet_that_no_day_has_time_for_stays_in_its_voq() -> None:
+    """It takes 12 us, the day of the only slot 9 us, and the packet path is closed for ever."""
+    racks = {"switches": [(4000, [10**9] * 2)] * 2, "wire_overhead_bytes": 0}
+    column = {"time_ns": np.int64, "switch_index": np.int16, "port": np.int16, "size_bytes": np.int32}
+    for day_ns, sent in ((9_000, 0), (12_000, 1)):
+        replay = Replay(**REPLAY | racks | {"voqs": ([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)})
+        values = (0, 0, 1, 1500)
+        arrival = {name: np.array([value], kind) for (name, kind), value in zip(column.items(), values, strict=True)}
+        replay.feed(**arrival, data=np.ones(1, np.uint8), first_rtt=np.zeros(1, np.uint8))
+        assert replay.finish()["transmitted_packets"] == sent
+
+
 def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
     replay = Replay(**REPLAY)
     replay.feed(**ARRIVALS)
