@@ -185,27 +185,6 @@ def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
         ({"bucket_bytes": -1}, "bucket_bytes is -1, outside 0 to 1099511627776"),
         ({"drop_budget_bytes": -1}, "drop_budget_bytes is -1, outside 0 to 1099511627776"),
         ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
-        *(
-            ({"switches": [(4000, [10**9] * 2)] * 2, "voqs": voqs}, message)
-            for voqs, message in (
-                (([0, 2], [], 9, 1, 10**9, 10**9), "number of slots is 0, outside 1 to"),
-                (([0, 2], [[2, 0, 1], [1]], 9, 1, 10**9, 10**9), "the slots of a schedule have different racks"),
-                (([0, 2], [[3, 0, 1]], 9, 1, 10**9, 10**9), "rack of a slot is 3, outside -1 to 2"),
-                (([0, 3], [[2, 0, 1]], 9, 1, 10**9, 10**9), "number of a rack is 3, outside 0 to 2"),
-                (([2, 0], [[2, 0, 1]], 9, 1, 10**9, 10**9), "the numbers of racks must rise"),
-                (([0, 2], [[2, 0, 1]], 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
-                (([0, 2], [[2, 0, 1]], 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
-                (([0, 2], [[2, 0, 1]], 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
-                (([0, 2], [[2, 0, 1]], 9, 1, 10**9, 2**70), "circuit_bps is no number of 64 bits"),
-                (([0], [[2, 0, 1]], 9, 1, 10**9, 10**9), "every rack has one switch"),
-                (([0, 1, 2], [[2, 0, 1]], 9, 1, 10**9, 10**9), "every rack has one switch"),
-            )
-        ),
-        (
-            {"switches": [(4000, [10**9])] * 2, "voqs": ([0, 2], [[2, 0, 1]], 9, 1, 10**9, 10**9)},
-            "the switch of a rack has a port for every rack",
-        ),
-        ({"queues": 2, "voqs": ([0], [[-1]], 9, 1, 10**9, 10**9)}, "a VOQ is one queue: give queues=1"),
     ],
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
@@ -285,18 +264,6 @@ def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> No
     with pytest.raises(ForetailError, match="a finished run takes no more arrivals: begin another"):
         run.feed(**BATCH)
     np.testing.assert_equal(run.finish(), totals)
-
-
-def test_a_packet_that_no_day_has_time_for_stays_in_its_voq() -> None:
-    """It takes 12 us, the day of the only slot 9 us, and the packet path is closed for ever."""
-    racks = {"switches": [(4000, [10**9] * 2)] * 2, "wire_overhead_bytes": 0}
-    column = {"time_ns": np.int64, "switch_index": np.int16, "port": np.int16, "size_bytes": np.int32}
-    for day_ns, sent in ((9_000, 0), (12_000, 1)):
-        replay = Replay(**REPLAY | racks | {"voqs": ([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)})
-        values = (0, 0, 1, 1500)
-        arrival = {name: np.array([value], kind) for (name, kind), value in zip(column.items(), values, strict=True)}
-        replay.feed(**arrival, data=np.ones(1, np.uint8), first_rtt=np.zeros(1, np.uint8))
-        assert replay.finish()["transmitted_packets"] == sent
 
 
 def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
