@@ -72,7 +72,7 @@ class Feature:
 
     name: str  #: column name in datasets, models and the predictor ABI
     #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
-    #: policy on one arrival sequence. ``packet``: said by the packet itself.
+    #: policy on one arrival sequence. ``packet``: said by the packet itself, or by when and where it comes.
     state: State
     #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
     unit: Unit
@@ -122,6 +122,7 @@ _FAST_SUM_AVERAGE = Registers(switch_bits=_AVERAGE_BITS, operations=_OBSERVED_TW
 _OVER_SHARE = Registers(queue_bits=1, switch_bits=16, operations=4)
 _PUSH_OUT_TIME = Registers(queue_bits=_TIME_BITS + 1)
 _ANY_PUSH_OUT_TIME = Registers(switch_bits=_TIME_BITS + 1)
+_CIRCUIT_TIME = Registers(queue_bits=_TIME_BITS)
 _ARRIVAL_RATE = Registers(queue_bits=_AVERAGE_BITS, operations=9)
 _ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
 
@@ -246,6 +247,16 @@ FEATURES: tuple[Feature, ...] = (
         "Bytes of the packet's message that its sender has yet to send after it (a tag that the sender sets); 255 means"
         " as much or more, or that nobody says.",
     ),
+    Feature(
+        "until_circuit",
+        "packet",
+        "us",
+        16,
+        "Time until the next circuit to the packet's rack, 0 while it is up; 65535 means as long or longer, or never,"
+        " as on every switch without circuits.",
+        registers=(_CIRCUIT_TIME,),
+        operations=4,
+    ),
 )
 """Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""
 
@@ -277,9 +288,10 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
     "virtual": VIRTUAL_FEATURES,
     "switch": SWITCH_FEATURES,
-    "all": tuple(f.name for f in FEATURES if f.name != "threshold_headroom"),
+    "all": tuple(f.name for f in FEATURES if f.name not in ("threshold_headroom", "until_circuit")),
 }
-"""By the name of the setting; ``threshold_headroom`` tells the label on the queues of the shadow Credence."""
+"""By the name of the setting. ``threshold_headroom`` tells the label on the queues of the shadow Credence, and
+``until_circuit`` is one number on every switch without circuits."""
 
 
 def group_of(names: Sequence[str]) -> str:

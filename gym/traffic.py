@@ -20,7 +20,7 @@ from foretail.sim_bridge._native import LiveRuns, slotted
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import OnOff, Workload
-from foretail.sim_bridge.open_loop.replay import require_one_queue
+from foretail.sim_bridge.open_loop.replay import require_one_queue, voqs_of
 
 
 class Episode(ABC):
@@ -167,6 +167,10 @@ class FromDatasets(Traffic):
         for path in self.paths:
             dataset = Dataset.open(Path(path))
             require_one_queue(dataset.manifest, "an environment")
+            if voqs_of(dataset.manifest) is not None:
+                raise ForetailError(
+                    f"an environment knows no circuits, and {dataset.path} is a trace of racks with them"
+                )
             dataset.manifest.rules.require_lqd("an environment")
             records = np.concatenate(list(dataset.arrivals()))
             for switch in range(len(dataset.manifest.switches)):

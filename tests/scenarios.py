@@ -137,7 +137,7 @@ RACKS: dict[str, Any] = {
         "buffer": None,
         "resize": None,
     },
-    "flows": {"source": [0], "destination": [2], "flows_per_pair": 3},
+    "flows": {"source": [0], "destination": [2], "flows_per_pair": 3, "start_within_ns": 0, "seed": 1},
     "transport": {
         "name": "cubic",
         "segment_bytes": 8960,

@@ -101,20 +101,28 @@ class EmulateConfig(Stage):
     )
     size: str = setting("full", "of the experiment", one_of=SIZES)
 
+    @property
+    def asking(self) -> list[str]:
+        """The policies that ask the stage's exported model."""
+        if not self.voqs:
+            return [name for name, policy in self.policy.items() if policy.asks_exported_model]
+        return [name for name in experiment_of_size("voqs", self.voqs, self.size).policies if name == "credence"]
+
     def unused(self) -> Mapping[str, str]:
-        """What means nothing to racks with circuits, which have no policy and draw no traffic."""
-        names = (
-            *("scenario", "policy", "flow_sizes", "seeds", "model", "train", "command", "command_seconds"),
-            *("tracking", "store_dir", *(() if self.against_ns3 else ("ns3_prefix",))),
-        )
-        return dict.fromkeys(names, "voqs=...") if self.voqs else {}
+        """What means nothing to racks with circuits, which have policies of their own and draw no traffic."""
+        if not self.voqs:
+            return {}
+        names = ["scenario", "policy", "flow_sizes", "seeds", "command", "command_seconds"]
+        if not self.asking:
+            names += ["model", "train", "tracking", "store_dir", *(() if self.against_ns3 else ("ns3_prefix",))]
+        return dict.fromkeys(names, "voqs=...")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
         if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
             raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
+        self._check_predictor()
         if self.voqs:
-            experiment_of_size("voqs", self.voqs, self.size)
             if self.against_ns3 and self.emulation.control not in ON_LOSSES:
                 raise ForetailError(
                     f"against_ns3 compares Linux's {self.emulation.control} with ns-3's, which has none for racks: set "
@@ -130,15 +138,17 @@ class EmulateConfig(Stage):
                 f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "
                 f"set scenario.transport.name={self.emulation.in_ns3}, or another emulation.control"
             )
-        for name, policy in self.policy.items():
-            if policy.asks_exported_model and self.model is None and not self.train:
-                raise ForetailError(
-                    f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or "
-                    f"policy.{name}.library=PATH"
-                )
         if self.command and self.against_ns3:
             raise ForetailError("against_ns3 compares flows of the plan, and command sends its own: leave one out")
         if self.command and shutil.which(self.command[0]) is None:
             raise ForetailError(f"command = {self.command[0]} is no program on PATH: name one that this machine has")
-        if self.model is not None and self.train:
+
+    def _check_predictor(self) -> None:
+        for name in self.asking:
+            if self.model is None and not self.train:
+                other = "the policy credence_accept" if self.voqs else f"policy.{name}.library=PATH"
+                raise ForetailError(
+                    f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or {other}"
+                )
+        if self.model is not None and self.train and (self.asking or not self.voqs):
             raise ForetailError("model and train are both given: leave one of the two out")

@@ -29,6 +29,7 @@ from foretail.configs.schema.policies import (
     require_policies,
     require_rule,
 )
+from foretail.configs.schema.racks import RackTraces
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import Stage
@@ -61,9 +62,10 @@ class CollectConfig(Stage):
     source: str = setting(
         "ns3",
         "where packets come from",
-        one_of=("ns3", "emulator", "slotted", "pcap", "etalon", "credence_artifact"),
+        one_of=("ns3", "emulator", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
     emulation: Emulation = part(Emulation, "source=emulator, one run at a time")
+    racks: RackTraces = part(RackTraces, "source=racks: racks with circuits, in ns-3")
     slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
     log: Any = setting(None, "source=pcap, etalon, credence_artifact: a log to import, or a list of them")
     pcap: PcapImport = part(PcapImport, "source=pcap")
@@ -84,7 +86,12 @@ class CollectConfig(Stage):
             require_known("policy", self.policy, self.scenario)
         if self.source == "emulator":
             require_emulated("scenario", self.scenario)
-        if self.source in ("ns3", "emulator", "slotted"):
+        if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
+            raise ForetailError(
+                "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
+                "it, or give one number in seeds"
+            )
+        if self.source in ("ns3", "emulator", "racks", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
             return
@@ -108,13 +115,14 @@ class CollectConfig(Stage):
 
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
-        names = {"slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
+        names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
         if self.source == "emulator":
             names |= {"ns3_prefix", "jobs"}
         else:
             names |= {"emulation"}
         if self.source not in ("ns3", "emulator"):
-            names |= {"scenario", "policy", "ns3_prefix", "flow_sizes", "size", "experiment"}
+            names |= {"scenario", "policy", "flow_sizes", "size", "experiment"}
+            names |= set() if self.source == "racks" else {"ns3_prefix"}
         return dict.fromkeys(names, f"source={self.source}")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, Experiment, part, setting
+from foretail.configs.schema.fields import FASTEST_BPS, Experiment, part, require_distinct, setting
 from foretail.features.errors import ForetailError
 
 MOST_RACKS = 250
@@ -14,7 +14,9 @@ MOST_RACKS = 250
 
 MOST_VOQ_PACKETS = 100_000
 MOST_HOSTS = 256
-SHARED_POLICIES = ("cs", "dt", "lqd")
+SHARED_POLICIES = ("cs", "dt", "lqd", "followlqd", "credence", "credence_accept")
+"""``credence`` asks the exported model, ``credence_accept`` nobody: it always accepts."""
+
 LONGEST_PHASE_NS = 10**9
 
 
@@ -56,16 +58,59 @@ class PublishedUse:
 
 
 @dataclass
-class VoqExperiment(Experiment):
+class RackTraffic:
+    """Long flows from one rack to others, and their TCP."""
+
+    fabric: RackFabric = part(RackFabric, "racks and switches")
+    source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
+    destination_racks: list[int] = setting([2], "where they go", at_least=1, at_most=MOST_RACKS)
+    flows: int = setting(16, "flows to each of these racks, which never end", at_least=1, at_most=1024)
+    start_within_ns: int = setting(0, "flows start at random within this time; 0: together", at_least=0, at_most=10**9)
+    packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
+    initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
+    min_rto_ns: int = setting(
+        10_000_000, "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower", at_least=1_000
+    )
+    delayed_ack_segments: int = setting(2, "segments per acknowledgement; Linux knows 1 and 2", at_least=1, at_most=2)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on flows that go nowhere."""
+        if not self.destination_racks:
+            raise ForetailError(f"{where}.destination_racks is empty: give at least one rack")
+        require_distinct(f"{where}.destination_racks", self.destination_racks, "name every rack once")
+        for rack in (self.source_rack, *self.destination_racks):
+            if rack > self.fabric.racks:
+                raise ForetailError(
+                    f"{where} has flows of rack {rack}, and {where}.fabric.racks = {self.fabric.racks}: choose one of "
+                    "these"
+                )
+        if self.source_rack in self.destination_racks:
+            raise ForetailError(
+                f"{where}.source_rack = {self.source_rack} is in {where}.destination_racks, and flows inside a rack "
+                "cross no VOQ: choose others"
+            )
+
+
+@dataclass
+class RackTraces(RackTraffic):
+    """What a dataset of racks is made of: the VOQs of a rack share a buffer, and flows start at random."""
+
+    start_within_ns: int = setting(
+        1_400_000, "flows start at random within this time; 0: together, for one seed", at_least=0, at_most=10**9
+    )
+    policy: str = setting("lqd", "that moves the packets", one_of=SHARED_POLICIES[:4])
+    shared_packets: int = setting(112, "size of the buffer, in full packets", at_least=1, at_most=MOST_VOQ_PACKETS)
+    alpha: float = setting(1.0, "dt", above=0, at_most=1024)
+    transport: str = setting("cubic", "congestion control of ns-3", one_of=("cubic", "newreno"))
+    weeks: int = setting(100, "length, in periods of the schedule", at_least=1, at_most=10_000)
+
+
+@dataclass
+class VoqExperiment(RackTraffic, Experiment):
     """Long flows from one rack to others: every capacity of VOQs, way to resize them, and shared buffer is a run."""
 
     experiment: str = setting(MISSING, "its name, in files", one_of=("etalon", "voq_sharing"))
-    fabric: RackFabric = part(RackFabric, "racks and switches")
-    source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
-    destination_racks: list[int] = setting(MISSING, "where they go", at_least=1, at_most=MOST_RACKS)
-    flows: int = setting(
-        16, "flows to each of these racks, which start together and never end", at_least=1, at_most=1024
-    )
+    seed: int = setting(1, "of their starts", at_least=1, at_most=2**31 - 1)
     static_packets: list[int] = setting(
         [], "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
     )
@@ -87,12 +132,6 @@ class VoqExperiment(Experiment):
         None, "against_ns3: the same in ns-3, which is fast; null: as weeks", at_least=2, at_most=10_000
     )
     skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
-    packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
-    initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
-    min_rto_ns: int = setting(
-        10_000_000, "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower", at_least=1_000
-    )
-    delayed_ack_segments: int = setting(2, "segments per acknowledgement; Linux knows 1 and 2", at_least=1, at_most=2)
     published: dict[str, PublishedUse] = setting(
         {}, "figures of others by the name of the run, such as static_16 or resize_300000ns"
     )
@@ -100,18 +139,8 @@ class VoqExperiment(Experiment):
 
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""
-        super().check(where)
-        for rack in (self.source_rack, *self.destination_racks):
-            if rack > self.fabric.racks:
-                raise ForetailError(
-                    f"{where} has flows of rack {rack}, and {where}.fabric.racks = {self.fabric.racks}: choose one of "
-                    "these"
-                )
-        if self.source_rack in self.destination_racks:
-            raise ForetailError(
-                f"{where}.source_rack = {self.source_rack} is in {where}.destination_racks, and flows inside a rack "
-                "cross no VOQ: choose others"
-            )
+        Experiment.check(self, where)
+        RackTraffic.check(self, where)
         hosts = self.fabric.hosts_per_rack * (1 + len(self.destination_racks))
         if hosts > MOST_HOSTS:
             raise ForetailError(

@@ -16,6 +16,7 @@ from foretail.features.errors import ForetailError
 from foretail.features.staging import write_file
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
+from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
@@ -92,6 +93,20 @@ def emulated_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ..
 
     tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
     return tuple(run_jobs(tasks, 1).values())
+
+
+def rack_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
+    """The datasets of racks with circuits, in order of the seeds; what the store does not have is simulated."""
+    ns3 = Ns3(config.ns3_prefix)
+
+    def task(seed: int, report: Report) -> CollectedRun:
+        document = traced_racks(config.racks, seed)
+        key = Key(DATASET, {"racks": document, "ns3": ns3.version, "code": dataset_code()})
+        entry = store.get_or_build(key, lambda folder: simulate_rack_dataset(document, folder / DATASET, ns3, report))
+        return _collected(seed, entry)
+
+    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
+    return tuple(run_jobs(tasks, config.jobs).values())
 
 
 def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:

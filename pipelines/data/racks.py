@@ -1,18 +1,21 @@
-"""The document of racks around a packet switch and a circuit switch, for the emulator and for ns-3."""
+"""The document of racks around a packet switch and a circuit switch, and traces of them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.emulation import Emulation
-from foretail.configs.schema.racks import RackFabric, VoqExperiment
+from foretail.configs.schema.racks import RackFabric, RackTraces, RackTraffic
 from foretail.export.schedule.json_text import read_json
 from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
+from foretail.pipelines.data.simulation import Ns3, reporting
+from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.packets.queries import HEADER_BYTES
 
 
@@ -45,27 +48,51 @@ def period_ns(fabric: RackFabric, schedule: Schedule) -> int:
     return schedule.period * (fabric.day_ns + fabric.night_ns)
 
 
+@dataclass(frozen=True)
+class SharedVoqs:
+    """A buffer that all VOQs of a rack share."""
+
+    policy: str  #: of ``SHARED_POLICIES``
+    packets: int  #: its size, in full ones
+    alpha: float  #: of dt
+    library: Path | None = None  #: what ``credence`` asks
+    trace: bool = False  #: whether there is a trace of all arrivals
+
+    def settings(self, packet_bytes: int) -> dict[str, Any]:
+        """The group ``buffer`` of a document."""
+        return {
+            "policy": self.policy.removesuffix("_accept"),
+            "bytes": self.packets * packet_bytes,
+            "alpha": self.alpha,
+            "library": str(self.library.absolute()) if self.library is not None and self.policy == "credence" else None,
+            "tau": None,
+            "trace": self.trace,
+        }
+
+
 def rack_document(
-    sweep: VoqExperiment,
+    traffic: RackTraffic,
     schedule: Schedule,
-    emulation: Emulation,
     *,
+    transport: str,
+    weeks: int,
+    seed: int,
     voq_packets: int | None = None,
-    ahead_ns: int | None = None,
-    shared: tuple[str, int] | None = None,
-    weeks: int | None = None,
+    resize: tuple[int, int] | None = None,
+    shared: SharedVoqs | None = None,
 ) -> dict[str, Any]:
     """The document of one run; ForetailError when it could say nothing about the circuits of its flows.
 
     Parameters
     ----------
+    transport : congestion control of ns-3
+    weeks : length, in periods of the schedule
+    seed : of the starts of flows
     voq_packets : capacity of a VOQ; None: they share a buffer
-    ahead_ns : it grows to ``resized_packets`` so long before its circuit; None: it stays
-    shared : policy and size of that buffer in full packets
-    weeks : length, in periods of the schedule; None: that of the experiment
+    resize : it grows to so many packets so many ns before its circuit; None: it stays
     """
-    fabric = sweep.fabric
-    source, destinations = sweep.source_rack - 1, [rack - 1 for rack in sweep.destination_racks]
+    fabric = traffic.fabric
+    source, destinations = traffic.source_rack - 1, [rack - 1 for rack in traffic.destination_racks]
     period = period_ns(fabric, schedule)
     for destination in destinations:
         if not schedule.edges[source, destination]:
@@ -73,12 +100,11 @@ def rack_document(
                 f"the schedule never gives rack {source + 1} a circuit to rack {destination + 1}: choose other racks "
                 "or another schedule"
             )
-    if ahead_ns is not None and ahead_ns >= period:
+    if resize is not None and resize[1] >= period:
         raise ForetailError(
-            f"a VOQ cannot grow {ahead_ns} ns before its circuit, for the schedule comes round in {period} ns: lower "
+            f"a VOQ cannot grow {resize[1]} ns before its circuit, for the schedule comes round in {period} ns: lower "
             "ahead_ns"
         )
-    buffer = None if shared is None else {"policy": shared[0], "bytes": shared[1] * sweep.packet_bytes}
     racks = {name: value for name, value in asdict(fabric).items() if name != "schedule"}
     return {
         "format": DRIVER_FORMAT,
@@ -86,21 +112,56 @@ def rack_document(
         | {
             "matchings": schedule.matchings[:, 0].tolist(),
             "voq_packets": voq_packets,
-            "buffer": None if buffer is None else buffer | {"alpha": sweep.alpha},
-            "resize": None if ahead_ns is None else {"packets": sweep.resized_packets, "ahead_ns": ahead_ns},
+            "buffer": None if shared is None else shared.settings(traffic.packet_bytes),
+            "resize": None if resize is None else {"packets": resize[0], "ahead_ns": resize[1]},
         },
         "flows": {
             "source": [source] * len(destinations),
             "destination": destinations,
-            "flows_per_pair": sweep.flows,
+            "flows_per_pair": traffic.flows,
+            "start_within_ns": traffic.start_within_ns,
+            "seed": seed,
         },
         "transport": {
-            "name": emulation.in_ns3,
-            "segment_bytes": sweep.packet_bytes - HEADER_BYTES,
-            "initial_window_segments": sweep.initial_window_segments,
-            "min_rto_ns": sweep.min_rto_ns,
-            "delayed_ack_segments": sweep.delayed_ack_segments,
+            "name": transport,
+            "segment_bytes": traffic.packet_bytes - HEADER_BYTES,
+            "initial_window_segments": traffic.initial_window_segments,
+            "min_rto_ns": traffic.min_rto_ns,
+            "delayed_ack_segments": traffic.delayed_ack_segments,
         },
-        "traffic_ns": (sweep.weeks if weeks is None else weeks) * period,
-        "emulation": emulation.settings(),
+        "traffic_ns": weeks * period,
     }
+
+
+def traced_racks(traces: RackTraces, seed: int) -> dict[str, Any]:
+    """The document of a run with a trace; ForetailError as :func:`rack_document`."""
+    return rack_document(
+        traces,
+        circuit_schedule(traces.fabric),
+        transport=traces.transport,
+        weeks=traces.weeks,
+        seed=seed,
+        shared=SharedVoqs(traces.policy, traces.shared_packets, traces.alpha, trace=True),
+    )
+
+
+def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
+    """Run it in ns-3 and write the labelled dataset to `folder`."""
+    own = ("voq_packets", "buffer", "resize")  # what switches do with packets, not which are offered
+    flows = document["flows"]
+    scenario = {
+        "name": "racks",
+        "racks": {name: value for name, value in document["racks"].items() if name not in own},
+        "racks_with_hosts": sorted({*flows["source"], *flows["destination"]}),
+        "flows": {name: value for name, value in flows.items() if name != "seed"},
+        "transport": document["transport"],
+        "traffic_ns": document["traffic_ns"],
+        "topology": {"wire_overhead_bytes": 0},
+    }
+    collect_dataset(
+        document,
+        folder,
+        scenario=scenario,
+        progress=reporting(report),
+        executable=ns3.driver(document["racks"]["buffer"]["policy"], report),
+    )

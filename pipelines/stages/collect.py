@@ -13,6 +13,7 @@ from foretail.pipelines.data.collecting import (
     dataset_table,
     emulated_runs,
     import_runs,
+    rack_runs,
     slotted_runs,
 )
 from foretail.pipelines.data.simulation import Ns3
@@ -59,6 +60,8 @@ def _runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
         return slotted_runs(config, store)
     if config.source == "emulator":
         return emulated_runs(config, store)
+    if config.source == "racks":
+        return rack_runs(config, store)
     if config.source != "ns3":
         return import_runs(config, store)
     ((_, policy),) = config.policy.items()

@@ -27,13 +27,12 @@ from foretail.pipelines.training.fitting import train_model
 def emulate(config: EmulateConfig, run_dir: Path) -> stage.StageResult:
     """Do what the settings name: an experiment on racks with circuits, or every policy on every seed.
 
-    For the latter what policies ask is exported or trained first.
+    What policies ask is exported or trained first.
     """
+    predictor = _predictor(config, run_dir) if config.asking else None
     if config.voqs:
-        return voq_experiment(config.voqs[config.size], config, run_dir)
-    predictor = (
-        _predictor(config, run_dir) if any(policy.asks_exported_model for policy in config.policy.values()) else None
-    )
+        library = predictor.library if predictor is not None else None
+        return voq_experiment(config.voqs[config.size], config, run_dir, library)
     command = HostCommand(tuple(config.command), config.command_seconds) if config.command else None
     found = emulate_policies(
         config.scenario, config.policy, config.seeds, predictor, config.emulation, run_dir / "runs", command

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "buffer/lqd/push_outs.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
+#include <optional>
 
 #include "bindings/module.hpp"
 #include "bindings/recorded_arrivals.hpp"
@@ -19,9 +22,11 @@ namespace {
 class PushOuts {
 public:
     PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::string& counting, const std::string& tie,
-             const std::string& victim, Seed seed, const std::string& order) {
+             const std::string& victim, Seed seed, const std::string& order, const std::optional<Voqs>& voqs) {
         const auto rules = push_out_rules(counting, tie, victim, seed, order);
-        for (const auto& shape : shapes_of(switches, wire_overhead_bytes, rules.tie)) {
+        std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, rules.tie);
+        if (voqs) serve_voqs(shapes, *voqs);
+        for (const auto& shape : shapes) {
             ports_.push_back(shape.ports());
             logs_.emplace_back(shape, rules);
         }
@@ -100,9 +105,9 @@ void add_push_outs(nb::module_& m) {
           "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
     nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
         .def(nb::init<const Switches&, Integer, const std::string&, const std::string&, const std::string&, Seed,
-                      const std::string&>(),
+                      const std::string&, const std::optional<Voqs>&>(),
              "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0,
-             "order"_a = "longest_queue")
+             "order"_a = "longest_queue", "voqs"_a = nb::none())
         .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(), "message_left"_a.noconvert())
         .def("table", &PushOuts::table);

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/columns.hpp"
 #include "bindings/runs.hpp"
+#include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/port_queues.hpp"
+#include "buffer/queues/voq_server.hpp"
 
 namespace foretail::bindings {
 
@@ -30,6 +37,42 @@ inline std::vector<Shape> shapes_of(const Switches& switches, Integer wire_overh
         }
     }
     return shapes;
+}
+
+/// Racks whose switches have a port for each of them, a VOQ: their numbers in the schedule, its matchings, day and
+/// night in ns, and bits per second of an uplink and of a circuit.
+using Voqs = std::tuple<std::vector<Integer>, std::vector<std::vector<Integer>>, Integer, Integer, Integer, Integer>;
+
+/// Gives switches, one for each rack, the links of racks.
+inline void serve_voqs(std::vector<Shape>& switches, const Voqs& voqs) {
+    const auto& [racks_given, slots, day, night, packet_bps, circuit_bps] = voqs;
+    const std::int64_t day_ns = checked("day_ns", day, 1, longest), night_ns = checked("night_ns", night, 0, longest);
+    between("number of slots", static_cast<std::int64_t>(slots.size()), 1, 1 << 20);
+    const std::size_t width = slots.front().size();
+    std::vector<std::vector<int>> matchings;
+    for (const auto& slot : slots) {
+        if (slot.size() != width) throw std::invalid_argument("the slots of a schedule have different racks");
+        std::vector<int>& matching = matchings.emplace_back();
+        for (const auto to : slot)
+            matching.push_back(checked<int>("rack of a slot", to, -1, static_cast<std::int64_t>(width) - 1));
+    }
+    std::vector<int> racks;
+    for (const auto rack : racks_given) {
+        racks.push_back(checked<int>("number of a rack", rack, 0, static_cast<std::int64_t>(width) - 1));
+        if (racks.size() > 1 && racks[racks.size() - 2] >= racks.back())
+            throw std::invalid_argument("the numbers of racks must rise");
+    }
+    constexpr std::int64_t fastest = 1'000'000'000'000'000;
+    const RackLinks links{std::make_shared<const CircuitTimes>(std::move(matchings), day_ns, night_ns), racks, 0,
+                          LineRate::from_bps(checked("packet_bps", packet_bps, 1000, fastest), 0),
+                          LineRate::from_bps(checked("circuit_bps", circuit_bps, 1000, fastest), 0)};
+    if (switches.size() != racks.size()) throw std::invalid_argument("every rack has one switch: give as many");
+    for (std::size_t i = 0; i < racks.size(); ++i) {
+        if (static_cast<std::size_t>(switches[i].ports()) != racks.size())
+            throw std::invalid_argument("the switch of a rack has a port for every rack: give as many");
+        switches[i].voqs = links;
+        switches[i].voqs->source = racks[i];
+    }
 }
 
 /// Recorded arrivals of a network in order of time, column by column.

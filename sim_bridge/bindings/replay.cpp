@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <bit>
@@ -25,7 +26,7 @@ public:
            std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
            Integer bucket_bytes, Integer spares_first_rtt, Integer drop_budget_bytes, Integer answers_needed,
            const std::string& order, Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta,
-           const std::string& oracle, double oracle_alpha)
+           const std::string& oracle, double oracle_alpha, const std::optional<Voqs>& voqs)
         : observed_(cell_bytes.value > 0), queueing_(queueing(queues, scheduler, quanta)) {
         SwitchSettings settings;
         settings.rules = push_out_rules(counting, tie, victim, seed, order);
@@ -46,7 +47,12 @@ public:
             checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets), spare_bandwidth,
             checked("bucket_bytes", bucket_bytes, 0, max_packets),
             guards_of(spares_first_rtt, "drop_budget_bytes", drop_budget_bytes, answers_needed));
-        for (auto& shape : shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_)) {
+        std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_);
+        if (voqs) {
+            if (queueing_.count > 1) throw std::invalid_argument("a VOQ is one queue: give queues=1");
+            serve_voqs(shapes, *voqs);
+        }
+        for (auto& shape : shapes) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
             runs_.push_back(run_under(policy, chosen, settings));
@@ -139,7 +145,7 @@ void add_replay(nb::module_& m) {
                       const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
                       std::optional<Integer>, Integer, Integer, double, Integer, Integer, Integer, Integer,
                       const std::string&, Integer, const std::string&, const std::vector<Integer>&, const std::string&,
-                      double>(),
+                      double, const std::optional<Voqs>&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
              "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
              "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
@@ -148,7 +154,7 @@ void add_replay(nb::module_& m) {
              "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
              "drop_budget_bytes"_a = policy_defaults.drop_budget, "answers_needed"_a = policy_defaults.answers_needed,
              "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
-             "oracle"_a = "lqd", "oracle_alpha"_a = 8.0)
+             "oracle"_a = "lqd", "oracle_alpha"_a = 8.0, "voqs"_a = nb::none())
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

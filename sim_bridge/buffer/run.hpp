@@ -13,6 +13,7 @@
 
 #include "buffer/lqd/slotted_lqd.hpp"
 #include "buffer/policies/policies.hpp"
+#include "buffer/queues/circuit_times.hpp"
 #include "buffer/queues/slot_queues.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
@@ -241,7 +242,7 @@ private:
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : nullptr;
         if (features) {
             read_real_features(*features, arrival, queues, averages, scale_);
-            read_packet_features(*features, arrival, scale_);
+            read_packet_features(*features, arrival, CircuitTimes::never, scale_);
         }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
 

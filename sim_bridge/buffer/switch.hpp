@@ -96,8 +96,9 @@ public:
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
         read_real_features(out, arrival, queues_, averages_, scale_);
-        read_packet_features(out, arrival, scale_);
-        const Bytes length = queues_.length(queues_.queue_of(arrival));
+        const QueueIndex queue = queues_.queue_of(arrival);
+        read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_);
+        const Bytes length = queues_.length(queue);
         if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
         return out;
     }
@@ -148,16 +149,6 @@ public:
         if (outcome != Outcome::accepted) at(arrival.port).refused += arrival.size;
         assert(conserves_bytes(arrival.port));
         return outcome;
-    }
-
-    /// Removes the head of a queue, of a shape whose ports send nothing by themselves.
-    Packet take(QueueIndex queue, Tick now) {
-        about_to_change(queue, now);
-        Packet packet = queues_.take(queue);
-        const Port port = queues_.port_of(queue);
-        at(port).out += packet.size;
-        if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
-        return packet;
     }
 
     /// Runs the virtual LQD empty, so that every row has its fate. No arrival may follow.

@@ -76,12 +76,13 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
 void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
     EtalonLog log(records, s.racks->hosts_per_rack);
+    Predictor predictor(s.network);
+    auto trace = s.network.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
     FramePool pool;
-    with_rack_fabric<FramePool::Handle>(*s.racks, log, [&](auto& fabric) {
+    with_rack_fabric<FramePool::Handle>(*s.racks, s.network, predictor, trace.get(), log, [&](auto& fabric) {
         json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
-        fabric.check_conservation();
+        summary.update(finish_racks(*s.racks, s.network, fabric, predictor, trace.get()));
         records.close();
-        summary["voqs"] = voq_summary(*s.racks, fabric);
         write_summary(folder, summary);
     });
 }

@@ -14,7 +14,7 @@ from foretail.features.records import ARRIVAL_DTYPE, iterate_records
 from foretail.features.staging import writing
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
-from foretail.sim_bridge.packets.simulation import PacketRun, Progress
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress, etalon_log
 from foretail.sim_bridge.policies import policy_name
 
 
@@ -60,6 +60,7 @@ def collect_dataset(
         run = simulate(settings, Path(folder), progress, executable=executable)
         write_trace(run, settings, path, scenario=scenario)
         (run.folder / "arrivals.bin").unlink()
+        etalon_log(run.folder).unlink(missing_ok=True)  # of racks; it says less than the trace
         with writing(path):
             shutil.copytree(run.folder, path / "run")
     return PacketRun.open(path / "run")
@@ -67,23 +68,28 @@ def collect_dataset(
 
 def write_trace(run: PacketRun, settings: Mapping[str, Any], path: Path, *, scenario: Mapping[str, Any]) -> None:
     """Convert the arrivals of a finished run into the dataset `path`; memory does not depend on their number."""
-    switches = tuple(
-        SwitchGeometry(len(s["port_rates_bps"]), s["buffer_bytes"], tuple(s["port_rates_bps"]))
-        for s in run.summary["switches"]
-    )
-    rules = Rules(**settings["rules"])
-    described = Run(
-        scenario=dict(scenario),
-        policy={**settings["policy"], "name": policy_name(settings["policy"]["name"])},
-        seed=settings["seed"],
-        switches=switches,
-        rules=rules,
-        cell_bytes=settings["features"]["cell_bytes"],
-        average_shift=run.summary["average_shift"],
-        versions=run.versions(),
-    )
+    described = _described(run, settings, scenario)
     shadow = replay_of("credence", described, features=True)
     with write_dataset(path, described) as writer:
         for records in iterate_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE):
             features, asked = shadow_credence(shadow, records)
             writer.write(records, features, asked)
+
+
+def _described(run: PacketRun, settings: Mapping[str, Any], scenario: Mapping[str, Any]) -> Run:
+    """What the manifest of a run says; racks have LQD's default rules, and the arithmetic that their summary names."""
+    buffer = settings["racks"]["buffer"] if "racks" in settings else None
+    policy = settings["policy"] if buffer is None else {**buffer, "name": buffer["policy"]}
+    return Run(
+        scenario=dict(scenario),
+        policy={**policy, "name": policy_name(policy["name"])},
+        seed=settings["seed"] if buffer is None else settings["flows"]["seed"],
+        switches=tuple(
+            SwitchGeometry(len(s["port_rates_bps"]), s["buffer_bytes"], tuple(s["port_rates_bps"]))
+            for s in run.summary["switches"]
+        ),
+        rules=Rules(**settings["rules"]) if buffer is None else Rules("counted", "lowest_port", "tail"),
+        cell_bytes=(run.summary if buffer is not None else settings["features"])["cell_bytes"],
+        average_shift=run.summary["average_shift"],
+        versions=run.versions(),
+    )

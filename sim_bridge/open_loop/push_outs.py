@@ -37,7 +37,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue
+from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue, voqs_of
 
 Freedom = Literal["stretch", "queue"]
 
@@ -140,6 +140,7 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
         victim=victim,
         seed=run.seed,
         order=with_victim(run, victim).rules.order,
+        voqs=voqs_of(run),
     )
     first_port = np.cumsum([0, *(s.ports for s in run.switches)])
     stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

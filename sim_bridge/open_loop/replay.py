@@ -59,6 +59,15 @@ def queues_of(run: Run) -> RunQueues:
     return RunQueues(queues["count"], queues["scheduler"], quanta, np.array(of_class, np.uint8))
 
 
+def voqs_of(run: Run) -> tuple[Any, ...] | None:
+    """What a native replay has to know of racks with circuits; None of any other run."""
+    racks = run.scenario.get("racks")
+    if racks is None:
+        return None
+    numbers = (racks[name] for name in ("day_ns", "night_ns", "packet_bps", "circuit_bps"))
+    return (run.scenario["racks_with_hosts"], racks["matchings"], *numbers)
+
+
 def require_one_queue(run: Run, what: str) -> None:
     """Raise ForetailError if the ports of a run have several queues, which `what` does not know."""
     if (count := queues_of(run).count) > 1:
@@ -305,6 +314,7 @@ def replay_of(
         spare_bandwidth=spare_bandwidth,
         spares_first_rtt=spares_first_rtt,
         answers_needed=answers_needed,
+        voqs=voqs_of(run),
     )
     return RunReplay(replay, queues)
 
@@ -313,7 +323,7 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
     Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-    fate is not known at the end of the batch) and ``features`` (n, 23) int32.
+    fate is not known at the end of the batch) and ``features`` (n, 24) int32.
     """
     return replay.native.feed(
         np.ascontiguousarray(arrivals["time_ns"]),

@@ -11,7 +11,7 @@ namespace foretail::packets {
 /// C++ standard fixes; its distributions differ between implementations.
 class RandomStream {
 public:
-    enum class Purpose : std::uint32_t { background, incast, flips };
+    enum class Purpose : std::uint32_t { background, incast, flips, starts };
 
     RandomStream(std::uint64_t seed, Purpose purpose, std::uint32_t index) {
         std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),

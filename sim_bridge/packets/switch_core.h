@@ -37,7 +37,7 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
 /// A switch of the buffer library with packets in it, in anybody's time: it counts, marks, asks and keeps the trace.
 ///
 /// FramePtr owns a frame with size_bytes, flow, flow_class, first_rtt, ecn_capable, sent_bytes and left_bytes. What has
-/// left is handed to wires: departed(port, frame, size, time).
+/// left is handed to wires: departed(port, frame, size, time). Where they have it, they hear of pushed_out(port).
 template <class Policy, class FramePtr>
 class SwitchCore {
 public:
@@ -174,8 +174,9 @@ private:
             (data ? core.counts_.data_out : core.counts_.control_out).add(packet.size);
             wires.departed(port, std::move(queued.frame), packet.size, time);
         }
-        void pushed_out(buffer::Port, const typename Buffer::Packet& packet) {
+        void pushed_out(buffer::Port port, const typename Buffer::Packet& packet) {
             constexpr auto outcome = buffer::Outcome::pushed_out;
+            if constexpr (requires { wires.pushed_out(port); }) wires.pushed_out(port);
             core.counts_.data_drops[static_cast<std::size_t>(outcome)].add(packet.size);
             if (packet.payload.row == buffer::no_row) return;
             core.trace_->record(packet.payload.row).outcome = outcome;

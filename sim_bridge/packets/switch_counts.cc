@@ -21,14 +21,11 @@ json to_json(const std::array<ClassCount, 5>& drops) {
 
 }  // namespace
 
-json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,
-                    std::int64_t threshold_deficits) {
-    const bool leaf = index < t.leaves;
-    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
-    rates.resize(rates.size() + static_cast<std::size_t>(leaf ? t.spines : t.leaves), t.spine_link_bps);
-    return {{"role", leaf ? "leaf" : "spine"},
-            {"buffer_bytes", leaf ? t.leaf_buffer_bytes() : t.spine_buffer_bytes()},
-            {"port_rates_bps", rates},
+json switch_summary(std::string_view role, std::int64_t buffer_bytes, const std::vector<std::int64_t>& rates_bps,
+                    const SwitchCounts& counts, std::int64_t queued_bytes, std::int64_t threshold_deficits) {
+    return {{"role", role},
+            {"buffer_bytes", buffer_bytes},
+            {"port_rates_bps", rates_bps},
             {"data_in", to_json(counts.data_in)},
             {"data_out", to_json(counts.data_out)},
             {"control_in", to_json(counts.control_in)},
@@ -39,6 +36,15 @@ json switch_summary(const Topology& t, int index, const SwitchCounts& counts, st
             {"asked", counts.asked},
             {"marked", counts.marked},
             {"threshold_deficits", threshold_deficits}};
+}
+
+json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,
+                    std::int64_t threshold_deficits) {
+    const bool leaf = index < t.leaves;
+    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
+    rates.resize(rates.size() + static_cast<std::size_t>(leaf ? t.spines : t.leaves), t.spine_link_bps);
+    return switch_summary(leaf ? "leaf" : "spine", leaf ? t.leaf_buffer_bytes() : t.spine_buffer_bytes(), rates, counts,
+                          queued_bytes, threshold_deficits);
 }
 
 }  // namespace foretail::packets

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
 
 #include "packets/settings.h"
 
@@ -26,7 +28,12 @@ struct SwitchCounts {
     std::int64_t marked = 0;
 };
 
-/// A switch in a run's summary, by its number in the network: leaves first, then spines.
+/// A switch in a run's summary.
+nlohmann::json switch_summary(std::string_view role, std::int64_t buffer_bytes,
+                              const std::vector<std::int64_t>& rates_bps, const SwitchCounts& counts,
+                              std::int64_t queued_bytes, std::int64_t threshold_deficits);
+
+/// The same of a leaf or a spine, by its number in the network: leaves first, then spines.
 nlohmann::json switch_summary(const Topology& topology, int index, const SwitchCounts& counts,
                               std::int64_t queued_bytes, std::int64_t threshold_deficits);
 

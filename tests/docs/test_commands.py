@@ -140,8 +140,8 @@ RULES = [
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
     Rule(r"emulator.md: (emulate|collect|train|evaluate) ", "compose"),
-    # docs/circuits-emulated.md; tests/pipelines/test_voqs.py runs both experiments
-    Rule(r"circuits-emulated.md: (emulate|schedule) ", "compose"),
+    # docs/circuits-emulated.md; tests/pipelines/test_voqs.py and test_rack_traces.py run the stages
+    Rule(r"circuits-emulated.md: (emulate|schedule|collect|train) ", "compose"),
     # docs/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),

@@ -26,7 +26,7 @@ def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
     assert NAMES[:7] == REAL_FEATURES
     assert NAMES[7:14] == VIRTUAL_FEATURES
-    assert NAMES[7:-2] == SWITCH_FEATURES
+    assert NAMES[7:-3] == SWITCH_FEATURES
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -37,7 +37,7 @@ def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
     for name in ("pressure", "fill", "queues_over_share", "threshold_rank", "first_rtt"):
         assert params.pop(name) == ""
-    for name in ("since_push_out", "since_any_push_out"):
+    for name in ("since_push_out", "since_any_push_out", "until_circuit"):
         assert params.pop(name) == "tick_ns=1024"
     for name, text in params.items():
         averaged = name.endswith(("_average", "_gradient", "_rate"))
@@ -74,6 +74,7 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("threshold_gradient").cost == FeatureCost(160, 0, 41)
     assert feature("threshold_rank").cost == FeatureCost(0, 0, 0, operations_per_queue=2)
     assert feature("first_rtt").cost == FeatureCost(0, 0, 0)
+    assert feature("until_circuit").cost == FeatureCost(48, 0, 4)
 
 
 def test_features_together_pay_once_for_what_they_share() -> None:

@@ -78,7 +78,8 @@ def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
         ("voqs.small.destination_racks=[4]", "has flows of rack 4, and voqs.small.fabric.racks = 3"),
         ("voqs.small.destination_racks=[]", "destination_racks is empty"),
         ("voqs.small.policies=[lqd]", "policies and voqs.small.shared_packets go together"),
-        ("voqs.small.policies=[credence]", "policies = credence is unknown"),
+        ("voqs.small.policies=[abm]", "policies = abm is unknown"),
+        ("model=x", "model means nothing to voqs="),
         ("voqs.small.fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
         ("voqs.small.static_packets=[0]", "static_packets = 0 is out of range"),
         ("voqs.small.resized_packets=8", "resized_packets = 8 is less than"),
@@ -101,6 +102,16 @@ def test_an_experiment_of_nothing_and_one_of_too_many_hosts_are_refused() -> Non
         config_of("voqs.small.static_packets=[]", "voqs.small.ahead_ns=[]")
     with pytest.raises(ForetailError, match="has 300 hosts, and a process each"):
         config_of("voqs.small.fabric.hosts_per_rack=100", "voqs.small.destination_racks=[2,3]")
+
+
+def test_credence_without_a_predictor_is_refused() -> None:
+    given = ("voqs.small.policies=[credence]", "voqs.small.shared_packets=[32]", "train=[]")
+    with pytest.raises(ForetailError, match="policy credence asks a predictor and there is none: give model=FILE"):
+        config_of(*given)
+    with pytest.raises(ForetailError, match="model and train are both given"):
+        config_of(*given, "model=x", "train=['scenario=tiny']")
+    assert config_of(*given, "model=x").asking == ["credence"]
+    assert config_of("voqs.small.policies=[credence_accept]", "voqs.small.shared_packets=[32]").asking == []
 
 
 def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@
 
 #include "ns3/network/frame.h"
 #include "ns3/racks/rack_network.h"
+#include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"
 #include "printed_racks.hpp"
@@ -36,16 +37,19 @@ struct PrintingHost final : FrameReceiver {
 
 void run(const char* path) {
     const nlohmann::json document = read_document(path);
-    const RackSettings settings = read_racks(Group(document, ""));
+    const Group root(document, "");
+    const RackSettings settings = read_racks(root);
+    const Settings hosts = hosts_of_racks(settings, root);
+    Predictor predictor(hosts);
     const std::vector<Sent> packets = read_packets();
     PrintedLog log(packets.size());
-    with_rack_fabric<std::unique_ptr<Frame>>(settings, log, [&](auto& fabric) {
+    with_rack_fabric<std::unique_ptr<Frame>>(settings, hosts, predictor, nullptr, log, [&](auto& fabric) {
         RackNetwork network(fabric);
-        std::vector<std::unique_ptr<PrintingHost>> hosts;
+        std::vector<std::unique_ptr<PrintingHost>> printing;
         for (std::size_t i = 0; i < settings.populated.size() * static_cast<std::size_t>(settings.hosts_per_rack);
              ++i) {
-            hosts.push_back(std::make_unique<PrintingHost>(log.events, static_cast<std::uint32_t>(i)));
-            network.connect(hosts.back().get());
+            printing.push_back(std::make_unique<PrintingHost>(log.events, static_cast<std::uint32_t>(i)));
+            network.connect(printing.back().get());
         }
         for (std::size_t i = 0; i < packets.size(); ++i) {
             const auto send = [&, i] {

@@ -296,6 +296,7 @@ def run_bytes(
                 *seen.read(now, queue, virtual.lengths()),
                 int(packet.first_rtt),
                 packet.message_left,
+                65535,  # no circuit
             ]
         )
 

@@ -25,6 +25,8 @@ class Crossing:
     waiting: int = -1
     announced: bool = False
     due: int = -1
+    until: int | None = None  # the next circuit of its VOQ, when it came there
+    threshold: int = -1  # bytes in its virtual VOQ, itself perhaps among them
 
 
 def until_circuit(racks: dict[str, Any], source: int, destination: int, now: int) -> int | None:
@@ -39,6 +41,32 @@ def until_circuit(racks: dict[str, Any], source: int, destination: int, now: int
     return None
 
 
+class SlowVoqs:
+    """The VOQs of all racks, and what their links do with them: the real ones, or those of a virtual LQD."""
+
+    def __init__(self, racks: int) -> None:
+        self.waiting: dict[tuple[int, int], list[Crossing]] = {
+            (source, destination): [] for source in range(racks) for destination in range(racks)
+        }
+        self.turn = dict.fromkeys(range(racks), 0)
+        self.free: dict[tuple[str, int], int] = {}  # when a link has sent what it sends
+
+    def of(self, source: int) -> list[list[Crossing]]:
+        return [waiting for (rack, _), waiting in self.waiting.items() if rack == source]
+
+    def push_out(self, source: int, destination: int, packet: Crossing, buffer: int) -> list[Crossing]:
+        """Take it in by LQD; return what had to go."""
+        voqs, gone = self.of(source), []
+        voqs[destination].append(packet)
+        while sum(map(length_of, voqs)) > buffer:
+            gone.append(max(voqs, key=length_of).pop())  # of the first of the longest
+        return gone
+
+
+def length_of(voq: list[Crossing]) -> int:
+    return sum(packet.size for packet in voq)
+
+
 class SlowRacks:
     """Moves packets, given as (virtual time, source host, destination host, bytes), until all are gone."""
 
@@ -47,15 +75,14 @@ class SlowRacks:
         self.rack = sorted({*document["flows"]["source"], *document["flows"]["destination"]})
         self.packets = [Crossing(i, source, to, size) for i, (_, source, to, size) in enumerate(packets)]
         self.queue: dict[tuple[str, int], list[Crossing]] = {}  # in front of a link
-        self.voq: dict[tuple[int, int], list[Crossing]] = {}
-        self.free: dict[tuple[str, int], int] = {}  # when a link has sent what it sends
+        self.real, self.virtual = SlowVoqs(len(self.rack)), SlowVoqs(len(self.rack))
         self.arriving: list[tuple[int, int, str, Crossing]] = []
-        self.turn = dict.fromkeys(range(len(self.rack)), 0)
         self.dropped: set[int] = set()
+        self.labels: set[int] = set()  # what the virtual LQD drops
         self.order = 0
         sends = [(time, packet) for (time, *_), packet in zip(packets, self.packets, strict=True)]
         now = 0
-        while sends or self.arriving or any(self.queue.values()) or any(self.voq.values()):
+        while sends or self.arriving or any(self.queue.values()) or any(self.real.waiting.values()):
             self.now = now
             self.take()
             while self.arriving and min(self.arriving, key=lambda one: one[:2])[0] == now:
@@ -67,7 +94,9 @@ class SlowRacks:
                 _, packet = sends.pop(0)
                 self.queue.setdefault((HOST, packet.source), []).append(packet)
                 self.take()
-            soon = [time for time, *_ in self.arriving] + [time for time in self.free.values() if time > now]
+            soon = [time for time, *_ in self.arriving] + [
+                time for voqs in (self.real, self.virtual) for time in voqs.free.values() if time > now
+            ]
             slot_ns = self.racks["day_ns"] + self.racks["night_ns"]
             slot = now - now % slot_ns
             soon += [time for time in (slot + self.racks["day_ns"], slot + slot_ns) if time > now]
@@ -89,64 +118,78 @@ class SlowRacks:
     def share(self, source: int, destination: int, packet: Crossing) -> None:
         """One buffer for all VOQs of a rack; a packet that is pushed out is dropped, too."""
         buffer = self.racks["buffer"]
-        voqs = [self.voq.setdefault((source, to), []) for to in range(len(self.rack))]
-
-        def free() -> int:
-            return int(buffer["bytes"]) - sum(one.size for voq in voqs for one in voq)
-
-        length = sum(one.size for one in voqs[destination])
-        if buffer["policy"] == "lqd":
-            voqs[destination].append(packet)
-            while free() < 0:
-                longest = max(voqs, key=lambda voq: sum(one.size for one in voq))  # the first of the longest
-                self.dropped.add(longest.pop().number)
-        elif free() < packet.size or (buffer["policy"] == "dt" and length >= buffer["alpha"] * free()):
-            self.dropped.add(packet.number)
+        size, policy = int(buffer["bytes"]), buffer["policy"]
+        lost = self.virtual.push_out(source, destination, packet, size)
+        self.labels |= {one.number for one in lost}
+        packet.threshold = length_of(self.virtual.waiting[source, destination])
+        if policy == "lqd":
+            self.dropped |= {one.number for one in self.real.push_out(source, destination, packet, size)}
+            assert self.real.waiting == self.virtual.waiting
+            return
+        lengths = list(map(length_of, self.real.of(source)))
+        length, free = lengths[destination], size - sum(lengths)
+        below = length + packet.size <= packet.threshold
+        is_safe = len(lengths) * (max(lengths) + packet.size) <= size
+        wanted = {
+            "cs": True,
+            "dt": length < buffer["alpha"] * free,
+            "followlqd": below,
+            "credence": is_safe or below,  # the predictor always accepts
+        }
+        if packet.size <= free and wanted[policy]:
+            self.real.waiting[source, destination].append(packet)
         else:
-            voqs[destination].append(packet)
+            self.dropped.add(packet.number)
 
     def take(self) -> None:
         """Every link that is free takes what it may."""
-        for source in range(len(self.rack)):
-            for destination in range(len(self.rack)):
-                if self.until(source, destination) != 0 or not self.voq.get((source, destination)):
-                    continue
-                packet = self.voq[source, destination][0]
-                rest = self.racks["day_ns"] - self.now % (self.racks["day_ns"] + self.racks["night_ns"])
-                if self.is_free(CIRCUIT, source) and self.duration(CIRCUIT, packet) <= rest:
-                    packet.by_circuit = True
-                    self.send(CIRCUIT, source, self.voq[source, destination].pop(0))
-            for step in range(len(self.rack)):
-                destination = (self.turn[source] + step) % len(self.rack)
-                wait = self.until(source, destination)
-                is_open = wait is None or wait > self.racks["night_ns"]
-                if self.is_free(UP, source) and is_open and self.voq.get((source, destination)):
-                    self.turn[source] = destination + 1
-                    self.send(UP, source, self.voq[source, destination].pop(0))
-                    break
+        for voqs in (self.real, self.virtual):
+            for source in range(len(self.rack)):
+                self.take_from(voqs, source)
         for (kind, index), waiting in self.queue.items():
-            if waiting and self.is_free(kind, index):
-                self.send(kind, index, waiting.pop(0))
+            if waiting and self.is_free(self.real, kind, index):
+                self.send(self.real, kind, index, waiting.pop(0))
 
-    def is_free(self, kind: str, index: int) -> bool:
-        return self.free.get((kind, index), 0) <= self.now
+    def take_from(self, voqs: SlowVoqs, source: int) -> None:
+        for destination in range(len(self.rack)):
+            waiting = voqs.waiting[source, destination]
+            if self.until(source, destination) != 0 or not waiting:
+                continue
+            rest = self.racks["day_ns"] - self.now % (self.racks["day_ns"] + self.racks["night_ns"])
+            if self.is_free(voqs, CIRCUIT, source) and self.duration(CIRCUIT, waiting[0]) <= rest:
+                self.send(voqs, CIRCUIT, source, waiting.pop(0))
+        for step in range(len(self.rack)):
+            destination = (voqs.turn[source] + step) % len(self.rack)
+            wait = self.until(source, destination)
+            is_open = wait is None or wait > self.racks["night_ns"]
+            if self.is_free(voqs, UP, source) and is_open and voqs.waiting[source, destination]:
+                voqs.turn[source] = destination + 1
+                self.send(voqs, UP, source, voqs.waiting[source, destination].pop(0))
+                return
+
+    def is_free(self, voqs: SlowVoqs, kind: str, index: int) -> bool:
+        return voqs.free.get((kind, index), 0) <= self.now
 
     def duration(self, kind: str, packet: Crossing) -> int:
         rates = {HOST: "host_bps", DOWN: "host_bps", UP: "packet_bps", OUT: "packet_bps", CIRCUIT: "circuit_bps"}
         return -(-packet.size * 8 * 10**9 // int(self.racks[rates[kind]]))
 
-    def send(self, kind: str, index: int, packet: Crossing) -> None:
+    def send(self, voqs: SlowVoqs, kind: str, index: int, packet: Crossing) -> None:
+        voqs.free[kind, index] = self.now + self.duration(kind, packet)
+        if voqs is self.virtual:
+            return  # to nowhere
+        if kind == CIRCUIT:
+            packet.by_circuit = True
         delays = {UP: self.racks["packet_delay_ns"], OUT: self.racks["packet_delay_ns"]}
         delay = self.racks["circuit_delay_ns"] if kind == CIRCUIT else delays.get(kind, 0)
-        self.free[kind, index] = self.now + self.duration(kind, packet)
-        self.arriving.append((self.free[kind, index] + delay, self.order, kind, packet))
+        self.arriving.append((voqs.free[kind, index] + delay, self.order, kind, packet))
         self.order += 1
 
     def arrive(self, kind: str, packet: Crossing) -> None:
         source, destination = self.rack_of(packet.source), self.rack_of(packet.destination)
-        waiting = self.voq.setdefault((source, destination), [])
+        waiting = self.real.waiting[source, destination]
         if kind == HOST:
-            packet.entered = self.now
+            packet.entered, packet.until = self.now, self.until(source, destination)
             if self.racks["buffer"] is not None:
                 self.share(source, destination, packet)
             elif len(waiting) >= self.capacity(source, destination):

@@ -152,6 +152,7 @@ def run_slotted(
                     *seen.read(slot, queue, thresholds.t),
                     0 if first_rtt is None else first_rtt[packet],
                     255,
+                    65535,
                 ]
             )
 

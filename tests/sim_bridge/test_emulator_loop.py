@@ -23,7 +23,7 @@ STAR = ("1", "0", "4")
 HEADERS = (
     *(f"emulator/{name}.hpp" for name in ("event_loop", "frame", "headers", "hosts/interfaces", "lateness")),
     *("emulator/network.hpp", "emulator/play.hpp", "emulator/control/own_control.hpp"),
-    *(f"packets/racks/{name}.h" for name in ("circuit_times", "etalon_log", "fabric", "voq_summary")),
+    *(f"packets/racks/{name}.h" for name in ("etalon_log", "fabric", "voq_summary")),
 )
 
 

@@ -20,7 +20,8 @@ from tests.scenarios import RACKS, with_racks
 
 pytestmark = pytest.mark.ns3
 
-SHARED = {"voq_packets": None, "buffer": {"policy": "lqd", "bytes": 72_000, "alpha": 1.0}}
+BUFFER = {"policy": "lqd", "bytes": 72_000, "alpha": 1.0, "library": None, "tau": None, "trace": False}
+SHARED = {"voq_packets": None, "buffer": BUFFER}
 
 
 def simulated(folder: Path, **groups: Any) -> DriverRun:
@@ -70,6 +71,21 @@ def test_a_document_has_one_result(tmp_path: Path) -> None:
         assert (one.folder / file).read_bytes() == (same.folder / file).read_bytes()
     assert one.summary["voqs"] == same.summary["voqs"]
     assert one.summary["events"] == same.summary["events"]
+
+
+def test_flows_start_within_their_time_and_a_seed_draws_it(tmp_path: Path) -> None:
+    flows = {"start_within_ns": 1_000_000}
+    one, same, other = (
+        simulated(tmp_path / name, racks=SHARED, flows=flows | {"seed": seed})
+        for name, seed in (("one", 1), ("same", 1), ("other", 2))
+    )
+    starts = one.flows()["start_ns"]
+    assert (starts[:-1] <= starts[1:]).all()
+    assert 0 < starts.min() < starts.max() < 1_000_000
+    assert (starts == same.flows()["start_ns"]).all()
+    assert not np.isin(starts, other.flows()["start_ns"]).any()
+    together = simulated(tmp_path / "together", racks=SHARED, flows={"seed": 2})
+    assert not together.flows()["start_ns"].any()
 
 
 def test_one_flow_alone_has_all_of_its_packet_path(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from foretail.features.catalog import FEATURES
+from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import find_ns3
 from tests.sim_bridge.slow_racks import SlowRacks
 from tests.sim_bridge.test_emulator_loop import json_include
@@ -38,9 +40,13 @@ DOCUMENT: dict[str, Any] = {
         "buffer": None,
         "resize": None,
     },
-    "flows": {"source": [0, 0, 3], "destination": [1, 3, 1], "flows_per_pair": 1},
+    "flows": {"source": [0, 0, 3], "destination": [1, 3, 1], "flows_per_pair": 1, "start_within_ns": 0, "seed": 1},
+    "transport": {"segment_bytes": 8960, "initial_window_segments": 10, "min_rto_ns": 10**7, "delayed_ack_segments": 2},
+    "format": 1,
+    "traffic_ns": 10**6,
 }
 RESIZED = {"packets": 20, "ahead_ns": 70_001}
+NAMES = [feature.name for feature in FEATURES]
 Told = dict[str, dict[int, int]]
 Check = Callable[..., Told]
 
@@ -90,7 +96,8 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
         (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
         return run(program, folder / "settings.json", "1", "0", "0")
 
-    told.refusal = refusal  # type: ignore[attr-defined] # one program, two questions
+    told.refusal = refusal  # type: ignore[attr-defined] # one program, several questions
+    told.trace = lambda: read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)  # type: ignore[attr-defined]
     return told
 
 
@@ -128,13 +135,23 @@ def bursts(seed: int, packets: int, factor: int) -> list[tuple[int, int, int, in
 
 
 def shared(policy: str, alpha: float = 1.0) -> dict[str, Any]:
-    return {"voq_packets": None, "buffer": {"policy": policy, "bytes": 90_000, "alpha": alpha}}
+    buffer = {"policy": policy, "bytes": 90_000, "alpha": alpha, "library": None, "tau": None, "trace": True}
+    return {"voq_packets": None, "buffer": buffer}
+
+
+def untraced(policy: str, **changes: Any) -> dict[str, Any]:
+    racks = shared(policy)
+    racks["buffer"] |= {"trace": False} | changes
+    return racks
+
+
+POLICIES = ("cs", "dt", "lqd", "followlqd", "credence")
 
 
 @pytest.mark.parametrize(
     "racks",
-    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, shared("cs"), shared("dt"), shared("lqd")],
-    ids=["static", "ahead", "during", "cs", "dt", "lqd"],
+    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, *map(shared, POLICIES)],
+    ids=["static", "ahead", "during", *POLICIES],
 )
 @pytest.mark.parametrize(("factor", "step"), [(7, 0), (20, 40_000)], ids=["in_time", "late"])
 def test_every_packet_goes_where_and_when_the_slow_racks_say(
@@ -152,10 +169,33 @@ def test_every_packet_goes_where_and_when_the_slow_racks_say(
     for name in ("left", "entered", "by_circuit", "waiting"):
         assert told[name] == {packet.number: getattr(packet, name) for packet in gone}, name
     assert sum(told["dropped"].values()) == len(slow.dropped)
+    if document["racks"]["buffer"] is not None:
+        traced_as_slow(check.trace(), slow)  # type: ignore[attr-defined]
+
+
+def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
+    """Thresholds, labels and circuits of every arrival; under LQD the labels are what became of the packet."""
+    packets = [slow.packets[number] for number in trace["flow"]]
+    of = dict(zip(NAMES, trace["features"].T, strict=True))
+    assert sorted(trace["flow"]) == list(range(len(slow.packets)))
+    assert list(trace["time_ns"]) == [packet.entered for packet in packets]
+    assert list(of["threshold"]) == [packet.threshold // 256 for packet in packets]
+    assert list(trace["lqd_drop"]) == [packet.number in slow.labels for packet in packets]
+    assert list(trace["outcome"] != Outcome.ACCEPTED) == [packet.number in slow.dropped for packet in packets]
+    never = 2**16 - 1
+    far = [never if packet.until is None else min(packet.until // 1024, never) for packet in packets]
+    assert list(of["until_circuit"]) == far
+    assert len(set(far)) > 20
+    if slow.racks["buffer"]["policy"] == "lqd":
+        assert slow.labels == slow.dropped
 
 
 @pytest.mark.ns3
-@pytest.mark.parametrize("racks", [{}, {"resize": RESIZED}, shared("lqd")], ids=["static", "ahead", "lqd"])
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")],
+    ids=["static", "ahead", "lqd", "credence"],
+)
 def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
     check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
 ) -> None:
@@ -231,7 +271,8 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
     once = bursts(seed=4, packets=400, factor=1)
     end = once[-1][0] + 1_000_000
     sent = [(time + end * round_, *rest) for round_ in range(4) for time, *rest in once]
-    assert check(DOCUMENT, 1, 0, sent)["allocated"] == {0: 0}
+    for document in (DOCUMENT, changed(**untraced("credence"))):
+        assert check(document, 1, 0, sent)["allocated"] == {0: 0}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +286,10 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
         ({"resize": {"packets": 9, "ahead_ns": 239_976}}, {}, "must be less than the 239976 ns of the schedule"),
         ({"voq_packets": None}, {}, "one of the settings 'racks.voq_packets' and 'racks.buffer' must be null"),
         ({"buffer": shared("lqd")["buffer"]}, {}, "must be null, and not the other"),
-        (shared("credence"), {}, "'racks.buffer.policy' is 'credence'"),
+        (shared("abm"), {}, "'racks.buffer.policy' is 'abm'"),
+        (untraced("lqd", library="x.so"), {}, "'racks.buffer.library' must be null, for lqd asks no predictor"),
+        (untraced("credence", library="none.so"), {}, "none.so"),
+        (shared("lqd") | {"day_ns": 900, "night_ns": 0}, {}, "'racks.day_ns' must be long enough for a circuit to"),
         (shared("dt", 0), {}, "'racks.buffer.alpha' must be above 0"),
         (shared("lqd") | {"resize": RESIZED}, {}, "must be null beside 'racks.buffer'"),
         ({"matchings": []}, {}, "must have 1 to"),
@@ -260,6 +304,7 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
         ({}, {"source": [1], "destination": [1]}, "is the rack 1 that the flows come from"),
         ({}, {"source": [1], "destination": [5]}, "entry 0 of setting 'flows.destination' must be a whole number"),
         ({}, {"source": [], "destination": []}, "of at least one pair"),
+        ({}, {"start_within_ns": -1}, "'flows.start_within_ns' must be at least 0"),
     ],
 )
 def test_what_is_no_fabric_is_refused_in_one_sentence(

@@ -21,7 +21,7 @@ from foretail.configs.schema.emulation import EmulateConfig, Emulation
 from foretail.configs.schema.racks import PublishedUse, VoqExperiment
 from foretail.features.staging import staged_folder
 from foretail.pipelines.data.emulation import emulator_for
-from foretail.pipelines.data.racks import circuit_schedule, rack_document
+from foretail.pipelines.data.racks import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.experiments.circuits.voq_figures import draw_sharing, draw_voqs
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files
@@ -79,10 +79,13 @@ class VoqRun:
     why_invalid: str  #: empty when it is valid
 
 
-def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -> ExperimentResult:
+def voq_experiment(
+    sweep: VoqExperiment, config: EmulateConfig, run_dir: Path, library: Path | None = None
+) -> ExperimentResult:
     """Run the experiment and draw it; of `config` count the emulation, the size, and whether ns-3 runs the same.
 
-    ForetailError on a schedule that does not fit, or where this machine cannot emulate or lacks ns-3.
+    `library` is the predictor that the policy ``credence`` asks. ForetailError on a schedule that does not fit, or
+    where this machine cannot emulate or lacks ns-3.
     """
     schedule = circuit_schedule(sweep.fabric)
     cases = [
@@ -91,27 +94,29 @@ def voq_experiment(sweep: VoqExperiment, config: EmulateConfig, run_dir: Path) -
         *(VoqCase(shared=(policy, size)) for size in sorted(sweep.shared_packets) for policy in sweep.policies),
     ]
 
-    def documents(weeks: int | None) -> dict[VoqCase, dict[str, Any]]:
+    def documents(weeks: int) -> dict[VoqCase, dict[str, Any]]:
         return {
             case: rack_document(
                 sweep,
                 schedule,
-                config.emulation,
-                voq_packets=case.voq_packets,
-                ahead_ns=case.ahead_ns,
-                shared=case.shared,
+                transport=config.emulation.in_ns3,
                 weeks=weeks,
+                seed=sweep.seed,
+                voq_packets=case.voq_packets,
+                resize=None if case.ahead_ns is None else (sweep.resized_packets, case.ahead_ns),
+                shared=None if case.shared is None else SharedVoqs(*case.shared, sweep.alpha, library),
             )
+            | {"emulation": config.emulation.settings()}
             for case in cases
         }
 
-    emulated, simulated = documents(None), dict[str, VoqTraffic]()
+    emulated, simulated = documents(sweep.weeks), dict[str, VoqTraffic]()
     if config.against_ns3:  # first, since it says soon what is missing
         ns3, folder = Ns3(config.ns3_prefix), run_dir / "runs_in_ns3"
         simulated = run_jobs(
             {
                 case.name: partial(_simulated, document, sweep, folder / case.name, ns3)
-                for case, document in documents(sweep.ns3_weeks).items()
+                for case, document in documents(sweep.ns3_weeks or sweep.weeks).items()
             },
             1,
         )

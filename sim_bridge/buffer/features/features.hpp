@@ -19,8 +19,8 @@
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, a virtual one at `lqd`, a virtual LQD after its update, and one of the packet at nothing else; what costs a
-// look at every queue is only sought when `wanted`.
+// queues, a virtual one at `lqd`, a virtual LQD after its update, and one of the packet at nothing else but the time to
+// its circuit; what costs a look at every queue is only sought when `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                              \
     FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))   \
     FEATURE(queue_average, average, feature_value(averages.queue(queue)))            \
@@ -44,9 +44,10 @@ namespace foretail::buffer {
     FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
     FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
-#define FORETAIL_PACKET_FEATURES(FEATURE)       \
-    FEATURE(first_rtt, none, arrival.first_rtt) \
-    FEATURE(message_left, cells, feature_value(std::min(arrival.left >> scale.cell_shift, far_from_its_end)))
+#define FORETAIL_PACKET_FEATURES(FEATURE)                                                                     \
+    FEATURE(first_rtt, none, arrival.first_rtt)                                                               \
+    FEATURE(message_left, cells, feature_value(std::min(arrival.left >> scale.cell_shift, far_from_its_end))) \
+    FEATURE(until_circuit, time, feature_value(std::min(until_circuit >> scale.tick_shift, far_from_a_circuit)))
 #define FORETAIL_FEATURES(FEATURE)     \
     FORETAIL_REAL_FEATURES(FEATURE)    \
     FORETAIL_VIRTUAL_FEATURES(FEATURE) \
@@ -114,6 +115,9 @@ inline std::int32_t feature_difference(std::int64_t value) {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(value + (1 << 15), 0, (1 << 16) - 1));
 }
 
+/// Circuits that come no sooner are equally far, in the unit of times; so is one that never comes.
+inline constexpr Tick far_from_a_circuit = (1 << 16) - 1;
+
 /// Eighths of an octave: 8 log2(value), rounded down on a chord; `value` is at least 1.
 inline int eighths_of_octaves(std::int64_t value) {
     const int octave = std::bit_width(static_cast<std::uint64_t>(value)) - 1;
@@ -137,7 +141,8 @@ void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues
     FORETAIL_REAL_FEATURES(READ)
 }
 
-inline void read_packet_features(FeatureVector& out, const Arrival& arrival, FeatureScale scale) {
+/// `until_circuit`: time to the next circuit of its queue.
+inline void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale) {
     FORETAIL_PACKET_FEATURES(READ)
 }
 

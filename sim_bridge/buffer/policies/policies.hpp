@@ -372,15 +372,15 @@ auto make_with(const PolicySettings& settings, const Shape& shape, Make& make) {
 
 }  // namespace detail
 
-/// Calls `make(policy)` with the policy of that name for a switch of this shape; throws std::invalid_argument when
-/// there is none, or when it knows one queue per port and the shape has several.
-template <class Make>
+/// Calls `make(policy)` with the policy of that name in `Known` for a switch of this shape; throws
+/// std::invalid_argument when there is none, or when it knows one queue per port and the shape has several.
+template <class Known = Policies, class Make>
 auto with_policy(std::string_view name, const PolicySettings& settings, const Shape& shape, Make&& make) {
-    const std::size_t chosen = position(name, Policies::names, "unknown policy '" + std::string(name) + "'");
+    const std::size_t chosen = position(name, Known::names, "unknown policy '" + std::string(name) + "'");
     return [&]<class... Policy>(PolicyList<Policy...>) {
         const auto makers = {&detail::make_with<Policy, std::remove_reference_t<Make>>...};
         return makers.begin()[chosen](settings, shape, make);
-    }(Policies{});
+    }(Known{});
 }
 
 /// What a policy decides on a data arrival, given what it needs: `threshold()` is that of the arrival's queue.

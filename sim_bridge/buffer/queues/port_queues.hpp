@@ -4,33 +4,18 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/ring.hpp"
 #include "buffer/queues/tournament.hpp"
+#include "buffer/queues/voq_server.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
-
-/// How long a port takes to send a packet: ceil((size + overhead) * ticks / per_bytes).
-struct LineRate {
-    std::int64_t ticks = 1;
-    std::int64_t per_bytes = 1;
-    Bytes overhead = 0;
-
-    /// A link of `bps` bits per second with times in nanoseconds; `overhead` bytes travel but use no buffer.
-    static constexpr LineRate from_bps(std::int64_t bps, Bytes overhead) { return {8'000'000'000, bps, overhead}; }
-    /// One unit packet per slot.
-    static constexpr LineRate one_per_slot() { return {}; }
-
-    [[nodiscard]] constexpr Tick duration(Bytes size) const {
-        return ((size + overhead) * ticks + per_bytes - 1) / per_bytes;
-    }
-    [[nodiscard]] constexpr double bytes_per_tick() const {
-        return static_cast<double>(per_bytes) / static_cast<double>(ticks);
-    }
-};
 
 /// What a switch is made of, as far as its buffer is concerned.
 struct Shape {
@@ -42,7 +27,7 @@ struct Shape {
     int priorities = 1;  ///< queues per port; a queue's number is its class, and the highest the lowest class
     Scheduler scheduler = Scheduler::round_robin;  ///< of the queues of a port
     std::vector<Bytes> quanta{};                   ///< deficit round robin: what each queue may send in its turn
-    bool taken_from = false;                       ///< ports send nothing by themselves: packets leave by take()
+    std::optional<RackLinks> voqs{};               ///< ports are VOQs: these links serve them, not line rates
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
     [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
@@ -69,7 +54,6 @@ public:
         : capacity_(shape.capacity),
           priorities_(shape.priorities),
           preemptive_(shape.preemptive),
-          taken_from_(shape.taken_from),
           scheduler_(shape.scheduler),
           quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
           deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
@@ -78,6 +62,7 @@ public:
           lengths_(shape.queues(), shape.tie, 0),
           next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
           tie_(shape.tie) {
+        if (shape.voqs) server_.emplace(*shape.voqs);
         for (std::size_t i = 0; i < links_.size(); ++i) {
             links_[i].rate = shape.rates[i];
             links_[i].last_priority = priorities_ - 1;
@@ -114,7 +99,7 @@ public:
     /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
     void start(Port port, Tick now) {
         auto& link = this->link(port);
-        if (link.sending || link.packets == 0 || taken_from_) return;
+        if (link.sending || link.packets == 0 || server_) return;
         link.sending = true;
         if (!preemptive_) choose(port);
         link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
@@ -128,20 +113,22 @@ public:
         const Queue& queue = at(index);
         return (control_first(queue) ? queue.control : queue.data).front();
     }
-    /// Removes the head of a queue whose port sends nothing by itself.
-    Packet take(QueueIndex index) {
-        assert(taken_from_ && length(index) > 0);
-        Queue& queue = at(index);
-        Packet packet = (control_first(queue) ? queue.control : queue.data).pop_front();
-        --link(port_of(index)).packets;
-        resize(index, -packet.size);
-        return packet;
+    /// Time to the next circuit of a VOQ, CircuitTimes::never where there are none.
+    [[nodiscard]] Tick until_circuit(QueueIndex queue, Tick now) const {
+        return server_ ? server_->links().until_circuit(queue, now) : CircuitTimes::never;
     }
 
     /// Sends everything that has left by `now`, in order of time and then port.
     /// `departing(queue, time)` is called before a packet leaves, `departed(queue, packet, time)` with it.
     template <class Departing, class Departed>
     void advance(Tick now, Departing&& departing, Departed&& departed) {
+        if (server_) {
+            server_->advance(now, *this, [&](QueueIndex queue, Tick time) {
+                departing(queue, time);
+                departed(queue, take(queue), time);
+            });
+            return;
+        }
         while (next_departure_.best() != Tournament::lowest && -next_departure_.best() <= now) {
             const Port port = next_departure_.winner();
             auto& link = this->link(port);
@@ -259,6 +246,15 @@ private:
         return link.sending_control ? at(link.queue).control : at(link.queue).data;
     }
 
+    /// Removes the head of a VOQ.
+    Packet take(QueueIndex index) {
+        Queue& queue = at(index);
+        Packet packet = (control_first(queue) ? queue.control : queue.data).pop_front();
+        --link(index).packets;
+        resize(index, -packet.size);
+        return packet;
+    }
+
     /// The longest of every `step`-th queue that holds a removable packet, or -1.
     [[nodiscard]] QueueIndex scan(QueueIndex first, QueueIndex step) const {
         QueueIndex found = -1;
@@ -321,7 +317,7 @@ private:
     Bytes capacity_;
     int priorities_;
     bool preemptive_;
-    bool taken_from_;
+    std::optional<VoqServer> server_;
     Scheduler scheduler_;
     std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue
     Bytes occupancy_ = 0;

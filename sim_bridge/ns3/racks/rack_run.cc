@@ -18,7 +18,9 @@
 #include "ns3/network/host.h"
 #include "ns3/progress_report.h"
 #include "ns3/racks/rack_network.h"
+#include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
+#include "packets/predictor.h"
 #include "packets/racks/etalon_log.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/voq_summary.h"
@@ -71,7 +73,9 @@ void run_racks(const RackRun& run, const std::string& folder) {
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
     EtalonLog log(records, run.racks.hosts_per_rack);
     Flows flows(run.hosts, plan_long_flows(run.racks));
-    with_rack_fabric<std::unique_ptr<Frame>>(run.racks, log, [&](auto& fabric) {
+    Predictor predictor(run.hosts);
+    auto trace = run.hosts.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
+    with_rack_fabric<std::unique_ptr<Frame>>(run.racks, run.hosts, predictor, trace.get(), log, [&](auto& fabric) {
         RackNetwork network(fabric);
         const auto hosts = build_hosts(run.hosts.topology.servers(), network, flows);
         flows.install(hosts);
@@ -81,22 +85,21 @@ void run_racks(const RackRun& run, const std::string& folder) {
         Simulator::Stop(NanoSeconds(end_ns));
         Simulator::Run();
         const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
-        fabric.check_conservation();
+        nlohmann::json summary = finish_racks(run.racks, run.hosts, fabric, predictor, trace.get());
         records.close();
         flows.write(folder + "/flows.bin");
-        write_summary(folder,
-                      {{"format", 1},
-                       {"ns3_version", FORETAIL_NS3_VERSION},
-                       {"flows", flows.planned()},
-                       {"completed_flows", flows.completed()},
-                       {"end_ns", Simulator::Now().GetNanoSeconds()},
-                       {"events", Simulator::GetEventCount()},
-                       {"base_rtt_ns", run.racks.base_rtt_ns(run.hosts.packet_bytes(run.hosts.transport.segment_bytes),
-                                                             run.hosts.packet_bytes(0))},
-                       {"voqs", voq_summary(run.racks, fabric)},
-                       {"simulation_cpu_seconds", cpu},
-                       {"simulation_wall_seconds", wall},
-                       {"wall_seconds", seconds_since(start)}});
+        const std::int64_t packet_bytes = run.hosts.packet_bytes(run.hosts.transport.segment_bytes);
+        summary.update({{"format", 1},
+                        {"ns3_version", FORETAIL_NS3_VERSION},
+                        {"flows", flows.planned()},
+                        {"completed_flows", flows.completed()},
+                        {"end_ns", Simulator::Now().GetNanoSeconds()},
+                        {"events", Simulator::GetEventCount()},
+                        {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))},
+                        {"simulation_cpu_seconds", cpu},
+                        {"simulation_wall_seconds", wall},
+                        {"wall_seconds", seconds_since(start)}});
+        write_summary(folder, summary);
     });
 }
 

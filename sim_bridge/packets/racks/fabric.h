@@ -5,23 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "buffer/policies/policies.hpp"
-#include "buffer/queues/port_queues.hpp"
+#include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/ring.hpp"
+#include "buffer/queues/voq_server.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
-#include "packets/racks/circuit_times.h"
+#include "packets/arrival_trace.h"
+#include "packets/predictor.h"
 #include "packets/racks/rack_settings.h"
+#include "packets/settings.h"
+#include "packets/switch_core.h"
 
 namespace foretail::packets {
+
+using buffer::CircuitTimes;
 
 /// What became of the packets of a virtual output queue (VOQ).
 struct VoqCounts {
@@ -31,37 +39,54 @@ struct VoqCounts {
 };
 
 /// Racks around a packet switch and a circuit switch, in virtual time and without a clock. A rack's switch has one VOQ
-/// for every other rack. Its uplink to the packet switch serves those whose packet path is open, in turn; its circuit
-/// serves the VOQ of the rack that the schedule gives it, with packets whose last bit leaves before night.
+/// for every other rack, which its circuit and its uplink to the packet switch serve (buffer::VoqServer).
 ///
-/// A packet leaves its VOQ as it is sent. What finds `capacity` packets there is dropped; or a policy decides, over a
-/// buffer that the VOQs of a rack share. Nothing else is dropped: hosts, the packet switch and links to hosts queue
-/// without limit. At one instant circuits change first, then links take packets, then packets arrive.
+/// What finds `capacity` packets in its VOQ is dropped; or a policy decides, over a buffer that the VOQs of a rack
+/// share. Nothing else is dropped: hosts, the packet switch and links to hosts queue without limit. At one instant
+/// circuits change first, then links take packets, then packets arrive; a virtual LQD does so before each arrival.
 ///
 /// With `announces_circuits` a rack's switch tells its hosts when their circuit to a rack is up, or its VOQ enlarged:
 /// it calls announce_circuit(frame), where frames have that, for each packet that comes from this rack meanwhile.
 ///
-/// FramePtr owns a frame with size_bytes, source, destination and flow_class.
+/// FramePtr owns a frame as SwitchCore needs it, with source and destination.
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
 ///      circuit(up, time, source, destination) when a circuit of a rack with hosts goes up or down.
 template <class Policy, class FramePtr, class Log>
 class RackFabric {
 public:
-    RackFabric(const RackSettings& settings, const Policy& policy, Log& log)
+    /// A packet in a VOQ.
+    struct Waiting {
+        FramePtr frame;
+        std::int64_t entered = 0;
+        [[nodiscard]] auto& operator*() const { return *frame; }
+        [[nodiscard]] auto* operator->() const { return frame.get(); }
+    };
+    /// A port is a VOQ, by the place of its destination.
+    using Switch = SwitchCore<Policy, Waiting>;
+
+    /// `common` is what hosts and switches have to know; `trace` may be null.
+    RackFabric(const RackSettings& settings, const Settings& common, const Policy& policy, Predictor& predictor,
+               ArrivalTrace* trace, Log& log)
         : log_(log),
-          times_(settings.matchings, settings.day_ns, settings.night_ns),
+          times_(std::make_shared<const CircuitTimes>(settings.matchings, settings.day_ns, settings.night_ns)),
           rack_(settings.populated),
           voq_packets_(settings.voq_packets.value_or(without_limit)),
           resize_(settings.resize.value_or(Resize{voq_packets_, 0})),
           below_(static_cast<std::size_t>(settings.hosts_per_rack)),
           announces_(settings.announces_circuits),
           counts_(racks() * racks()),
-          turn_(racks(), 0),
           up_(racks(), CircuitTimes::idle) {
         using buffer::LineRate;
+        buffer::SwitchSettings own =
+            buffer_settings(common, std::vector<LineRate>(racks()),
+                            settings.buffer ? settings.buffer->bytes : without_limit, predictor, trace != nullptr);
         switches_.reserve(racks());
-        for (std::size_t i = 0; i < racks(); ++i) switches_.emplace_back(voqs_of(settings), policy);
+        for (std::size_t i = 0; i < racks(); ++i) {
+            own.shape.voqs = {times_, rack_, rack_[i], LineRate::from_bps(settings.packet_bps, 0),
+                              LineRate::from_bps(settings.circuit_bps, 0)};
+            switches_.emplace_back(common, static_cast<int>(i), own, policy, predictor, trace);
+        }
         const auto add = [&](std::size_t count, std::int64_t bps, std::int64_t delay_ns) {
             for (std::size_t i = 0; i < count; ++i) {
                 Link& link = links_.emplace_back();
@@ -92,8 +117,7 @@ public:
             switch (event.kind) {
                 case Kind::change: change(event.time); break;
                 case Kind::ready:
-                    event.link < circuit(0) ? serve_uplink(event.link - uplink(0), event.time)
-                                            : serve_circuit(event.link - circuit(0), event.time);
+                    serve(event.link - (event.link < circuit(0) ? uplink(0) : circuit(0)), event.time);
                     break;
                 case Kind::arrival: arrive(event.link, event.time, deliver);
             }
@@ -109,6 +133,7 @@ public:
     /// Throws std::logic_error when packets that came to a VOQ are not those that left, were dropped or wait.
     void check_conservation() const {
         for (std::size_t source = 0; source < racks(); ++source) {
+            switches_[source].check_conservation();
             for (std::size_t destination = 0; destination < racks(); ++destination) {
                 const VoqCounts& found = counts(source, destination);
                 if (found.arrived != found.dropped + found.by_packet + found.by_circuit + waiting(source, destination))
@@ -117,13 +142,15 @@ public:
             }
         }
     }
+    /// The switch of a rack that has hosts, by its place among these.
+    [[nodiscard]] Switch& node(std::size_t place) { return switches_[place]; }
     /// Packets that wait there.
     [[nodiscard]] std::int64_t waiting(std::size_t source, std::size_t destination) const {
-        return switches_[source].queues().packets(static_cast<buffer::Port>(destination));
+        return switches_[source].buffer().queues().packets(static_cast<buffer::Port>(destination));
     }
 
 private:
-    /// A packet in a VOQ or on a link.
+    /// A packet on a link.
     struct Travelling {
         FramePtr frame;
         std::int64_t entered = 0;  ///< when it came to its VOQ
@@ -134,17 +161,16 @@ private:
         std::int64_t delay_ns = 0, free_at = 0;
         buffer::Ring<Travelling> in_flight;
     };
-    /// A port is a VOQ, by the place of its destination.
-    using Switch = buffer::Switch<Policy, Travelling>;
-    /// What a policy pushes out of the VOQs of a rack.
-    struct PushedOut {
+    /// What leaves the VOQs of a rack.
+    struct Wires {
         RackFabric& fabric;
         std::size_t source;
-        void pushed_out(buffer::Port port, typename Switch::Packet) {
+        void departed(buffer::Port port, Waiting packet, std::int64_t, std::int64_t time) {
+            fabric.take(source, static_cast<std::size_t>(port), std::move(packet), time);
+        }
+        void pushed_out(buffer::Port port) {
             ++fabric.counts_[source * fabric.racks() + static_cast<std::size_t>(port)].dropped;
         }
-        void departed(buffer::Port, typename Switch::Packet, std::int64_t) {}
-        void fate(buffer::Row, std::int64_t, bool) {}
     };
     static constexpr std::int64_t without_limit = std::int64_t{1} << 40;
     enum class Kind { change, ready, arrival };
@@ -167,30 +193,22 @@ private:
     [[nodiscard]] std::size_t circuit(std::size_t rack) const { return 2 * (hosts() + racks()) + rack; }
     [[nodiscard]] std::size_t rack_of(std::int32_t host) const { return static_cast<std::size_t>(host) / below_; }
 
-    [[nodiscard]] static buffer::SwitchSettings voqs_of(const RackSettings& settings) {
-        buffer::SwitchSettings found;
-        found.shape.capacity = settings.buffer ? settings.buffer->bytes : without_limit;
-        found.shape.rates.resize(settings.populated.size());
-        found.shape.taken_from = true;
-        return found;
-    }
     [[nodiscard]] std::int64_t capacity(std::size_t source, std::size_t destination, std::int64_t now) const {
         return is_enlarged(source, destination, now) ? resize_.packets : voq_packets_;
     }
     /// Whether the circuit of a pair is up, or so near that its VOQ has the larger capacity.
     [[nodiscard]] bool is_enlarged(std::size_t source, std::size_t destination, std::int64_t now) const {
-        return times_.until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
+        return times_->until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
     }
 
     /// Circuits go down, and others up.
     void change(std::int64_t now) {
-        push(times_.next_change(now), Kind::change, 0);
+        push(times_->next_change(now), Kind::change, 0);
         for (std::size_t source = 0; source < racks(); ++source) {
             if (up_[source] != CircuitTimes::idle) log_.circuit(false, now, rack_[source], up_[source]);
-            up_[source] = times_.destination(rack_[source], now);
+            up_[source] = times_->destination(rack_[source], now);
             if (up_[source] != CircuitTimes::idle) log_.circuit(true, now, rack_[source], up_[source]);
-            serve_circuit(source, now);
-            serve_uplink(source, now);
+            serve(source, now);
         }
     }
 
@@ -202,46 +220,26 @@ private:
             ++counts.dropped;
             return;
         }
-        packet.entered = now;
-        const buffer::Arrival arrival{.time = now,
-                                      .port = static_cast<buffer::Port>(destination),
-                                      .size = packet.frame->size_bytes,
-                                      .data = packet.frame->flow_class != buffer::FlowClass::control};
-        PushedOut sink{*this, source};
-        switches_[source].observe(arrival, buffer::no_row, sink);
-        const buffer::Outcome outcome = switches_[source].admit(arrival, std::move(packet), [] { return false; }, sink);
-        counts.dropped += outcome != buffer::Outcome::accepted;
-        serve_circuit(source, now);
-        serve_uplink(source, now);
+        Switch& node = switches_[source];
+        const buffer::Arrival arrival = node.arrival_of(*packet.frame, static_cast<buffer::Port>(destination), now);
+        Wires wires{*this, source};
+        const auto decision = node.receive({std::move(packet.frame), now}, arrival, wires, [](const auto&) {});
+        counts.dropped += decision.outcome != buffer::Outcome::accepted;
+        serve(source, now);
         counts.longest = std::max(counts.longest, waiting(source, destination));
     }
-    void serve_uplink(std::size_t source, std::int64_t now) {
-        const std::size_t index = uplink(source);
-        if (links_[index].free_at > now) return;
-        for (std::size_t i = 0; i < racks(); ++i) {
-            const std::size_t destination = (turn_[source] + i) % racks();
-            if (waiting(source, destination) == 0 || !times_.packet_path_open(rack_[source], rack_[destination], now))
-                continue;
-            turn_[source] = destination + 1;
-            ++counts_[source * racks() + destination].by_packet;
-            take(index, source, destination, now);
-            return;
-        }
+    /// Lets the links of a rack take what they may.
+    void serve(std::size_t source, std::int64_t now) {
+        Wires wires{*this, source};
+        switches_[source].advance(now, wires);
     }
-    void serve_circuit(std::size_t source, std::int64_t now) {
-        const Link& link = links_[circuit(source)];
-        const auto found = std::ranges::lower_bound(rack_, up_[source]);
-        if (link.free_at > now || found == rack_.end() || *found != up_[source]) return;
-        const auto destination = static_cast<std::size_t>(found - rack_.begin());
-        if (waiting(source, destination) == 0) return;
-        const auto& next = switches_[source].queues().head(static_cast<buffer::QueueIndex>(destination));
-        if (now + link.rate.duration(next.size) > times_.day_end(now)) return;
-        ++counts_[source * racks() + destination].by_circuit;
-        take(circuit(source), source, destination, now);
-    }
-    /// Sends the head of a VOQ on a link that is free.
-    void take(std::size_t index, std::size_t source, std::size_t destination, std::int64_t now) {
-        put(index, switches_[source].take(static_cast<buffer::QueueIndex>(destination), now).payload, now);
+    /// A link of a rack, which is free, sends what it has taken: while their circuit is up, no VOQ has a packet path.
+    void take(std::size_t source, std::size_t destination, Waiting packet, std::int64_t now) {
+        const bool by_circuit = times_->until_circuit(rack_[source], rack_[destination], now) == 0;
+        const std::size_t index = by_circuit ? circuit(source) : uplink(source);
+        VoqCounts& counts = counts_[source * racks() + destination];
+        ++(by_circuit ? counts.by_circuit : counts.by_packet);
+        put(index, {std::move(packet.frame), packet.entered, 0}, now);
         push(links_[index].free_at, Kind::ready, index);
     }
 
@@ -281,7 +279,7 @@ private:
     }
 
     Log& log_;
-    CircuitTimes times_;
+    std::shared_ptr<const CircuitTimes> times_;
     std::vector<int> rack_;  // with hosts, rising; all else here goes by places in it
     std::int64_t voq_packets_;
     Resize resize_;
@@ -289,7 +287,6 @@ private:
     bool announces_;
     std::vector<Switch> switches_;
     std::vector<VoqCounts> counts_;  // of each VOQ
-    std::vector<std::size_t> turn_;  // of each uplink: the VOQ that it looks at first
     std::vector<int> up_;            // of each circuit: the rack it goes to
     std::vector<Link> links_;
     std::vector<Event> events_;  // a heap; one change, and for each link at most one arrival
@@ -297,21 +294,20 @@ private:
 };
 
 /// Calls `use(fabric)` with racks under the policy that decides over the buffer of a rack's VOQs; those with a capacity
-/// each share nothing.
+/// each share nothing. The other parameters are those of RackFabric.
 template <class FramePtr, class Log, class Use>
-decltype(auto) with_rack_fabric(const RackSettings& settings, Log& log, Use&& use) {
-    const auto under = [&](const auto& policy) {
-        RackFabric<std::remove_cvref_t<decltype(policy)>, FramePtr, Log> fabric(settings, policy, log);
-        return use(fabric);
-    };
-    if (!settings.buffer || settings.buffer->policy == buffer::CompleteSharing::name)
-        return under(buffer::CompleteSharing{});
-    if (settings.buffer->policy == buffer::PushOut::name) return under(buffer::PushOut{});
+void with_rack_fabric(const RackSettings& settings, const Settings& common, Predictor& predictor, ArrivalTrace* trace,
+                      Log& log, Use&& use) {
     buffer::PolicySettings found;
-    found.alpha = {settings.buffer->alpha};
+    if (settings.buffer) found.alpha = {settings.buffer->alpha};
     buffer::Shape shape;
     shape.rates.resize(settings.populated.size());
-    return under(buffer::DynamicThresholds(found, shape));
+    const std::string name(settings.buffer ? std::string_view(settings.buffer->policy) : buffer::CompleteSharing::name);
+    buffer::with_policy<RackPolicies>(name, found, shape, [&](const auto& policy) {
+        RackFabric<std::remove_cvref_t<decltype(policy)>, FramePtr, Log> fabric(settings, common, policy, predictor,
+                                                                                trace, log);
+        use(fabric);
+    });
 }
 
 }  // namespace foretail::packets

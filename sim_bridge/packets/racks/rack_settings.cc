@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-#include "buffer/queues/port_queues.hpp"
+#include "buffer/queues/line_rate.hpp"
+#include "packets/random.h"
 
 namespace foretail::packets {
 namespace {
@@ -16,9 +18,6 @@ namespace {
 constexpr std::int64_t fastest = 1'000'000'000'000'000, second = 1'000'000'000;
 constexpr std::int64_t most_voq_packets = 100'000;
 constexpr int most_racks = 250, most_slots = 100'000;
-/// Others need thresholds of a virtual LQD, which would have to know circuits.
-constexpr std::array<std::string_view, 3> shared_policies = {"cs", "dt", "lqd"};
-
 /// Of a document, whoever reads it.
 constexpr std::array<std::string_view, 6> known_groups = {"format",    "racks",      "flows",
                                                           "transport", "traffic_ns", "emulation"};
@@ -54,6 +53,21 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
     return found;
 }
 
+SharedBuffer read_buffer(const Group& group) {
+    const std::size_t policy = group.choice("policy", RackPolicies::names);
+    SharedBuffer found{
+        .policy = std::string(RackPolicies::names[policy]),
+        .bytes = group.between<std::int64_t>("bytes", Settings::most_packet_bytes, std::int64_t{1} << 30),
+        .alpha = group.positive("alpha", 1024),
+        .library = group.is_null("library") ? "" : group.get<std::string>("library"),
+        .tau = {},
+        .trace = group.get<bool>("trace")};
+    if (!found.library.empty() && found.policy != buffer::Credence::name)
+        group.refuse("library", "must be null, for " + found.policy + " asks no predictor");
+    if (!group.is_null("tau")) found.tau = group.get<std::int64_t>("tau");
+    return found;
+}
+
 void read_flows(const Group& group, RackSettings& s) {
     const std::size_t pairs = group.items("source").size();
     if (pairs == 0 || group.items("destination").size() != pairs)
@@ -69,6 +83,8 @@ void read_flows(const Group& group, RackSettings& s) {
         s.destinations.push_back(destination);
     }
     s.flows_per_pair = group.between("flows_per_pair", 1, 1024);
+    s.start_within_ns = group.between<std::int64_t>("start_within_ns", 0, second);
+    s.seed = group.get<std::uint64_t>("seed");
     s.populated = s.sources;
     s.populated.insert(s.populated.end(), s.destinations.begin(), s.destinations.end());
     std::ranges::sort(s.populated);
@@ -103,11 +119,12 @@ RackSettings read_racks(const Group& root) {
     if (group.is_null("voq_packets") == group.is_null("buffer"))
         refuse("one of the settings 'racks.voq_packets' and 'racks.buffer' must be null, and not the other");
     if (!group.is_null("buffer")) {
-        const Group buffer = group.group("buffer");
-        const std::size_t policy = buffer.choice("policy", shared_policies);
-        s.buffer = {.policy = std::string(shared_policies[policy]),
-                    .bytes = buffer.between<std::int64_t>("bytes", 9000, std::int64_t{1} << 30),
-                    .alpha = buffer.positive("alpha", 1024)};
+        s.buffer = read_buffer(group.group("buffer"));
+        // Else it might wait for ever, and its label would never be known.
+        const auto circuit = buffer::LineRate::from_bps(s.circuit_bps, 0);
+        if (circuit.duration(Settings::most_packet_bytes) > s.day_ns)
+            group.refuse("day_ns", "must be long enough for a circuit to send a packet of " +
+                                       std::to_string(Settings::most_packet_bytes) + " bytes, beside 'racks.buffer'");
     } else {
         s.voq_packets = group.between<std::int64_t>("voq_packets", 1, most_voq_packets);
     }
@@ -142,6 +159,15 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
     s.transport.min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second);
     s.transport.delayed_ack_segments = transport.between("delayed_ack_segments", 1, 2);
     s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, std::int64_t{1} << 60);
+    const auto base_rtt_ns = racks.base_rtt_ns(s.packet_bytes(s.transport.segment_bytes), s.packet_bytes(0));
+    s.scale.average_shift =
+        std::clamp(static_cast<int>(std::lround(std::log2(static_cast<double>(base_rtt_ns)))), 0, 24);
+    s.rules.cell_shift = s.scale.cell_shift;
+    if (racks.buffer) {
+        s.policy.library = racks.buffer->library;
+        s.policy.tau = racks.buffer->tau;
+        s.trace = racks.buffer->trace;
+    }
     return s;
 }
 
@@ -150,15 +176,20 @@ std::vector<PlannedFlow> plan_long_flows(const RackSettings& s) {
         const auto place = std::ranges::lower_bound(s.populated, rack) - s.populated.begin();
         return static_cast<int>(place) * s.hosts_per_rack;
     };
+    RandomStream random(s.seed, RandomStream::Purpose::starts, 0);
     std::vector<PlannedFlow> flows;
     for (std::size_t pair = 0; pair < s.sources.size(); ++pair) {
         for (int i = 0; i < s.flows_per_pair; ++i) {
-            flows.push_back({.size_bytes = endless_bytes,
+            const auto start = static_cast<std::int64_t>(random.uniform() * static_cast<double>(s.start_within_ns));
+            flows.push_back({.start_ns = start,
+                             .connect_ns = start,
+                             .size_bytes = endless_bytes,
                              .source = first_host(s.sources[pair]) + i % s.hosts_per_rack,
                              .destination = first_host(s.destinations[pair]) + i % s.hosts_per_rack,
                              .after = {}});
         }
     }
+    std::ranges::stable_sort(flows, {}, &PlannedFlow::start_ns);
     return flows;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "buffer/policies/policies.hpp"
 #include "packets/settings.h"
 #include "packets/settings_group.h"
 #include "packets/traffic.h"
@@ -18,11 +19,18 @@ struct Resize {
     std::int64_t ahead_ns = 0;  ///< so long before the circuit
 };
 
+/// The policies that may decide over a buffer that all VOQs of a rack share.
+using RackPolicies = buffer::PolicyList<buffer::CompleteSharing, buffer::DynamicThresholds, buffer::PushOut,
+                                        buffer::FollowLqd, buffer::Credence>;
+
 /// A buffer that all VOQs of a rack share.
 struct SharedBuffer {
-    std::string policy;  ///< cs, dt or lqd
+    std::string policy;  ///< of RackPolicies
     std::int64_t bytes = 0;
-    double alpha = 0;  ///< of dt
+    double alpha = 0;                 ///< of dt
+    std::string library;              ///< that credence asks; empty: always accept
+    std::optional<std::int64_t> tau;  ///< its threshold; the library's own
+    bool trace = false;
 };
 
 /// Racks around a packet switch and a circuit switch: the group `racks` of the settings. Racks count from 0.
@@ -39,8 +47,10 @@ struct RackSettings {
     std::optional<Resize> resize;            ///< with a capacity
     std::vector<int> sources, destinations;  ///< pairs of racks with flows
     int flows_per_pair = 0;
-    bool announces_circuits = false;  ///< switches tell senders of their circuits, which no document asks for
-    std::vector<int> populated;       ///< racks of these pairs, rising: only they have hosts
+    std::int64_t start_within_ns = 0;  ///< flows start at random within this time; 0: together
+    std::uint64_t seed = 0;            ///< of their starts
+    bool announces_circuits = false;   ///< switches tell senders of their circuits, which no document asks for
+    std::vector<int> populated;        ///< racks of these pairs, rising: only they have hosts
 
     /// Round trip of a packet of `packet_bytes` and its acknowledgement of `ack_bytes` by the idle packet network.
     [[nodiscard]] std::int64_t base_rtt_ns(std::int64_t packet_bytes, std::int64_t ack_bytes) const;
@@ -49,11 +59,11 @@ struct RackSettings {
 /// Reads and checks the groups `racks` and `flows`; throws std::runtime_error with one sentence naming the setting.
 RackSettings read_racks(const Group& root);
 
-/// Of a document with racks what hosts have to know: how many there are, their TCP, and how long they send. Leaves
-/// stand for the racks with hosts.
+/// Of a document with racks what hosts and switches have to know: how many hosts there are, their TCP, how long they
+/// send, the predictor, the trace and the arithmetic of features. Leaves stand for the racks with hosts.
 Settings hosts_of_racks(const RackSettings& racks, const Group& root);
 
-/// Flows of every pair, which start together and never end; they take the hosts of their racks in turn.
+/// Flows of every pair in order of their start, which never end; they take the hosts of their racks in turn.
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
 
 }  // namespace foretail::packets

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace foretail::packets {
+namespace foretail::buffer {
 
 /// When circuits between racks are up: a period of slots that is repeated from time 0 on for ever. A slot is a day, in
 /// which the circuits of one matching are up, and the night after it, in which none is.
@@ -69,4 +69,4 @@ private:
     std::vector<std::vector<std::int64_t>> slots_of_;  // of each pair, rising
 };
 
-}  // namespace foretail::packets
+}  // namespace foretail::buffer
