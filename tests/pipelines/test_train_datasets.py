@@ -74,7 +74,7 @@ def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
 )
 def test_every_predictor_finds_an_easy_rule(folder: Path, datasets: list[str], predictor: list[str]) -> None:
     result = trained(folder, datasets, f"predictor={predictor[0]}", *predictor[1:], "drop_weight=cost")
-    assert result.outcome["scores"]["test"]["whole"]["f1"] > 0.9
+    assert result.outcome["scores"]["test"]["whole"]["f1"] > 0.85  # 0.26 is dropping everything
     errors = result.outcome["calibration"]["test"]["whole"]
     assert errors["calibrated_expected_calibration_error"] < errors["raw_expected_calibration_error"]
     assert "calibrat" in " ".join(result.score_table().notes)
