@@ -180,7 +180,9 @@ class PromoteConfig(Stage):
     f1_margin: float = setting(0.02, "the asked region's F1 may be this much less than the holder's", at_least=0)
     recovered_loss_margin: float = setting(0.02, "recovered loss may be this much less than the holder's", at_least=0)
     p4: bool = setting(False, "P4 has to be proven equal too, which also tells its table entries")
-    p4_profile: str = setting("v1model", "p4=true: what the switch offers: v1model, rmt, or a YAML file")
+    p4_profile: str = setting(
+        "v1model", "p4=true: what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file"
+    )
     max_cells: int = setting(
         20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
     )

@@ -76,7 +76,13 @@ class P4Demo:
 
 @dataclass
 class P4Target:
-    """``target=p4``: a P4_16 control for v1model, its entries and a resource report."""
+    """``target=p4``: a P4_16 control for v1model or TNA, its entries and a resource report."""
+
+    arch: str | None = setting(
+        None,
+        "v1model: BMv2; tna: Tofino, whose profile is tofino; null: as the profile says",
+        one_of=("v1model", "tna"),
+    )
 
     encoding: str = setting(
         "auto", "tables of the features; auto: the cheapest", one_of=("auto", "range", "lpm", "ternary", "exact")
@@ -85,8 +91,11 @@ class P4Target:
         "auto", "tables of the trees; auto: the cheapest", one_of=("auto", "leaf_rows", "product", "bitvector")
     )
     entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
-    profile: str = setting("v1model", "what the switch offers: v1model, rmt, or a YAML file")
+    profile: str | None = setting(
+        None, "what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file; null: v1model or tofino, by arch"
+    )
     bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
+    control: str = setting("DropPredictor", "name of the control; predictors of one program need different ones")
     demo: P4Demo = part(P4Demo, "demo program")
 
 

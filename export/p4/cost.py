@@ -9,10 +9,11 @@ dependent tables only, and additions and masks between tables take a stage per s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from typing import Literal
 
+from foretail.export.p4.architecture import Architecture
 from foretail.export.p4.encoding import (
     DECISIONS,
     Encoding,
@@ -126,7 +127,13 @@ def plan(
     for what, value, allowed in (("encoding", encoding, KINDS), ("decision", decision, DECISIONS)):
         if value not in ("auto", *allowed):
             raise ForetailError(f"the P4 {what} is {value!r}: choose auto, {', '.join(allowed)}")
-    width = score_bits(ensemble)
+    architecture = profile.architecture
+    if encoding not in ("auto", *architecture.kinds):
+        raise ForetailError(
+            f"there is no P4 encoding {encoding!r} for {architecture.name}: "
+            f"choose auto, {', '.join(architecture.kinds)}"
+        )
+    width = score_bits(ensemble, architecture)
     candidates = [
         candidate
         for side in _encodings(ensemble, profile, decision, max_cells)
@@ -146,6 +153,25 @@ def plan(
         best.setdefault((candidate.decode, candidate.mix), candidate)
     considered = tuple(best.values())
     return Plan(chosen, considered, _reason(chosen, ordered, considered, profile), profile, width)
+
+
+def most_trees(
+    ensemble: Ensemble,
+    profile: Profile,
+    encoding: str = "auto",
+    decision: str = "auto",
+    max_cells: int = MAX_CELLS,
+) -> int:
+    """Return how many of the first trees of an ensemble that does not fit do, found by bisection; parameters of `plan`."""
+    fits, fails = 0, len(ensemble.trees)
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        fewer = replace(ensemble, trees=ensemble.trees[:middle])
+        if plan(fewer, profile, encoding, decision, max_cells).chosen.faults:
+            fails = middle
+        else:
+            fits = middle
+    return fits
 
 
 def table_cost(
@@ -183,11 +209,12 @@ def _blocks(rows: int, bits: int, block_rows: int, block_bits: int) -> int:
 
 
 def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: int) -> Iterator[Encoding]:
-    rows = leaf_rows(ensemble, profile.word_bits)
+    saturates = profile.architecture.saturates
+    rows = leaf_rows(ensemble, profile.word_bits, saturates)
     if decision in ("auto", "leaf_rows"):
         yield rows
     if decision in ("auto", "bitvector"):
-        yield from bitvectors(ensemble, profile.word_bits)
+        yield from bitvectors(ensemble, profile.word_bits, saturates)
     provable = len(ensemble.trees) == 1 or Cells.of(ensemble).count <= max_cells
     if decision == "product" and not provable:
         raise ForetailError(
@@ -196,7 +223,7 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: i
     if decision in ("auto", "product") and len(ensemble.trees) > 1 and provable:
         # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest.
         limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees) if decision == "auto" else MAX_PRODUCT_BOXES
-        merged = product(ensemble, profile.word_bits, limit)
+        merged = product(ensemble, profile.word_bits, limit, saturates)
         if merged is not None:
             yield merged
     elif decision == "product":
@@ -207,7 +234,7 @@ def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, na
     options: list[list[tuple[FeatureTable, TableCost, float]]] = []
     for code in encoding.codes:
         of_feature = []
-        for kind in KINDS if kinds == "auto" else (kinds,):
+        for kind in profile.architecture.kinds if kinds == "auto" else (kinds,):
             rows = rows_of(code.intervals, kind, code.saturation)  # type: ignore[arg-type]
             if rows is not None:
                 table = FeatureTable(code, kind, rows)  # type: ignore[arg-type]
@@ -216,12 +243,12 @@ def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, na
         # Ternary rows have a price beyond bits, an order: only fewer of them are a gain.
         lpm = next((cost.rows for table, cost, _ in of_feature if table.kind == "lpm"), None)
         options.append([o for o in of_feature if o[0].kind != "ternary" or lpm is None or o[1].rows < lpm])
-    votes = [_vote_cost(i, table, encoding, profile) for i, table in enumerate(encoding.votes) if table.key]
+    votes = [_vote_cost(i, table, encoding, width, profile) for i, table in enumerate(encoding.votes) if table.key]
     steps = 1 + bool(encoding.codes) + bool(votes)
     decide = table_cost("decide", "none", steps, 0, 0, width, profile)
     for choice in _choices(options):
         tables = (*(cost for _, cost, _ in choice), *votes, decide)
-        arithmetic = _arithmetic_steps(encoding)
+        arithmetic = _arithmetic_steps(encoding, profile.architecture)
         stages = _stages(tables, profile) + arithmetic
         weight = sum(_weigh(table, profile) for table in tables)
         features = tuple(table for table, _, _ in choice)
@@ -259,9 +286,10 @@ def _feature_cost(table: FeatureTable, name: str, profile: Profile) -> TableCost
     return table_cost(f"t_{name}", table.kind, 1, len(table.rows.rows), bits, data, profile, expanded)
 
 
-def _vote_cost(index: int, table: VoteTable, encoding: Encoding, profile: Profile) -> TableCost:
+def _vote_cost(index: int, table: VoteTable, encoding: Encoding, width: int, profile: Profile) -> TableCost:
     name = "product" if encoding.decision == "product" else f"tree_{index}"
-    return table_cost(name, table.kind, 2, len(table.rows), table.key_bits, table.vote_bits, profile)
+    data_bits = table.vote_bits if profile.architecture.expressions else width
+    return table_cost(name, table.kind, 2, len(table.rows), table.key_bits, data_bits, profile)
 
 
 def _weigh(table: TableCost, profile: Profile) -> float:
@@ -272,14 +300,17 @@ def _weigh(table: TableCost, profile: Profile) -> float:
     )
 
 
-def _arithmetic_steps(encoding: Encoding) -> int:
+def _arithmetic_steps(encoding: Encoding, architecture: Architecture) -> int:
     words: dict[int, int] = {}
     for code in encoding.codes:
         for word, _ in code.words:
             words[word] = words.get(word, 0) + 1
     masks = max(words.values()) if encoding.masks and words else 1
-    saturation, comparison = int(bool(encoding.codes)), 1
-    return saturation + (masks - 1).bit_length() + (len(encoding.votes) - 1).bit_length() + comparison
+    # Constants are added before the switch runs.
+    terms = sum(bool(votes.key) for votes in encoding.votes)
+    terms += any(not votes.key for votes in encoding.votes)
+    saturation, comparison = int(architecture.saturates and bool(encoding.codes)), 1
+    return saturation + (masks - 1).bit_length() + (terms - 1).bit_length() + comparison
 
 
 def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:

@@ -24,6 +24,7 @@ import numpy as np
 
 from foretail.export.folder import check_name
 from foretail.export.p4.encoding import score_bits
+from foretail.export.p4.syntax import CONTROL
 from foretail.export.templates import environment
 from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
@@ -131,8 +132,10 @@ class _Link:
         raise ForetailError(f"a rate of {bps} bit/s has no exact reciprocal in 64 bits: use a whole number of Mbit/s")
 
 
-def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predictor") -> dict[str, str]:
-    """Return the demo program around the predictor in ``<name>.p4``.
+def render_demo(
+    ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predictor", control: str = CONTROL
+) -> dict[str, str]:
+    """Return the demo program around the predictor in ``<name>.p4``, which is the control `control`.
 
     The ensemble is the predictor's, with votes: of virtual features only, with one cell size and one average.
     ForetailError on a feature that the program cannot compute, features of different arithmetic, values that do not
@@ -157,6 +160,7 @@ def render_demo(ensemble: Ensemble, switch: DemoSwitch, name: str = "drop_predic
         .render(
             sha256=ensemble.sha256,
             predictor_file=f"{name}.p4",
+            control=control,
             score_bits=score_bits(ensemble),
             arguments=[f"(bit<{VALUE_BITS}>)hdr.answer.{f.name}" for f in ensemble.features],
             ports=ports,

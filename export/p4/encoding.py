@@ -1,7 +1,8 @@
 """Encodings of an ensemble as tables: code words per feature, and what decides on them.
 
-Every feature is first saturated one above the model's largest cut on it, which no comparison can see. One table per
-feature then maps the saturated value to code words, and the decision side turns code words into votes:
+Every feature is first saturated one above the model's largest cut on it, which no comparison can see, where the
+architecture compares. One table per feature then maps the value to code words, and the decision side turns code words
+into votes:
 
 - ``leaf_rows``: a bit of a code word says on which side of a cut the feature is, or whether it is between two cuts.
   One ternary row per box of equal votes and tree; the commonest vote of a tree has no rows, it is the default.
@@ -20,7 +21,9 @@ from typing import Literal
 
 import numpy as np
 
+from foretail.export.p4.architecture import V1MODEL, Architecture
 from foretail.export.p4.prefixes import Intervals, Row
+from foretail.export.p4.syntax import INPUT_BITS
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 
@@ -40,9 +43,9 @@ class FeatureCode:
     """The code words of one feature."""
 
     feature: int  #: index in the ensemble
-    saturation: int  #: the value that larger ones are replaced with
+    saturation: int  #: the value that larger ones are replaced with; the largest input where nothing is replaced
     words: tuple[tuple[int, int], ...]  #: number and width of every word
-    intervals: Intervals[Words]  #: the saturated value's width, and the words on every interval
+    intervals: Intervals[Words]  #: the key's width, and the words on every interval
 
 
 @dataclass(frozen=True)
@@ -101,30 +104,29 @@ class _Part:
     default: int
 
 
-def score_bits(ensemble: Ensemble) -> int:
-    """Return the smallest multiple of 8 bits that holds tau and every sum of some trees' votes, also less one."""
+def score_bits(ensemble: Ensemble, architecture: Architecture = V1MODEL) -> int:
+    """Return the narrowest integer that holds tau and every sum of some trees' votes, also less one."""
     votes = [tree.require_votes()[tree.leaves] for tree in ensemble.trees]
     high = sum(max(0, int(v.max())) for v in votes)
     low = sum(min(0, int(v.min())) for v in votes) - 1
     _, tau = ensemble.require_votes()
     low, high = min(low, tau), max(high, tau)
-    bits = max((~low).bit_length(), high.bit_length()) + 1
-    return -(-bits // 8) * 8
+    return architecture.width(max((~low).bit_length(), high.bit_length()) + 1)
 
 
-def leaf_rows(ensemble: Ensemble, word_bits: int) -> Encoding:
+def leaf_rows(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> Encoding:
     """Return the encoding with one table per tree."""
-    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows")
+    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows", saturates)
 
 
-def product(ensemble: Ensemble, word_bits: int, max_boxes: int) -> Encoding | None:
+def product(ensemble: Ensemble, word_bits: int, max_boxes: int, saturates: bool = True) -> Encoding | None:
     """Return the encoding with one table for the sum of all trees; None when it takes too many boxes or steps."""
     steps = sum(tree.depth + 1 for tree in ensemble.trees)
     part = _sum_part(ensemble, max_boxes) if steps <= _MAX_STEPS else None
-    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product")
+    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product", saturates)
 
 
-def bitvectors(ensemble: Ensemble, word_bits: int) -> tuple[Encoding, Encoding]:
+def bitvectors(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> tuple[Encoding, Encoding]:
     """Return the encodings with one bit per box, whose tables decode the surviving bit by exact and by ternary keys."""
     parts = _tree_parts(ensemble)
     columns: dict[int, dict[int, Column]] = defaultdict(dict)  # feature -> bit -> where it is set
@@ -151,7 +153,7 @@ def bitvectors(ensemble: Ensemble, word_bits: int) -> tuple[Encoding, Encoding]:
         used = {bit // word_bits for bit in columns[feature]}
         words = tuple((word, width) for word, width in masks if word in used)
         others = sum(1 << bit for bit in range(start) if bit not in columns[feature])  # this feature leaves them set
-        codes.append(_code(feature, columns[feature], others, words, word_bits, tops[feature]))
+        codes.append(_code(feature, columns[feature], others, words, word_bits, tops[feature], saturates))
     exact = Encoding("bitvector", tuple(codes), tuple(votes), masks)
     one_bit = (
         replace(table, kind="ternary", rows=tuple(Row(row.first, row.first, row.label) for row in table.rows))
@@ -160,7 +162,9 @@ def bitvectors(ensemble: Ensemble, word_bits: int) -> tuple[Encoding, Encoding]:
     return exact, replace(exact, votes=tuple(one_bit))
 
 
-def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision) -> Encoding:
+def _columns_and_rows(
+    ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision, saturates: bool
+) -> Encoding:
     tops = _tops(ensemble)
     places: list[dict[Column, int]] = []  # per feature, the bit of every column
     literals: list[dict[Column, tuple[tuple[Column, bool], ...]]] = []
@@ -196,7 +200,7 @@ def _columns_and_rows(ensemble: Ensemble, parts: Sequence[_Part], word_bits: int
             count = len(columns)
             words = tuple((w, min(word_bits, count - w * word_bits)) for w in range(-(-count // word_bits)))
             of_bit = {bit: column for column, bit in columns.items()}
-            codes.append(_code(feature, of_bit, 0, words, word_bits, tops[feature]))
+            codes.append(_code(feature, of_bit, 0, words, word_bits, tops[feature], saturates))
     return Encoding(decision, tuple(codes), tuple(votes))
 
 
@@ -249,6 +253,7 @@ def _code(
     words: tuple[tuple[int, int], ...],
     word_bits: int,
     top: int,
+    saturates: bool,
 ) -> FeatureCode:
     """Return the code of a feature that sets every bit where its column says, beside `others`, which are always set."""
     cuts = _cuts(columns.values(), top)
@@ -260,7 +265,7 @@ def _code(
     for point in (0, *(cut + 1 for cut in cuts)):
         code ^= changes[point]
         labels.append(tuple(code >> word * word_bits & ((1 << width) - 1) for word, width in words))
-    saturation = cuts[-1] + 1
+    saturation = cuts[-1] + 1 if saturates else (1 << INPUT_BITS) - 1
     bits = saturation.bit_length()
     return FeatureCode(feature, saturation, words, Intervals.of(bits, (*cuts, (1 << bits) - 1), labels))
 

@@ -10,6 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from foretail.export.p4.architecture import Architecture, architecture
 from foretail.features.errors import ForetailError
 
 
@@ -19,6 +20,7 @@ class Profile:
 
     name: str  #: for reports
     note: str  #: for reports: where the numbers come from
+    arch: str  #: architecture that the text is written for: ``v1model`` or ``tna``
     stages: int | None  #: match stages in a row
     tables_per_stage: int | None  #: tables that one stage can hold
     tcam_blocks: int | None  #: memory blocks of one stage
@@ -36,7 +38,13 @@ class Profile:
     tcam_bit_cost: float  #: the same of a bit of TCAM
     sram_bit_cost: float  #: the same of a bit of SRAM
 
+    @property
+    def architecture(self) -> Architecture:
+        """What `arch` can match, add and compare."""
+        return architecture(self.arch)
+
     def __post_init__(self) -> None:
+        architecture(self.arch)
         for field, value in asdict(self).items():
             if isinstance(value, float):
                 if not 0 <= value < float("inf"):
@@ -49,7 +57,7 @@ class Profile:
 
 
 def load_profile(profile: str) -> Profile:
-    """Return a profile that Foretail brings (``v1model``, ``rmt``), or that of a YAML file, given by its path.
+    """Return a profile that Foretail brings (files of ``profiles/``), or that of a YAML file, given by its path.
 
     ForetailError when there is none of that name, or the file does not hold exactly the fields of :class:`Profile`.
     """

@@ -145,9 +145,9 @@ class _Boxer:
                     elif not isinstance(user, Apply) and user is not statement and key in names_in(user):
                         refuse(f"the use of {key}")
                 self.keys.add(key)
-            elif (not isinstance(statement, Apply) and name in names_in(statement)) or (
-                isinstance(statement, Apply) and self.program.tables[statement.table].key == name
-            ):
+            elif isinstance(statement, Apply) and self.program.tables[statement.table].key == name:
+                edges |= self._table_edges(statement.table)
+            elif not isinstance(statement, Apply) and name in names_in(statement):
                 refuse(f"the use of {name}")
         return sorted(edge for edge in edges if 0 <= edge < (1 << INPUT_BITS) - 1)
 
@@ -172,19 +172,24 @@ class _Boxer:
         return edges
 
     def _terms(self) -> list[str]:
-        """Return the variables that the score is the sum of, in order."""
-
-        def flat(value: Expression) -> list[str]:
+        """Return the variables that the score is the sum of, by the numbers in their names."""
+        found: list[str] = []
+        left: list[Expression] = [Slice("score")]
+        while left:
+            value = left.pop()
+            writer = self.writer[value.name] if isinstance(value, Slice) and value.high is None else None
             if isinstance(value, Operation) and value.sign == "+":
-                return [name for operand in value.operands for name in flat(operand)]
-            if not isinstance(value, Slice) or value.high is not None:
+                left += value.operands
+            elif isinstance(writer, Assign) and not isinstance(writer.value, Cast | Number):
+                left.append(writer.value)
+            elif isinstance(value, Slice) and writer is not None:
+                found.append(value.name)
+            else:
                 refuse("the score is not a sum of variables")
-            return [value.name]
-
-        score = self.writer["score"]
-        if not isinstance(score, Assign):
-            refuse("the score is not a sum of variables")
-        return flat(score.value)
+            if len(found) > MAX_PIECES:
+                refuse("the score is a sum of too many variables")
+        # Any order will do: every term is compared with one tree.
+        return sorted(found, key=lambda name: (len(name), name))
 
     def _part(self, name: str) -> Boxes:
         everything: _Set = tuple((1 << len(low)) - 1 for low in self.lows)

@@ -1,14 +1,14 @@
 """Emitted P4 read back from nothing but its text: a parser of the emitted subset, and its static checks.
 
 The subset is what ``render.py`` writes: one control of integer inputs, local variables, actions of assignments, tables
-of one key with constant entries (or with entries from the control plane's file), and straight-line statements.
-Everything else is refused, whatever it would mean in P4.
+with constant entries (or with entries from the control plane's file), and straight-line statements. A key of several
+fields is read as a variable of its own, their concatenation. Everything else is refused, whatever it would mean in P4.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from foretail.export.p4.entries import read_commands, read_updates
@@ -34,7 +34,7 @@ from foretail.export.p4.syntax import (
 )
 
 _TOKEN = re.compile(
-    r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)|(@?[A-Za-z_]\w*)|(&&&|\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
+    r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)|(@?[A-Za-z_]\w*)|(&&&|\|-\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
 )
 _COMMENT = re.compile(r"//[^\n]*")
 _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")
@@ -91,17 +91,22 @@ def _check(program: Program) -> None:
             action = program.actions[table.action]
             for assign in action.body:
                 sets(assign, {name for name, _ in action.parameters})
-    if applied != set(program.tables) or not {"score", "drop", "tau"} <= known:
+    if applied != set(program.tables) or not {"score", "drop"} <= known:
         refuse("a table is not applied or an output is not set")
-    score = program.types["score"]
-    decision = Choose("score", Slice("tau"), Assign("drop", Number(1, 1)), Assign("drop", Number(1, 0)))
+    score, decision = program.types["score"], program.statements[-1]
     decide = program.tables.get("decide", Table("", "", "", (), ()))
-    if program.statements[-1] != decision or program.types["tau"] != score or decide.key is not None:
+    compared = Choose("score", Slice("tau"), Assign("drop", Number(1, 1)), Assign("drop", Number(1, 0)))
+    subtracted = Assign("drop", Slice("margin", score.width - 1, score.width - 1))
+    result = "margin" if decision == subtracted else "tau"
+    if decision not in (compared, subtracted) or program.types.get(result) != score or decide.key is not None:
         refuse("the decision is not score > tau")
     action = program.actions[decide.action]
-    if [width for _, width in action.parameters] != [score.width] or action.body != (
-        Assign("tau", Cast(score, Slice(action.parameters[0][0]))),
-    ):
+    if [width for _, width in action.parameters] != [score.width]:
+        refuse("tau is not the parameter of table decide")
+    tau = Cast(score, Slice(action.parameters[0][0]))
+    # tau less the score is negative, also when it saturates, iff score > tau
+    value = Operation("|-|", (tau, Slice("score"))) if decision == subtracted else tau
+    if action.body != (Assign(result, value),):
         refuse("tau is not the parameter of table decide")
     for name, table in program.tables.items():
         if table.key is not None:
@@ -153,6 +158,7 @@ class _Parser:
             refuse("the include guard is a name of the program")
         self.at = 0
         self.with_entries = with_entries
+        self.joined: dict[str, Expression] = {}  # keys of several fields
         self.types: dict[str, Type] = {}
 
     def peek(self) -> str:
@@ -215,7 +221,9 @@ class _Parser:
         return found
 
     def program(self) -> Program:
-        self.takes("control", "DropPredictor", "(")
+        self.take("control")
+        control = self.name()
+        self.take("(")
         inputs: list[str] = []
         outputs: list[tuple[str, Type]] = []
         while True:
@@ -253,15 +261,19 @@ class _Parser:
             if what == "action":
                 actions[name] = replace(self.action(), id=number)
             else:
-                tables[name] = replace(self.table(actions), id=number)
+                tables[name] = replace(self.table(name, actions), id=number)
         self.takes("apply", "{")
-        statements = []
+        statements: list[Statement] = []
         while not self.takes_if("}"):
-            statements.append(self.statement(tables))
+            statement = self.statement(tables)
+            key = tables[statement.table].key if isinstance(statement, Apply) else None
+            if key in self.joined:
+                statements.append(Assign(key, self.joined[key]))
+            statements.append(statement)
         self.take("}")
         if self.at != len(self.tokens):
             refuse(f"{self.peek()!r} after the control")
-        return Program(tuple(inputs), self.types, actions, tables, tuple(statements))
+        return Program(control, tuple(inputs), self.types, actions, tables, tuple(statements))
 
     def action(self) -> Action:
         self.take("(")
@@ -279,19 +291,54 @@ class _Parser:
             body.append(self.assign(parameters))
         return Action(tuple((name, kind.width) for name, kind in parameters.items()), tuple(body))
 
-    def table(self, actions: Mapping[str, Action]) -> Table:
-        self.take("{")
-        key, kind, width = None, "", 0
-        if self.takes_if("key"):
-            self.takes("=", "{")
-            key = self.name()
-            declared = self.known(key)
-            if declared.signed:
-                refuse(f"the key {key} is signed")
-            width = declared.width
+    def key(self, table: str) -> tuple[str, str, list[int]]:
+        """Read a key: its variable, its kind and the widths of its fields."""
+        self.takes("=", "{")
+        fields: list[Expression] = []
+        kinds = set()
+        while not self.takes_if("}"):
+            fields.append(self.operand({}))
             self.take(":")
-            kind = self.take("range", "lpm", "ternary", "exact")
-            self.takes(";", "}")
+            kinds.add(self.take("range", "lpm", "ternary", "exact"))
+            self.take(";")
+        types = [self.kind(field, {}) for field in fields]
+        if len(kinds) != 1 or any(kind.signed for kind in types) or not all(isinstance(f, Slice) for f in fields):
+            refuse(f"the key of table {table}")
+        (kind,), widths = kinds, [kind.width for kind in types]
+        whole = fields[0] if len(fields) == 1 else Operation("++", tuple(fields))
+        if isinstance(whole, Slice) and whole.high is None:
+            return whole.name, kind, widths
+        if kind not in ("ternary", "exact"):
+            refuse(f"the key of table {table}")
+        name = f"key of {table}"  # no name of the text has a space
+        self.declare(name, Type(False, sum(widths)))
+        self.joined[name] = whole
+        return name, kind, widths
+
+    def keyset(self, kind: str, widths: Sequence[int]) -> tuple[int, int]:
+        """Read what an entry matches, of all fields as one number: value and mask, or both ends of a range."""
+        several = len(widths) > 1
+        if several:
+            self.take("(")
+        first = second = 0
+        for place, width in enumerate(widths):
+            if place:
+                self.take(",")
+            low, high = self.number(width).value, (1 << width) - 1
+            if kind != "exact":
+                self.take(".." if kind == "range" else "&&&")
+                high = self.number(width).value
+            first, second = first << width | low, second << width | high
+        if several:
+            self.take(")")
+        return first, second
+
+    def table(self, name: str, actions: Mapping[str, Action]) -> Table:
+        self.take("{")
+        key, kind = None, ""
+        widths: list[int] = []
+        if self.takes_if("key"):
+            key, kind, widths = self.key(name)
         self.takes("actions", "=", "{")
         action = self.name()
         if action not in actions:
@@ -307,16 +354,9 @@ class _Parser:
         if key is not None and self.with_entries:
             self.takes("const", "entries", "=", "{")
             while not self.takes_if("}"):
-                first = self.number(width).value
-                second = (1 << width) - 1
-                if kind == "range":
-                    self.take("..")
-                    second = self.number(width).value
-                elif kind != "exact":
-                    self.take("&&&")
-                    second = self.number(width).value
+                match = self.keyset(kind, widths)
                 self.take(":")
-                entries.append(Entry(first, second, self.call(action, actions[action])))
+                entries.append(Entry(*match, self.call(action, actions[action])))
                 self.take(";")
         elif key is not None:
             self.takes("size", "=")
@@ -374,9 +414,9 @@ class _Parser:
     def expression(self, scope: Mapping[str, Type]) -> Expression:
         operands = [self.operand(scope)]
         sign = self.peek()
-        if sign not in ("++", "&", "+"):
+        if sign not in ("++", "&", "+", "|-|"):
             return operands[0]
-        while self.takes_if(sign):
+        while self.takes_if(sign) and (sign != "|-|" or len(operands) == 1):
             operands.append(self.operand(scope))
         return Operation(sign, tuple(operands))
 
@@ -423,6 +463,6 @@ class _Parser:
             if any(kind.signed for kind in kinds):
                 refuse("a concatenation of signed numbers")
             return Type(False, sum(kind.width for kind in kinds))
-        if len(set(kinds)) != 1 or kinds[0].signed != (value.sign == "+"):
+        if len(set(kinds)) != 1 or kinds[0].signed != (value.sign != "&"):
             refuse(f"operands of {value.sign} of other types")
         return kinds[0]

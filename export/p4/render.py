@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
+from zlib import crc32
 
 import jinja2
 
@@ -13,15 +15,20 @@ from foretail.export.folder import check_name
 from foretail.export.p4.cost import FeatureTable, Plan
 from foretail.export.p4.encoding import KeySlice
 from foretail.export.p4.prefixes import Row
+from foretail.export.p4.syntax import CONTROL
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
 FIRST_ID = 0xF07A01
-"""P4Runtime ids of tables and actions count from here, so that entries can name them before any compiler ran."""
+"""P4Runtime ids of tables and actions count from here, so that entries can name them before any compiler ran.
+
+Those of a control with a name of its own count from a number that its name makes, so that a program can hold several.
+"""
 
 TABLE_PREFIX, ACTION_PREFIX = 0x02000000, 0x01000000  # P4Runtime 1.3, section 6.3
 
+_CONTROL = re.compile(r"[A-Z][A-Za-z0-9_]{0,62}")  # P4's own words are all lower case
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PLAIN = re.compile(r"[A-Za-z0-9_=,.+-]*")
 
@@ -33,47 +40,61 @@ class _Table:
     name: str
     action: str
     kind: str
-    key: str
-    key_bits: int
+    key: tuple[tuple[str, int], ...]  # fields and their widths, most significant first
     widths: tuple[int, ...]
     body: tuple[str, ...]
     parameter_names: tuple[str, ...]
     rows: tuple[tuple[Row[Any], tuple[int, ...]], ...]
     default: tuple[int, ...]
 
+    @property
+    def key_bits(self) -> int:
+        """Width of all fields."""
+        return sum(width for _, width in self.key)
+
 
 def render_p4(
-    ensemble: Ensemble, plan: Plan, name: str, entries: Literal["const", "runtime"] = "const"
+    ensemble: Ensemble,
+    plan: Plan,
+    name: str,
+    entries: Literal["const", "runtime"] = "const",
+    control: str = CONTROL,
 ) -> dict[str, str]:
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
-    Returns ``<name>.p4``: control DropPredictor; ``<name>_main.p4``: a program around it; and with runtime entries
+    Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; and with runtime entries
     ``<name>.commands.txt`` for simple_switch_CLI and ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text.
     """
     check_name(name)
+    if not _CONTROL.fullmatch(control):
+        raise ForetailError(f"{control!r} cannot name a P4 control: use a capital letter, then letters, digits and _")
     for feature in ensemble.features:
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")
     tables = _tables(ensemble, plan)
     runtime = entries == "runtime"
+    first = FIRST_ID if control == CONTROL else (crc32(control.encode()) & 0xFFF) << 12
+    statements, intermediate = _statements(ensemble, plan)
     values = {
+        "arch": plan.profile.arch,
+        "control": control,
         "name": name,
         "sha256": ensemble.sha256,
         "features": ensemble.features,
         "width": plan.score_bits,
-        "variables": _variables(ensemble, plan),
-        "statements": _statements(ensemble, plan),
-        "tables": [_table_values(i, table) for i, table in enumerate(tables)],
+        "variables": _declarations(ensemble, plan) + intermediate,
+        "statements": statements,
+        "tables": [_table_values(i, table) for i, table in enumerate(tables, first)],
         "runtime": runtime,
     }
     files = {
         f"{name}.p4": _environment().get_template("predictor.p4.j2").render(values),
-        f"{name}_main.p4": _environment().get_template("predictor_main.p4.j2").render(values),
+        f"{name}_main.p4": _environment().get_template(f"predictor_main_{plan.profile.arch}.p4.j2").render(values),
     }
     if runtime:
         files[f"{name}.commands.txt"] = "".join(_command(table, i) for table in tables for i in range(len(table.rows)))
         files[f"{name}.entries.txtpb"] = "".join(
-            _update(number, table, i) for number, table in enumerate(tables) for i in range(len(table.rows))
+            _update(number, table, i) for number, table in enumerate(tables, first) for i in range(len(table.rows))
         )
     return files
 
@@ -88,8 +109,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                 f"t_{feature}",
                 f"code_{feature}",
                 chosen.kind,
-                f"k_{feature}",
-                _key_bits(chosen),
+                ((f"{'k' if plan.profile.architecture.saturates else 'f'}_{feature}", _key_bits(chosen)),),
                 tuple(width for _, width in words),
                 tuple(f"c_{feature}_w{word} = w{word};" for word, _ in words),
                 tuple(f"w{word}" for word, _ in words),
@@ -97,29 +117,40 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                 chosen.rows.default,
             )
         )
-    width = plan.score_bits
+    width, expressions = plan.score_bits, plan.profile.architecture.expressions
     for index, votes in enumerate(plan.chosen.encoding.votes):
         if votes.key:
             sign = "int" if votes.signed else "bit"
-            everything = (1 << votes.vote_bits) - 1
+            bits = votes.vote_bits if expressions else width
+            widened = f"({sign}<{bits if votes.signed else width}>) " if expressions else ""
+            everything = (1 << bits) - 1
+            slices = tuple((_source(part, names), part.high - part.low + 1) for part in votes.key)
             tables.append(
                 _Table(
-                    "product" if plan.chosen.encoding.decision == "product" else f"tree_{index}",
+                    _vote_table(index, plan),
                     f"vote_{index}",
                     votes.kind,
-                    f"key_{index}",
-                    votes.key_bits,
-                    (votes.vote_bits,),
-                    (f"v_{index} = (int<{width}>) ({sign}<{votes.vote_bits if votes.signed else width}>) vote;",),
+                    ((f"key_{index}", votes.key_bits),) if expressions else slices,
+                    (bits,),
+                    (f"v_{index} = (int<{width}>) {widened}vote;",),
                     ("vote",),
                     tuple((row, (row.label & everything,)) for row in votes.rows),
                     (votes.default & everything,),
                 )
             )
     tau = ensemble.require_votes()[1] & ((1 << width) - 1)
-    body = (f"tau = (int<{width}>) value;",)
-    tables.append(_Table("decide", "set_tau", "", "", 0, (width,), body, ("value",), (), (tau,)))
+    body = f"tau = (int<{width}>) value;" if expressions else f"margin = (int<{width}>) value |-| score;"
+    tables.append(_Table("decide", "set_tau", "", (), (width,), (body,), ("value",), (), (tau,)))
     return tables
+
+
+def _vote_table(index: int, plan: Plan) -> str:
+    return "product" if plan.chosen.encoding.decision == "product" else f"tree_{index}"
+
+
+def _source(part: KeySlice, names: list[str]) -> str:
+    word = f"b_w{part.word}" if part.feature is None else f"c_{names[part.feature]}_w{part.word}"
+    return f"{word}[{part.high}:{part.low}]"
 
 
 def _key_bits(table: FeatureTable) -> int:
@@ -134,74 +165,92 @@ def _padded(row: Row[Any], table: FeatureTable) -> Row[Any]:
     return Row(row.first, row.second | padding, row.label)
 
 
-def _variables(ensemble: Ensemble, plan: Plan) -> list[dict[str, str]]:
-    encoding, width = plan.chosen.encoding, plan.score_bits
+def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
+    """Return the local variables that hold code words, masks and votes, and saturated keys where inputs are."""
+    architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     found = []
     for table in plan.chosen.features:
         name = ensemble.features[table.code.feature].name
-        found.append((f"bit<{_key_bits(table)}>", f"k_{name}"))
-        found += [(f"bit<{bits}>", f"c_{name}_w{word}") for word, bits in table.code.words]
-    found += [(f"bit<{bits}>", f"b_w{word}") for word, bits in encoding.masks]
+        if architecture.saturates:
+            found.append(f"bit<{_key_bits(table)}> k_{name};")
+        found += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
+    found += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
     for index, votes in enumerate(encoding.votes):
-        if votes.key:
-            found.append((f"bit<{votes.key_bits}>", f"key_{index}"))
-        found.append((f"int<{width}>", f"v_{index}"))
-    found.append((f"int<{width}>", "tau"))
-    return [{"type": kind, "name": name} for kind, name in found]
+        if votes.key and architecture.expressions:
+            found.append(f"bit<{votes.key_bits}> key_{index};")
+        found.append(f"int<{width}> v_{index};")
+    found.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
+    return found
 
 
-def _statements(ensemble: Ensemble, plan: Plan) -> list[str]:
-    encoding, width = plan.chosen.encoding, plan.score_bits
+def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str]]:
+    """Return the statements of the apply block, and the declarations of intermediate results, which only they need."""
+    architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     names = [feature.name for feature in ensemble.features]
-    found = []
-    for table in plan.chosen.features:
+    found: list[str] = []
+    intermediate: list[str] = []
+
+    def named(value: str, kind: str) -> str:
+        name = f"s_{len(intermediate)}"
+        intermediate.append(f"{kind} {name};")
+        found.append(f"{name} = {value};")
+        return name
+
+    def combined(terms: list[str], sign: str, kind: str) -> str:
+        inner = (lambda value: f"({value})") if architecture.expressions else (lambda value: named(value, kind))
+        return _balanced(terms, sign, inner)
+
+    for table in plan.chosen.features if architecture.saturates else ():
         name, bits, largest = names[table.code.feature], _key_bits(table), table.code.saturation
         found.append(
             f"if (f_{name} > 24w{largest - 1}) {{ k_{name} = {bits}w{largest}; }} "
             f"else {{ k_{name} = f_{name}[{bits - 1}:0]; }}"
         )
     found += [f"t_{names[code.feature]}.apply();" for code in encoding.codes]
-    for word, _ in encoding.masks:
+    for word, bits in encoding.masks:
         parts = [f"c_{names[code.feature]}_w{word}" for code in encoding.codes if word in dict(code.words)]
-        found.append(f"b_w{word} = {' & '.join(parts)};")
-
-    def source(part: KeySlice) -> str:
-        word = f"b_w{part.word}" if part.feature is None else f"c_{names[part.feature]}_w{part.word}"
-        return f"{word}[{part.high}:{part.low}]"
-
+        mask = " & ".join(parts) if architecture.expressions else combined(parts, " & ", f"bit<{bits}>")
+        found.append(f"b_w{word} = {mask};")
     for index, votes in enumerate(encoding.votes):
-        if votes.key:
-            found.append(f"key_{index} = {' ++ '.join(source(part) for part in votes.key)};")
-        else:
+        if not votes.key:
             found.append(f"v_{index} = (int<{width}>) {width}w{votes.default & ((1 << width) - 1)};")
-    for index, votes in enumerate(encoding.votes):
-        if votes.key:
-            found.append(f"{'product' if encoding.decision == 'product' else f'tree_{index}'}.apply();")
-    found.append(f"score = {_sum([f'v_{i}' for i in range(len(encoding.votes))])};")
+        elif architecture.expressions:
+            found.append(f"key_{index} = {' ++ '.join(_source(part, names) for part in votes.key)};")
+    found += [f"{_vote_table(i, plan)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
+    terms = [f"v_{i}" for i, votes in enumerate(encoding.votes) if votes.key]
+    constants = [f"v_{i}" for i, votes in enumerate(encoding.votes) if not votes.key]
+    if len(constants) > 1:  # among themselves, which takes no stage
+        constants = [named(" + ".join(constants), f"int<{width}>")]
+    found.append(f"score = {combined(terms + constants, ' + ', f'int<{width}>')};")
     found.append("decide.apply();")
-    found.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
-    return found
+    if architecture.expressions:
+        found.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
+    else:
+        found.append(f"drop = margin[{width - 1}:{width - 1}];")
+    return found, intermediate
 
 
-def _sum(terms: list[str], inside: bool = False) -> str:
-    """Return a balanced sum: as few additions after another as possible."""
+def _balanced(terms: list[str], sign: str, inner: Callable[[str], str]) -> str:
+    """Combine terms in pairs: as few operations after another as possible; `inner` makes one term of two."""
     if len(terms) == 1:
         return terms[0]
     half = (len(terms) + 1) // 2
-    text = f"{_sum(terms[:half], True)} + {_sum(terms[half:], True)}"
-    return f"({text})" if inside else text
+    sides = [
+        _balanced(side, sign, inner) if len(side) == 1 else inner(_balanced(side, sign, inner))
+        for side in (terms[:half], terms[half:])
+    ]
+    return sign.join(sides)
 
 
-def _table_values(index: int, table: _Table) -> dict[str, Any]:
+def _table_values(number: int, table: _Table) -> dict[str, Any]:
     return {
         "name": table.name,
         "action": table.action,
-        "id": f"{TABLE_PREFIX | FIRST_ID + index:#010x}",
-        "action_id": f"{ACTION_PREFIX | FIRST_ID + index:#010x}",
+        "id": f"{TABLE_PREFIX | number:#010x}",
+        "action_id": f"{ACTION_PREFIX | number:#010x}",
         "parameters": [f"bit<{w}> {name}" for w, name in zip(table.widths, table.parameter_names, strict=True)],
         "body": table.body,
-        "key": table.key,
-        "kind": table.kind,
+        "key": " ".join(f"{field} : {table.kind};" for field, _ in table.key),
         "default": _call(table, table.default),
         "entries": [f"{_keyset(table, row)} : {_call(table, data)}" for row, data in table.rows],
     }
@@ -213,10 +262,24 @@ def _call(table: _Table, data: tuple[int, ...]) -> str:
 
 
 def _keyset(table: _Table, row: Row[Any]) -> str:
-    w = table.key_bits
-    if table.kind == "range":
-        return f"{w}w{row.first:#x} .. {w}w{row.second:#x}"
-    return f"{w}w{row.first:#x}" if table.kind == "exact" else f"{w}w{row.first:#x} &&& {w}w{row.second:#x}"
+    fields = []
+    for (_, w), first, second in zip(
+        table.key, *(_split(table, number) for number in (row.first, row.second)), strict=True
+    ):
+        if table.kind == "range":
+            fields.append(f"{w}w{first:#x} .. {w}w{second:#x}")
+        else:
+            fields.append(f"{w}w{first:#x}" if table.kind == "exact" else f"{w}w{first:#x} &&& {w}w{second:#x}")
+    return fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
+
+
+def _split(table: _Table, number: int) -> list[int]:
+    """Return the part of a key's value or mask that every field has."""
+    parts, left = [], table.key_bits
+    for _, width in table.key:
+        left -= width
+        parts.append(number >> left & ((1 << width) - 1))
+    return parts
 
 
 def _command(table: _Table, index: int) -> str:
@@ -244,9 +307,9 @@ def _update(number: int, table: _Table, index: int) -> str:
         match = f"{table.kind} {{ {names[0]}: {first} {names[1]}: {second} }}"
         priority = f" priority: {len(table.rows) - index}"  # the largest goes first
     parameters = " ".join(f"params {{ param_id: {i} value: {_bytes(value)} }}" for i, value in enumerate(data, 1))
-    action = f"action_id: {ACTION_PREFIX | FIRST_ID + number} {parameters}"
+    action = f"action_id: {ACTION_PREFIX | number} {parameters}"
     return (
-        f"updates {{ type: INSERT entity {{ table_entry {{ table_id: {TABLE_PREFIX | FIRST_ID + number} "
+        f"updates {{ type: INSERT entity {{ table_entry {{ table_id: {TABLE_PREFIX | number} "
         f"match {{ field_id: 1 {match} }} action {{ action {{ {action} }} }}{priority} }} }} }}\n"
     )
 

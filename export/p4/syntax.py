@@ -11,6 +11,9 @@ from foretail.export.proof.certificate import ProofError
 
 INPUT_BITS = 24
 
+CONTROL = "DropPredictor"
+"""Name of the control, unless another is asked for."""
+
 
 @dataclass(frozen=True)
 class Type:
@@ -39,7 +42,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Operation:
-    """``++``, ``&`` or ``+`` of two or more operands."""
+    """``++``, ``&`` or ``+`` of two or more operands, or ``|-|``, saturating subtraction, of two."""
 
     sign: str
     operands: tuple[Expression, ...]
@@ -119,6 +122,7 @@ class Table:
 class Program:
     """The control, as read from its text."""
 
+    name: str
     inputs: tuple[str, ...]  #: parameters of direction in, 24 bits each
     types: Mapping[str, Type]  #: of inputs, outputs and local variables
     actions: Mapping[str, Action]

@@ -1,4 +1,4 @@
-"""The P4 target: match-action tables for v1model, planned by cost, read back from their text and interpreted."""
+"""The P4 target: match-action tables for v1model or TNA, planned by cost, read back from their text and interpreted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from foretail.export.folder import encoded
 from foretail.export.lowered import Lowered
 from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
-from foretail.export.p4.cost import plan
+from foretail.export.p4.cost import most_trees, plan
 from foretail.export.p4.demo import DemoSwitch, render_demo
 from foretail.export.p4.interpreter import score
 from foretail.export.p4.profile import load_profile
@@ -19,7 +19,7 @@ from foretail.export.p4.readback import read_back
 from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.report import report_json, shrink
-from foretail.export.p4.syntax import INPUT_BITS
+from foretail.export.p4.syntax import CONTROL, INPUT_BITS
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.features.errors import ForetailError
@@ -34,7 +34,7 @@ PACKETS = 10_000
 class P4:
     """The P4 target.
 
-    Its files are ``<name>.p4``, control DropPredictor, to be included; ``<name>_main.p4``, a program around it that
+    Its files are ``<name>.p4``, the control, to be included; ``<name>_main.p4``, a program around it that
     runs, which is not part of the proof; and with runtime entries ``<name>.commands.txt`` for simple_switch_CLI and
     ``<name>.entries.txtpb`` for P4Runtime. ``report.json`` has the resources of the plan.
     """
@@ -43,11 +43,14 @@ class P4:
     encoding: str = "auto"
     decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'bitvector'}, how code words become votes
     entries: Literal["const", "runtime"] = "const"  #: in the program, or in files for the control plane
-    profile: str = "v1model"  #: ``v1model``, ``rmt``, or the path of a YAML file
+    #: what the switch offers, and the architecture that the text is for: ``v1model``, ``rmt``, ``tofino``, ``tofino2``,
+    #: or the path of a YAML file
+    profile: str = "v1model"
     #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
     demo: DemoSwitch | None = None
     #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
+    control: str = CONTROL  #: name of the control; a program that holds several predictors gives each its own
     name: ClassVar[str] = "p4"
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
@@ -62,14 +65,28 @@ class P4:
                     f"bit<{INPUT_BITS}>, as wide as a switch's features: choose target=c or target=onnx, or train on "
                     f"it in a coarser unit"
                 )
-        chosen = plan(ensemble, load_profile(self.profile), self.encoding, self.decision, max_cells)
+        profile = load_profile(self.profile)
+        for what, asked in (
+            ("a demo program", self.demo is not None),
+            ("a run in BMv2", self.bmv2),
+            ("runtime entries", self.entries == "runtime"),
+        ):
+            if asked and profile.arch != "v1model":
+                raise ForetailError(
+                    f"there is {what} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
+                    f"leave it out, or choose another profile"
+                )
+        chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
         if chosen.chosen.faults:
+            advice = shrink(lowered, chosen)
+            if first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells):
+                advice.append(f"its first {first} of {len(ensemble.trees)} trees fit")
             raise ForetailError(
                 f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "
-                f"{'; '.join(shrink(lowered, chosen))}"
+                f"{'; '.join(advice)}"
             )
-        texts = render_p4(ensemble, chosen, prefix, self.entries)
-        around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix)
+        texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
+        around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix, self.control)
         return Rendered(encoded(texts), encoded({**around, REPORT: report_json(lowered, chosen)}), REPORT)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
@@ -77,10 +94,10 @@ class P4:
         texts = {file: content.decode("ascii") for file, content in files.items()}
         name = min(texts, key=len).removesuffix(".p4")
         program = read_p4(texts[f"{name}.p4"], texts.get(f"{name}.commands.txt"), texts.get(f"{name}.entries.txtpb"))
-        stated = (program.inputs, program.default_tau)
-        if stated != (tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau):
+        stated = (program.name, program.inputs, program.default_tau)
+        if stated != (self.control, tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau):
             raise ProofError(
-                "the exported P4 states other features or another tau: nothing is exported, report this as a bug"
+                "the exported P4 states another name, other features or another tau: nothing is exported, report this"
             )
         tool = "interpreter of the emitted P4 subset, foretail.export.p4.interpreter"
         if self.bmv2:

@@ -19,6 +19,7 @@ from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.demo import DemoSwitch
+from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
 from foretail.export.proof.certificate import Certificate
 from foretail.export.sonic.target import Sonic
@@ -202,7 +203,11 @@ def _c(config: ExportConfig, model: Ensemble) -> Target:
 
 def _p4(config: ExportConfig, model: Ensemble) -> Target:
     p4 = config.p4
-    return P4(p4.encoding, p4.decision, p4.entries, p4.profile, demo_switch(p4.demo), p4.bmv2)  # type: ignore[arg-type]
+    profile = p4.profile or ("tofino" if p4.arch == "tna" else "v1model")
+    if p4.arch not in (None, found := load_profile(profile).arch):
+        raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
+    demo = demo_switch(p4.demo)
+    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control)  # type: ignore[arg-type]
 
 
 TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {

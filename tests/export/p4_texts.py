@@ -37,9 +37,13 @@ def everything(ensemble: Ensemble) -> NDArray[np.int64]:
 
 
 def texts_of(
-    ensemble: Ensemble, encoding: str = "auto", decision: str = "auto", entries: str = "const"
+    ensemble: Ensemble,
+    encoding: str = "auto",
+    decision: str = "auto",
+    entries: str = "const",
+    profile: str = "v1model",
 ) -> dict[str, str]:
-    chosen = plan(ensemble, load_profile("v1model"), encoding, decision)
+    chosen = plan(ensemble, load_profile(profile), encoding, decision)
     return render_p4(ensemble, chosen, "p", entries)  # type: ignore[arg-type]
 
 

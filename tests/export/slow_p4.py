@@ -28,6 +28,12 @@ class Bits:
     def __and__(self, other: Bits) -> Bits:
         return Bits(self.value & other.value, self.width)
 
+    def __sub__(self, other: Bits) -> Bits:
+        """Saturating subtraction, which P4 writes as |-|."""
+        half = 1 << (self.width - 1)
+        number = min(max(self.number - other.number, -half), half - 1)
+        return Bits(number & ((1 << self.width) - 1), self.width, True)
+
     def __add__(self, other: Bits) -> Bits:
         return Bits((self.value + other.value) & ((1 << self.width) - 1), self.width, self.signed)
 
@@ -50,20 +56,20 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     }
     tables = {}
     for name, body in re.findall(r"table (\w+) \{(.*?)\n    \}", code, re.DOTALL):
-        key = re.search(r"key = \{ (\w+) : (\w+); \}", body)
+        key = re.findall(r"([\w\[\]:]+) : (\w+);", (re.search(r"key = \{(.*?)\}", body) or [""])[0])
         default = re.search(r"default_action = (\w+)\((.*?)\);", body)
         assert default
         entries = [
-            (re.split(r" &&& | \.\. ", match), action, data.split(", "))
+            ([re.split(r" &&& | \.\. ", field) for field in match.strip("()").split(", ")], action, data.split(", "))
             for match, action, data in re.findall(r"^ {12}(.*?) : (\w+)\((.*?)\);", body, re.MULTILINE)
         ]
-        tables[name] = (key.groups() if key else None, (default[1], default[2].split(", ")), entries)
+        tables[name] = (key, (default[1], default[2].split(", ")), entries)
     values = {name: Bits(value, 24) for name, value in inputs.items()}
 
     def value_of(expression: str, scope: dict[str, Bits]) -> Bits:
         python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
         python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
-        found = eval(python.replace("++", "|"), {"Bits": Bits, "Cast": Cast, **scope})
+        found = eval(python.replace("++", "|").replace("|-|", "-"), {"Bits": Bits, "Cast": Cast, **scope})
         assert isinstance(found, Bits)
         return found
 
@@ -71,14 +77,15 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
         key, (action, data), entries = tables[name]
         longest = -1
         for match, then, arguments in entries:
-            assert key is not None
-            value, (first, *second) = values[key[0]].value, (value_of(m, {}).value for m in match)
-            if key[1] == "range":
-                hit = first <= value <= second[0]
-            else:
-                hit = value & second[0] == first if second else value == first
-            length = second[0] if key[1] == "lpm" else 0
-            if hit and length > longest:
+            hits, length = [], 0
+            for (field, kind), parts in zip(key, match, strict=True):
+                value, (first, *second) = value_of(field, values).value, (value_of(part, {}).value for part in parts)
+                if kind == "range":
+                    hits.append(first <= value <= second[0])
+                else:
+                    hits.append(value & second[0] == first if second else value == first)
+                length = second[0] if kind == "lpm" else 0
+            if all(hits) and length > longest:
                 action, data, longest = then, arguments, length
         names, body = actions[action]
         scope = {**values, **{n: value_of(d, {}) for n, d in zip(names, data, strict=True)}}

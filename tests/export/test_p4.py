@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.export.folder import encoded
-from foretail.export.p4.cost import plan
+from foretail.export.p4.architecture import TNA
+from foretail.export.p4.cost import most_trees, plan
 from foretail.export.p4.encoding import DECISIONS, score_bits
 from foretail.export.p4.interpreter import score
 from foretail.export.p4.prefixes import KINDS
@@ -26,6 +28,7 @@ from foretail.export.p4.reader import read_p4
 from foretail.export.p4.render import render_p4
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
+from foretail.export.proof.certificate import ProofError
 from foretail.export.target import ExportResult, export, prove_files
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
@@ -65,15 +68,18 @@ def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempP
     decision=st.sampled_from(DECISIONS),
     encoding=st.sampled_from(("auto", *KINDS)),
     entries=st.sampled_from(ENTRIES),
+    profile=st.sampled_from(("v1model", "tofino")),
 )
 def test_what_is_generated_from_any_forest_is_proven(
-    trained: Trained, decision: str, encoding: str, entries: str
+    trained: Trained, decision: str, encoding: str, entries: str, profile: str
 ) -> None:
+    if profile == "tofino":
+        encoding, entries = encoding if encoding in TNA.kinds else "auto", "const"
     found = lower(trained.ensemble)
     ensemble = found.ensemble
     if encoding == "exact" and any(tree.cut.max() >= 1 << 12 for tree in ensemble.trees):
         encoding = "auto"  # a row per value is too many
-    texts = texts_of(ensemble, encoding, decision, entries)
+    texts = texts_of(ensemble, encoding, decision, entries, profile)
     certificate = prove_files(found, P4(), encoded(texts))[0]
     assert certificate.method == "cells"
     assert certificate.cells == Cells.of(ensemble).count, "the text adds no boundary"
@@ -93,9 +99,15 @@ def test_an_ensemble_that_was_exported_is_proven_again_where_its_cells_are_too_m
     assert (certificate.method, certificate.votes_by, certificate.order) == ("boxes", "boxes", True)
 
 
-@pytest.mark.parametrize("profile", ["v1model", "rmt"])
+@pytest.mark.parametrize(
+    ("profile", "encoding"),
+    [
+        (name, kind)
+        for name in ("v1model", "rmt", "tofino", "tofino2")
+        for kind in load_profile(name).architecture.kinds
+    ],
+)
 @pytest.mark.parametrize("decision", DECISIONS)
-@pytest.mark.parametrize("encoding", KINDS)
 def test_the_text_means_the_model_read_one_input_at_a_time(decision: str, encoding: str, profile: str) -> None:
     ensemble = small_ensemble()
     chosen = plan(ensemble, load_profile(profile), encoding, decision)
@@ -244,7 +256,48 @@ def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
     assert export(ensemble, P4(), tmp_path / "out").report["chosen"]["rows"] > 600
     refused(tmp_path / "rmt", r"it needs \d+ stages of 32\): stages must fall to \d+%", ensemble, profile="rmt")
+    few = most_trees(ensemble, load_profile("tofino"))
+    refused(tmp_path / "tofino", f"its first {few} of 600 trees fit$", ensemble, profile="tofino")
+    for trees, fits in ((few, True), (few + 1, False)):
+        chosen = plan(replace(ensemble, trees=ensemble.trees[:trees]), load_profile("tofino")).chosen
+        assert bool(chosen.faults) != fits
     refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
+
+
+@pytest.mark.parametrize("profile", ["rmt", "tofino"])
+def test_constant_trees_take_no_stages(profile: str) -> None:
+    deep, flat = replace(small_ensemble().trees[0], votes=None), stump([0.5, 0.5], cut=2)
+    stages = []
+    for trees in ((deep,), (deep, flat), (deep, *[flat] * 20), (flat,) * 20):
+        ensemble = lower(Ensemble(small_ensemble().features, trees, Fraction(1))).ensemble
+        stages.append(plan(ensemble, load_profile(profile)).chosen.stages)
+        text = texts_of(ensemble, profile=profile)["p.p4"]
+        assert by_boxes(ensemble, read_back(read_p4(text), len(trees))).method == "boxes"
+    assert stages[1] == stages[2] == stages[0] + 1, "their sum is one term"
+    assert stages[3] == 2, "tau is set, and compared"
+
+
+@pytest.mark.parametrize("entries", ENTRIES)
+def test_predictors_of_one_program_share_no_name_and_no_id(
+    tmp_path: Path, entries: Literal["const", "runtime"]
+) -> None:
+    found = [
+        export(small_ensemble(), P4(entries=entries, control=control), tmp_path / control, control.lower())
+        for control in ("DropPredictor", "Elephants")
+    ]
+    ids = [set(re.findall(r"@id\((\w+)\)", one.file(".p4").read_text())) for one in found]
+    assert ids[0].isdisjoint(ids[1])
+    assert [len(of) for of in ids] == ([10, 10] if entries == "runtime" else [0, 0])
+    text = found[1].file(".p4").read_text()
+    assert "control Elephants(" in text
+    assert "#ifndef ELEPHANTS_P4" in text
+    with pytest.raises(ProofError, match="states another name"):
+        prove_files(
+            small_ensemble(),
+            P4(entries=entries),
+            {p.name: p.read_bytes() for p in found[1].folder.glob("*.p4")}
+            | {p.name: p.read_bytes() for p in found[1].folder.glob("*.txt*")},
+        )
 
 
 def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
@@ -274,7 +327,10 @@ def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None
     refused(tmp_path, "encoding is 'best': choose auto, range", encoding="best")
     refused(tmp_path, "decision is 'best': choose auto, leaf_rows", decision="best")
     refused(tmp_path, "entries are 'none': choose const or runtime", entries="none")
-    refused(tmp_path, "no P4 profile 'tofino9': choose rmt or v1model", profile="tofino9")
+    refused(tmp_path, "no P4 encoding 'lpm' for tna: choose auto, ternary, exact", encoding="lpm", profile="tofino")
+    refused(tmp_path, "runtime entries for v1model only, but the P4 pro", entries="runtime", profile="tofino")
+    refused(tmp_path, "'apply' cannot name a P4 control: use a capital letter", control="apply")
+    refused(tmp_path, "no P4 profile 'none': choose rmt or tofino or tofino2 or v1model", profile="none")
     with pytest.raises(ForetailError, match="no integer votes"):
         plan(stumps([0.0, 1.0]), load_profile("rmt"))
 
@@ -287,6 +343,7 @@ def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
         ("stages: 32", "stages: 0", "stages of the P4 profile rmt is 0"),
         ("stages: 32\n", "", "its fields are not"),
         ("word_bits: 32", "word_bits: 128", "not between 8 and 64"),
+        ("arch: v1model", "arch: psa", "no P4 architecture 'psa': choose v1model or tna"),
         ("row_cost: 0.0", "row_cost: -1.0", "row_cost of the P4 profile rmt"),
         ("row_cost: 0.0", "row_cost: [", "is not valid"),
     ):
@@ -322,7 +379,7 @@ def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None
     said = {}
     for any_tau in (True, False):
         for features in (trained.features, coarsest):
-            with pytest.raises(ForetailError, match=r"train less depth$") as no:
+            with pytest.raises(ForetailError, match=r"train less depth") as no:
                 export(
                     replace(trained, features=features),
                     P4(profile=str(narrow)),

@@ -40,10 +40,19 @@ def mutations(text: str) -> list[str]:
     return [changed for changed in found if changed != text]
 
 
-@pytest.mark.parametrize(("encoding", "decision"), [("range", "leaf_rows"), ("lpm", "bitvector"), ("exact", "product")])
-def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, decision: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "decision", "profile"),
+    [
+        ("range", "leaf_rows", "v1model"),
+        ("lpm", "bitvector", "v1model"),
+        ("exact", "product", "v1model"),
+        ("ternary", "leaf_rows", "tofino"),
+        ("exact", "bitvector", "tofino"),
+    ],
+)
+def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, decision: str, profile: str) -> None:
     ensemble = small_ensemble()
-    texts = texts_of(ensemble, encoding, decision)
+    texts = texts_of(ensemble, encoding, decision, profile=profile)
     inputs = everything(ensemble)
     expected = ensemble.score(inputs)
     harmless = 0
@@ -60,10 +69,12 @@ def test_every_change_of_the_text_is_caught_or_has_no_effect(encoding: str, deci
     assert 0 < harmless < len(changed_texts) / 3
 
 
+@pytest.mark.parametrize("profile", ["v1model", "tofino"])
 @pytest.mark.parametrize("decision", ["leaf_rows", "bitvector"])
-def test_every_change_of_the_text_is_caught_by_boxes_too(decision: str) -> None:
+def test_every_change_of_the_text_is_caught_by_boxes_too(decision: str, profile: str) -> None:
     ensemble = small_ensemble()
-    texts, inputs = texts_of(ensemble, "lpm", decision), everything(ensemble)
+    encoding = "lpm" if profile == "v1model" else "ternary"
+    texts, inputs = texts_of(ensemble, encoding, decision, profile=profile), everything(ensemble)
     caught = 0
     for changed in mutations(texts["p.p4"]):
         try:
