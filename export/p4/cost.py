@@ -162,7 +162,7 @@ def most_trees(
     decision: str = "auto",
     max_cells: int = MAX_CELLS,
 ) -> int:
-    """Return how many of the first trees of an ensemble that does not fit do, found by bisection; parameters of `plan`."""
+    """Return how many of the first trees of an ensemble fit that does not, by bisection; parameters of `plan`."""
     fits, fails = 0, len(ensemble.trees)
     while fails - fits > 1:
         middle = (fits + fails) // 2

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from foretail.export.p4.entries import read_commands, read_updates
+from foretail.export.p4.entries import read_bfrt, read_commands, read_updates
 from foretail.export.p4.syntax import (
     INPUT_BITS,
     Action,
@@ -40,7 +40,7 @@ _COMMENT = re.compile(r"//[^\n]*")
 _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")
 
 
-def read_p4(text: str, commands: str | None = None, updates: str | None = None) -> Program:
+def read_p4(text: str, commands: str | None = None, updates: str | None = None, bfrt: str | None = None) -> Program:
     """Read the control back from its text, and its entries from the control plane's files when they are not in it.
 
     ProofError on anything outside the emitted subset, a variable that is read before it is set, or a row that cannot
@@ -50,13 +50,14 @@ def read_p4(text: str, commands: str | None = None, updates: str | None = None) 
     ----------
     text : ``<name>.p4``
     commands : ``<name>.commands.txt``, lines ``table_add`` for simple_switch_CLI
-    updates : ``<name>.entries.txtpb``, a P4Runtime WriteRequest; it has to hold the same entries as `commands`
+    updates : ``<name>.entries.txtpb``, a P4Runtime WriteRequest; it has to hold the same entries
+    bfrt : ``<name>.bfrt.json``, entries for Tofino's runtime, instead of `commands`
     """
-    program = _Parser(text, with_entries=commands is None).program()
-    if commands is not None:
-        entries = read_commands(commands, program)
+    program = _Parser(text, with_entries=commands is None and bfrt is None).program()
+    if commands is not None or bfrt is not None:
+        entries = read_bfrt(bfrt, program) if bfrt is not None else read_commands(commands or "", program)
         if updates is not None and read_updates(updates, program) != entries:
-            refuse("the P4Runtime entries are not those of the commands")
+            refuse("the P4Runtime entries are not the others")
         tables = {name: replace(t, entries=tuple(entries.get(name, ()))) for name, t in program.tables.items()}
         program = replace(program, tables=tables)
     _check(program)
@@ -134,6 +135,11 @@ def _check_rows(name: str, table: Table, program: Program) -> None:
             refuse(f"a row of the lpm table {name} is no prefix")
     if table.kind in ("lpm", "exact") and len({(e.first, e.second) for e in table.entries}) < len(table.entries):
         refuse(f"a row of table {name} occurs twice")
+
+
+def _text(field: Expression) -> str:
+    assert isinstance(field, Slice)
+    return field.name if field.high is None else f"{field.name}[{field.high}:{field.low}]"
 
 
 class _Parser:
@@ -291,8 +297,8 @@ class _Parser:
             body.append(self.assign(parameters))
         return Action(tuple((name, kind.width) for name, kind in parameters.items()), tuple(body))
 
-    def key(self, table: str) -> tuple[str, str, list[int]]:
-        """Read a key: its variable, its kind and the widths of its fields."""
+    def key(self, table: str) -> tuple[str, str, tuple[tuple[str, int], ...]]:
+        """Read a key: its variable, its kind and its fields, text and width."""
         self.takes("=", "{")
         fields: list[Expression] = []
         kinds = set()
@@ -302,18 +308,20 @@ class _Parser:
             kinds.add(self.take("range", "lpm", "ternary", "exact"))
             self.take(";")
         types = [self.kind(field, {}) for field in fields]
-        if len(kinds) != 1 or any(kind.signed for kind in types) or not all(isinstance(f, Slice) for f in fields):
+        names = {_text(field) for field in fields if isinstance(field, Slice)}
+        if len(kinds) != 1 or any(kind.signed for kind in types) or len(names) != len(fields):
             refuse(f"the key of table {table}")
-        (kind,), widths = kinds, [kind.width for kind in types]
+        (kind,) = kinds
+        known = tuple((_text(field), of.width) for field, of in zip(fields, types, strict=True))
         whole = fields[0] if len(fields) == 1 else Operation("++", tuple(fields))
         if isinstance(whole, Slice) and whole.high is None:
-            return whole.name, kind, widths
+            return whole.name, kind, known
         if kind not in ("ternary", "exact"):
             refuse(f"the key of table {table}")
         name = f"key of {table}"  # no name of the text has a space
-        self.declare(name, Type(False, sum(widths)))
+        self.declare(name, Type(False, sum(width for _, width in known)))
         self.joined[name] = whole
-        return name, kind, widths
+        return name, kind, known
 
     def keyset(self, kind: str, widths: Sequence[int]) -> tuple[int, int]:
         """Read what an entry matches, of all fields as one number: value and mask, or both ends of a range."""
@@ -336,9 +344,9 @@ class _Parser:
     def table(self, name: str, actions: Mapping[str, Action]) -> Table:
         self.take("{")
         key, kind = None, ""
-        widths: list[int] = []
+        fields: tuple[tuple[str, int], ...] = ()
         if self.takes_if("key"):
-            key, kind, widths = self.key(name)
+            key, kind, fields = self.key(name)
         self.takes("actions", "=", "{")
         action = self.name()
         if action not in actions:
@@ -354,7 +362,7 @@ class _Parser:
         if key is not None and self.with_entries:
             self.takes("const", "entries", "=", "{")
             while not self.takes_if("}"):
-                match = self.keyset(kind, widths)
+                match = self.keyset(kind, [width for _, width in fields])
                 self.take(":")
                 entries.append(Entry(*match, self.call(action, actions[action])))
                 self.take(";")
@@ -363,7 +371,7 @@ class _Parser:
             size = self.integer()
             self.take(";")
         self.take("}")
-        return Table(key, kind, action, default, tuple(entries), size)
+        return Table(key, kind, action, default, tuple(entries), size, fields=fields)
 
     def call(self, name: str, action: Action) -> tuple[int, ...]:
         self.takes(name, "(")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from foretail.export.folder import check_name
 from foretail.export.p4.cost import FeatureTable, Plan
 from foretail.export.p4.encoding import KeySlice
 from foretail.export.p4.prefixes import Row
-from foretail.export.p4.syntax import CONTROL
+from foretail.export.p4.syntax import CONTROL, split_key
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
@@ -63,7 +64,8 @@ def render_p4(
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
     Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; and with runtime entries
-    ``<name>.commands.txt`` for simple_switch_CLI and ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text.
+    ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text, and ``<name>.commands.txt`` for simple_switch_CLI or
+    ``<name>.bfrt.json`` for Tofino's runtime.
     """
     check_name(name)
     if not _CONTROL.fullmatch(control):
@@ -92,7 +94,12 @@ def render_p4(
         f"{name}_main.p4": _environment().get_template(f"predictor_main_{plan.profile.arch}.p4.j2").render(values),
     }
     if runtime:
-        files[f"{name}.commands.txt"] = "".join(_command(table, i) for table in tables for i in range(len(table.rows)))
+        rows = [(table, i) for table in tables for i in range(len(table.rows))]
+        if plan.profile.arch == "v1model":
+            files[f"{name}.commands.txt"] = "".join(_command(table, i) for table, i in rows)
+        else:
+            lines = ",\n".join(json.dumps(_bfrt_entry(table, i)) for table, i in rows)
+            files[f"{name}.bfrt.json"] = f"[\n{lines}\n]\n"
         files[f"{name}.entries.txtpb"] = "".join(
             _update(number, table, i) for number, table in enumerate(tables, first) for i in range(len(table.rows))
         )
@@ -263,9 +270,7 @@ def _call(table: _Table, data: tuple[int, ...]) -> str:
 
 def _keyset(table: _Table, row: Row[Any]) -> str:
     fields = []
-    for (_, w), first, second in zip(
-        table.key, *(_split(table, number) for number in (row.first, row.second)), strict=True
-    ):
+    for (_, w), first, second in zip(table.key, *_split(table, row), strict=True):
         if table.kind == "range":
             fields.append(f"{w}w{first:#x} .. {w}w{second:#x}")
         else:
@@ -273,13 +278,10 @@ def _keyset(table: _Table, row: Row[Any]) -> str:
     return fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
 
 
-def _split(table: _Table, number: int) -> list[int]:
-    """Return the part of a key's value or mask that every field has."""
-    parts, left = [], table.key_bits
-    for _, width in table.key:
-        left -= width
-        parts.append(number >> left & ((1 << width) - 1))
-    return parts
+def _split(table: _Table, row: Row[Any]) -> tuple[list[int], list[int]]:
+    """Return, for every field of the key, the value, or low end, and the mask, or high end, of a row."""
+    widths = [width for _, width in table.key]
+    return split_key(row.first, widths), split_key(row.second, widths)
 
 
 def _command(table: _Table, index: int) -> str:
@@ -297,21 +299,42 @@ def _command(table: _Table, index: int) -> str:
 
 def _update(number: int, table: _Table, index: int) -> str:
     row, data = table.rows[index]
-    first, second, priority = _bytes(row.first), _bytes(row.second), ""
-    if table.kind == "lpm":
-        match = f"lpm {{ value: {first} prefix_len: {row.second.bit_count()} }}"
-    elif table.kind == "exact":
-        match = f"exact {{ value: {first} }}"
-    else:
-        names = ("value", "mask") if table.kind == "ternary" else ("low", "high")
-        match = f"{table.kind} {{ {names[0]}: {first} {names[1]}: {second} }}"
-        priority = f" priority: {len(table.rows) - index}"  # the largest goes first
+    # the largest priority goes first
+    priority = "" if table.kind in ("lpm", "exact") else f" priority: {len(table.rows) - index}"
+    matches = []
+    for field, (low, high) in enumerate(zip(*_split(table, row), strict=True), 1):
+        first, second = _bytes(low), _bytes(high)
+        if table.kind == "lpm":
+            match = f"lpm {{ value: {first} prefix_len: {high.bit_count()} }}"
+        elif table.kind == "exact":
+            match = f"exact {{ value: {first} }}"
+        elif table.kind == "ternary" and len(table.key) > 1 and not high:
+            continue  # P4Runtime leaves out what a row does not care for
+        else:
+            names = ("value", "mask") if table.kind == "ternary" else ("low", "high")
+            match = f"{table.kind} {{ {names[0]}: {first} {names[1]}: {second} }}"
+        matches.append(f"match {{ field_id: {field} {match} }}")
     parameters = " ".join(f"params {{ param_id: {i} value: {_bytes(value)} }}" for i, value in enumerate(data, 1))
     action = f"action_id: {ACTION_PREFIX | number} {parameters}"
     return (
         f"updates {{ type: INSERT entity {{ table_entry {{ table_id: {TABLE_PREFIX | number} "
-        f"match {{ field_id: 1 {match} }} action {{ action {{ {action} }} }}{priority} }} }} }}\n"
+        f"{' '.join(matches)} action {{ action {{ {action} }} }}{priority} }} }} }}\n"
     )
+
+
+def _bfrt_entry(table: _Table, index: int) -> dict[str, Any]:
+    row, data = table.rows[index]
+    key: dict[str, Any] = {}
+    for (field, _), first, second in zip(table.key, *_split(table, row), strict=True):
+        key[field] = {"value": first} if table.kind == "exact" else {"value": first, "mask": second}
+    if table.kind != "exact":
+        key["$MATCH_PRIORITY"] = index  # 0 goes first
+    return {
+        "table": table.name,
+        "key": key,
+        "action": table.action,
+        "data": dict(zip(table.parameter_names, data, strict=True)),
+    }
 
 
 def _bytes(value: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -107,7 +107,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with the one action it calls; without key, its default alone."""
+    """A table with the one action it calls; without key, its default alone.
+
+    A key of several fields is one number, the most significant field first.
+    """
 
     key: str | None
     kind: str
@@ -116,6 +119,7 @@ class Table:
     entries: tuple[Entry, ...]
     size: int | None = None
     id: int | None = None
+    fields: tuple[tuple[str, int], ...] = ()  #: of the key: text and width
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,15 @@ class Program:
         table = self.tables["decide"]
         value, width = table.default[0], self.actions[table.action].parameters[0][1]
         return value - (1 << width) if value >> (width - 1) else value
+
+
+def split_key(number: int, widths: Sequence[int]) -> list[int]:
+    """Return the bits of a number that fields of these widths have, the most significant first."""
+    parts, left = [], sum(widths)
+    for width in widths:
+        left -= width
+        parts.append(number >> left & ((1 << width) - 1))
+    return parts
 
 
 def names_in(statement: Statement | Expression) -> set[str]:

@@ -34,9 +34,10 @@ PACKETS = 10_000
 class P4:
     """The P4 target.
 
-    Its files are ``<name>.p4``, the control, to be included; ``<name>_main.p4``, a program around it that
-    runs, which is not part of the proof; and with runtime entries ``<name>.commands.txt`` for simple_switch_CLI and
-    ``<name>.entries.txtpb`` for P4Runtime. ``report.json`` has the resources of the plan.
+    Its files are ``<name>.p4``, the control, to be included; ``<name>_main.p4``, a program around it that runs, which
+    is not part of the proof; and with runtime entries ``<name>.entries.txtpb`` for P4Runtime, and
+    ``<name>.commands.txt`` for simple_switch_CLI or ``<name>.bfrt.json`` for Tofino's runtime. ``report.json`` has
+    the resources of the plan.
     """
 
     #: {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` takes the cheapest for each
@@ -69,7 +70,6 @@ class P4:
         for what, asked in (
             ("a demo program", self.demo is not None),
             ("a run in BMv2", self.bmv2),
-            ("runtime entries", self.entries == "runtime"),
         ):
             if asked and profile.arch != "v1model":
                 raise ForetailError(
@@ -93,7 +93,10 @@ class P4:
         """Read the control and its entries back, and interpret them."""
         texts = {file: content.decode("ascii") for file, content in files.items()}
         name = min(texts, key=len).removesuffix(".p4")
-        program = read_p4(texts[f"{name}.p4"], texts.get(f"{name}.commands.txt"), texts.get(f"{name}.entries.txtpb"))
+        ends = (".p4", ".commands.txt", ".entries.txtpb", ".bfrt.json")
+        text, commands, updates, bfrt = (texts.get(f"{name}{end}") for end in ends)
+        assert text is not None
+        program = read_p4(text, commands, updates, bfrt)
         stated = (program.name, program.inputs, program.default_tau)
         if stated != (self.control, tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau):
             raise ProofError(

@@ -74,7 +74,7 @@ def test_what_is_generated_from_any_forest_is_proven(
     trained: Trained, decision: str, encoding: str, entries: str, profile: str
 ) -> None:
     if profile == "tofino":
-        encoding, entries = encoding if encoding in TNA.kinds else "auto", "const"
+        encoding = encoding if encoding in TNA.kinds else "auto"
     found = lower(trained.ensemble)
     ensemble = found.ensemble
     if encoding == "exact" and any(tree.cut.max() >= 1 << 12 for tree in ensemble.trees):
@@ -83,7 +83,8 @@ def test_what_is_generated_from_any_forest_is_proven(
     certificate = prove_files(found, P4(), encoded(texts))[0]
     assert certificate.method == "cells"
     assert certificate.cells == Cells.of(ensemble).count, "the text adds no boundary"
-    program = read_p4(texts["p.p4"], texts.get("p.commands.txt"), texts.get("p.entries.txtpb"))
+    files = (texts.get(f"p{end}") for end in (".commands.txt", ".entries.txtpb", ".bfrt.json"))
+    program = read_p4(texts["p.p4"], *files)
     assert np.array_equal(score(program, trained.rows), ensemble.score(trained.rows))
     if decision != "product":
         read = read_back(program, len(ensemble.trees))
@@ -258,8 +259,8 @@ def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     refused(tmp_path / "rmt", r"it needs \d+ stages of 32\): stages must fall to \d+%", ensemble, profile="rmt")
     few = most_trees(ensemble, load_profile("tofino"))
     refused(tmp_path / "tofino", f"its first {few} of 600 trees fit$", ensemble, profile="tofino")
-    for trees, fits in ((few, True), (few + 1, False)):
-        chosen = plan(replace(ensemble, trees=ensemble.trees[:trees]), load_profile("tofino")).chosen
+    for count, fits in ((few, True), (few + 1, False)):
+        chosen = plan(replace(ensemble, trees=ensemble.trees[:count]), load_profile("tofino")).chosen
         assert bool(chosen.faults) != fits
     refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
 
@@ -328,7 +329,8 @@ def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None
     refused(tmp_path, "decision is 'best': choose auto, leaf_rows", decision="best")
     refused(tmp_path, "entries are 'none': choose const or runtime", entries="none")
     refused(tmp_path, "no P4 encoding 'lpm' for tna: choose auto, ternary, exact", encoding="lpm", profile="tofino")
-    refused(tmp_path, "runtime entries for v1model only, but the P4 pro", entries="runtime", profile="tofino")
+    with pytest.raises(ForetailError, match="a run in BMv2 for v1model only, but the P4 profile tofino is for tna"):
+        export(small_ensemble(), P4(bmv2=True, profile="tofino"), tmp_path / "out")
     refused(tmp_path, "'apply' cannot name a P4 control: use a capital letter", control="apply")
     refused(tmp_path, "no P4 profile 'none': choose rmt or tofino or tofino2 or v1model", profile="none")
     with pytest.raises(ForetailError, match="no integer votes"):

@@ -121,6 +121,25 @@ def test_every_change_of_the_entries_is_caught_or_has_no_effect() -> None:
     assert len(orders) == 1
 
 
+@pytest.mark.parametrize("decision", ["leaf_rows", "bitvector"])
+def test_every_change_of_the_entries_for_tofino_is_caught_or_has_no_effect(decision: str) -> None:
+    ensemble = small_ensemble()
+    texts = texts_of(ensemble, "auto", decision, "runtime", "tofino")
+    target = P4(profile="tofino")
+    prove_files(ensemble, target, encoded(texts))
+    of_updates = re.finditer(r"\\x[0-9a-f]{2}|priority: \d+|_id: \d+", texts["p.entries.txtpb"])
+    changes = [("p.entries.txtpb", match) for match in of_updates]
+    changes += [("p.bfrt.json", match) for match in re.finditer(r"\d|[a-z]+_?\d*|[{\[]", texts["p.bfrt.json"])]
+    for file, match in changes:
+        changed = match[0][:-1] + ("0" if match[0][-1] != "0" else "1")
+        whole = texts[file][: match.start()] + changed + texts[file][match.end() :]
+        with pytest.raises(ProofError):  # the two files no longer agree
+            prove_files(ensemble, target, encoded({**texts, file: whole}))
+    for wrong in ("", "3", "[3]", "null", "[{}]", "[" * 5000, texts["p.bfrt.json"] + "x"):
+        with pytest.raises(ProofError):
+            prove_files(ensemble, target, encoded({**texts, "p.bfrt.json": wrong}))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
