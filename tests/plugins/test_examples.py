@@ -1,7 +1,7 @@
 """The examples as their readers meet them: Foretail's wheel and the guests installed outside the repository.
 
-It costs a build of the wheel, whose objects are kept in ``build/examples``, and one of each guest. What guests need
-comes from the environment of the tests, CatBoost too: nothing is downloaded here.
+It costs a wheel, made of the objects of the installation, and a build of each guest. What guests need comes from the
+environment of the tests, CatBoost too: nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _pip(*words: str | Path) -> None:
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
     folder = tmp_path_factory.mktemp("outside")
-    _pip("wheel", "--wheel-dir", folder / "wheels", "--config-settings=build-dir=build/examples", ROOT)
+    _pip("wheel", "--wheel-dir", folder / "wheels", ROOT)
     found = Guest(folder)
     for package in PACKAGES:  # a build writes beside the sources
         shutil.copytree(EXAMPLES / package, folder / "sources" / package)
