@@ -1,8 +1,8 @@
 """P4 tables of forests of 1 to 16 trees on a real ns-3 trace, against the encodings of NetBeacon, Planter and Flowrest.
 
 The peers' encodings are written again here, small, from their descriptions and code (NetBeacon 06c6127, Planter
-c1a0da8, Flowrest 13a527c), and counted by the same rules as ours (``foretail.export.p4.cost``), in keys as wide as the
-largest value of the trace, as their tools would choose them:
+c1a0da8, Flowrest 13a527c), and counted by the same rules as ours (``foretail.export.p4.planning.cost``), in keys as
+wide as the largest value of the trace, as their tools would choose them:
 
 - NetBeacon: one ternary table per feature maps a value to the thermometer mark of its interval; the rows of an interval
   may reach into its neighbours where rows of more priority are. One ternary table over all marks holds the product of
@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from foretail.export.p4.cost import Candidate, TableCost, plan, table_cost
-from foretail.export.p4.prefixes import range_prefixes
-from foretail.export.p4.profile import Profile, load_profile
+from foretail.export.p4.planning.cost import Candidate, TableCost, plan, table_cost
+from foretail.export.p4.planning.prefixes import range_prefixes
+from foretail.export.p4.planning.profile import Profile, load_profile
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
 from foretail.export.target import export

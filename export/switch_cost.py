@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.export.p4.cost import plan
-from foretail.export.p4.profile import Profile
+from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.profile import Profile
 from foretail.export.passes.passes import lower
 from foretail.features.catalog import selection_cost
 from foretail.models.ensemble.ensemble import Ensemble

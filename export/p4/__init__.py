@@ -1,1 +1,1 @@
-"""The P4 target: match-action tables for v1model, planned by cost, read back from their text and proven."""
+"""The P4 target: match-action tables for v1model or TNA, planned by cost, read back from their text and proven."""

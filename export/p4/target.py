@@ -10,16 +10,17 @@ import numpy as np
 
 from foretail.export.folder import encoded
 from foretail.export.lowered import Lowered
-from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
-from foretail.export.p4.cost import most_trees, plan
-from foretail.export.p4.demo import DemoSwitch, render_demo
-from foretail.export.p4.interpreter import score
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.readback import read_back
-from foretail.export.p4.reader import read_p4
-from foretail.export.p4.render import render_p4
-from foretail.export.p4.report import report_json, shrink
-from foretail.export.p4.syntax import CONTROL, INPUT_BITS
+from foretail.export.p4.planning.architecture import INPUT_BITS
+from foretail.export.p4.planning.cost import most_trees, plan
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.planning.report import report_json, shrink
+from foretail.export.p4.reading.interpreter import score
+from foretail.export.p4.reading.readback import read_back
+from foretail.export.p4.reading.reader import read_p4
+from foretail.export.p4.text.demo import DemoSwitch, render_demo
+from foretail.export.p4.text.render import render_p4
+from foretail.export.p4.text.syntax import CONTROL
+from foretail.export.p4.tools.bmv2 import run_on_bmv2, tool_versions
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.features.errors import ForetailError
@@ -47,7 +48,7 @@ class P4:
     #: what the switch offers, and the architecture that the text is for: ``v1model``, ``rmt``, ``tofino``, ``tofino2``,
     #: or the path of a YAML file
     profile: str = "v1model"
-    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
+    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.text.demo`
     demo: DemoSwitch | None = None
     #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
@@ -102,7 +103,7 @@ class P4:
             raise ProofError(
                 "the exported P4 states another name, other features or another tau: nothing is exported, report this"
             )
-        tool = "interpreter of the emitted P4 subset, foretail.export.p4.interpreter"
+        tool = "interpreter of the emitted P4 subset, foretail.export.p4.reading.interpreter"
         if self.bmv2:
             run_on_bmv2(ensemble, texts, name, Cells.of(ensemble).sample(PACKETS, np.random.default_rng(0)))
             tool += f"; {tool_versions()}, {PACKETS} packets"

@@ -18,9 +18,9 @@ from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
 from foretail.export.onnx.target import Onnx
-from foretail.export.p4.demo import DemoSwitch
-from foretail.export.p4.profile import load_profile
+from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
+from foretail.export.p4.text.demo import DemoSwitch
 from foretail.export.proof.certificate import Certificate
 from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.export.p4.cost import plan
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.render import render_p4
+from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.text.render import render_p4
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate
 from foretail.export.proof.prove import ReadBack, prove

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.export.folder import encoded
-from foretail.export.p4.architecture import TNA
-from foretail.export.p4.cost import most_trees, plan
-from foretail.export.p4.encoding import DECISIONS, score_bits
-from foretail.export.p4.interpreter import score
-from foretail.export.p4.prefixes import KINDS
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.readback import read_back
-from foretail.export.p4.reader import read_p4
-from foretail.export.p4.render import render_p4
+from foretail.export.p4.planning.architecture import TNA
+from foretail.export.p4.planning.cost import most_trees, plan
+from foretail.export.p4.planning.encoding import DECISIONS, score_bits
+from foretail.export.p4.planning.prefixes import KINDS
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.reading.interpreter import score
+from foretail.export.p4.reading.readback import read_back
+from foretail.export.p4.reading.reader import read_p4
 from foretail.export.p4.target import P4
+from foretail.export.p4.text.render import render_p4
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import ExportResult, export, prove_files
@@ -338,7 +338,7 @@ def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None
 
 
 def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
-    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    text = Path(__file__).parents[2].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
     own = tmp_path / "own.yaml"
     for old, new, match in (
         ("stages: 32", "stages: many", "is not valid"),
@@ -361,7 +361,7 @@ def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: Ensemble) -> None:
     own = tmp_path / "small.yaml"
-    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    text = Path(__file__).parents[2].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
     own.write_text(text.replace("stages: 32", "stages: 3").replace("largest_key_bits: 640", "largest_key_bits: 11"))
     refused(tmp_path, r"too large for the P4 profile rmt \(it needs \d stages of 3", lowered, profile=str(own))
     refused(tmp_path, r"feature queue takes \d+% of all bits at cell_bytes=256", lowered, profile=str(own))
@@ -374,7 +374,7 @@ def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None
     trained = paper_forest(trees=1, depth=2).ensemble
     coarsest = tuple(replace(f, params="cell_bytes=65536") for f in trained.features)
     narrow = tmp_path / "narrow.yaml"
-    text = Path(__file__).parents[2].joinpath("export/p4/profiles/rmt.yaml").read_text()
+    text = Path(__file__).parents[2].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
     narrow.write_text(
         text.replace("stages: 32", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
     )

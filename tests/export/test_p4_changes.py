@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from foretail.export.folder import encoded
-from foretail.export.p4.interpreter import score
-from foretail.export.p4.readback import read_back
-from foretail.export.p4.reader import read_p4
+from foretail.export.p4.reading.interpreter import score
+from foretail.export.p4.reading.readback import read_back
+from foretail.export.p4.reading.reader import read_p4
 from foretail.export.p4.target import P4
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import prove_files

@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
-from foretail.export.p4.cost import plan
-from foretail.export.p4.demo import ANSWER, ARRIVAL, ETHERTYPE, QUEUE, STATUSES, TOTALS, DemoSwitch, render_demo
-from foretail.export.p4.encoding import score_bits
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.render import render_p4
+from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.encoding import score_bits
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.text.demo import ANSWER, ARRIVAL, ETHERTYPE, QUEUE, STATUSES, TOTALS, DemoSwitch, render_demo
+from foretail.export.p4.text.render import render_p4
+from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.passes.votes import with_votes
 from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.export.p4.prefixes import KINDS, Intervals, Kind, Rows, range_prefixes, rows_of
+from foretail.export.p4.planning.prefixes import KINDS, Intervals, Kind, Rows, range_prefixes, rows_of
 from tests.examples import draws
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from foretail.export import schedule as export
 from foretail.export.c.build import find_compiler
-from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
+from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.export.schedule.c_table import c_table, read_c_table
 from foretail.export.schedule.emulator import emulator_schedule, read_emulator_schedule

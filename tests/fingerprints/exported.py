@@ -18,11 +18,11 @@ from foretail.export.demand.c_header import render_header
 from foretail.export.demand.fixed_point import fixed_point
 from foretail.export.demand.onnx_graph import render_graph
 from foretail.export.onnx.graph import render_onnx
-from foretail.export.p4.cost import plan
-from foretail.export.p4.encoding import DECISIONS
-from foretail.export.p4.prefixes import KINDS
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.render import render_p4
+from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.encoding import DECISIONS
+from foretail.export.p4.planning.prefixes import KINDS
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.text.render import render_p4
 from foretail.export.passes.passes import lower
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal

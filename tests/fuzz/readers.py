@@ -15,9 +15,9 @@ import numpy as np
 
 from foretail.export.c.reader import read_c
 from foretail.export.c.target import C, render_c, stated
-from foretail.export.p4.profile import load_profile
-from foretail.export.p4.readback import read_back
-from foretail.export.p4.reader import read_p4
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.reading.readback import read_back
+from foretail.export.p4.reading.reader import read_p4
 from foretail.export.proof.certificate import Certificate
 from foretail.export.schedule.emulator import Emulator, emulator_schedule, read_emulator_schedule
 from foretail.export.schedule.json_text import read_json, schedule_json
@@ -261,7 +261,7 @@ READERS: dict[str, Reader] = {
     "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact, inputs=1_500),
     "P4 profile": Reader(
         "mine.yaml",
-        lambda folder: [(resources.files("foretail.export.p4.profiles") / "rmt.yaml").read_bytes()],
+        lambda folder: [(resources.files("foretail.export.p4.planning.profiles") / "rmt.yaml").read_bytes()],
         lambda path: load_profile(str(path)),
     ),
     "P4": Reader("p.p4", _p4, _read_p4, inputs=5_000),

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from foretail.configs.schema.experiments.studies import DropCosts, SearchConfig
-from foretail.export.p4.profile import load_profile
+from foretail.export.p4.planning.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel

@@ -20,7 +20,7 @@ import pandas as pd
 
 from foretail.configs.schema.experiments.studies import PolicyIteration, SearchConfig
 from foretail.configs.schema.policies import Policy
-from foretail.export.p4.profile import load_profile
+from foretail.export.p4.planning.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble

@@ -21,7 +21,7 @@ import pandas as pd
 from optuna.distributions import IntDistribution
 
 from foretail.configs.schema.experiments.studies import RuleSearch, SearchConfig
-from foretail.export.p4.profile import load_profile
+from foretail.export.p4.planning.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.features.errors import ForetailError

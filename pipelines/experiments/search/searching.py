@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiments.studies import SEARCH_COSTS, SEARCH_SCORES, Search, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.export.p4.profile import Profile
+from foretail.export.p4.planning.profile import Profile
 from foretail.export.switch_cost import switch_cost
 from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Split

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from typing import Literal
 
-from foretail.export.p4.architecture import Architecture
-from foretail.export.p4.encoding import (
+from foretail.export.p4.planning.architecture import Architecture
+from foretail.export.p4.planning.encoding import (
     DECISIONS,
     Encoding,
     FeatureCode,
@@ -24,8 +24,8 @@ from foretail.export.p4.encoding import (
     product,
     score_bits,
 )
-from foretail.export.p4.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
-from foretail.export.p4.profile import Profile
+from foretail.export.p4.planning.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
+from foretail.export.p4.planning.profile import Profile
 from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells

@@ -21,9 +21,8 @@ from typing import Literal
 
 import numpy as np
 
-from foretail.export.p4.architecture import V1MODEL, Architecture
-from foretail.export.p4.prefixes import Intervals, Row
-from foretail.export.p4.syntax import INPUT_BITS
+from foretail.export.p4.planning.architecture import INPUT_BITS, V1MODEL, Architecture
+from foretail.export.p4.planning.prefixes import Intervals, Row
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from foretail.export.p4.entries import read_bfrt, read_commands, read_updates
-from foretail.export.p4.syntax import (
-    INPUT_BITS,
+from foretail.export.p4.planning.architecture import INPUT_BITS
+from foretail.export.p4.reading.entries import read_bfrt, read_commands, read_updates
+from foretail.export.p4.text.syntax import (
     Action,
     Apply,
     Assign,

@@ -9,8 +9,6 @@ from typing import NoReturn
 
 from foretail.export.proof.certificate import ProofError
 
-INPUT_BITS = 24
-
 CONTROL = "DropPredictor"
 """Name of the control, unless another is asked for."""
 

@@ -23,8 +23,8 @@ from math import gcd
 import numpy as np
 
 from foretail.export.folder import check_name
-from foretail.export.p4.encoding import score_bits
-from foretail.export.p4.syntax import CONTROL
+from foretail.export.p4.planning.encoding import score_bits
+from foretail.export.p4.text.syntax import CONTROL
 from foretail.export.templates import environment
 from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
 from foretail.features.errors import ForetailError
@@ -155,7 +155,7 @@ def render_demo(
                 f"use a smaller buffer or train with larger cells"
             )
     text = (
-        environment("foretail.export.p4")
+        environment("foretail.export.p4.text")
         .get_template("virtual_lqd.p4.j2")
         .render(
             sha256=ensemble.sha256,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.p4.syntax import (
-    INPUT_BITS,
+from foretail.export.p4.planning.architecture import INPUT_BITS
+from foretail.export.p4.text.syntax import (
     Assign,
     Cast,
     Choose,

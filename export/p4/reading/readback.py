@@ -10,9 +10,9 @@ from operator import and_
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.p4.interpreter import Value, action_data, evaluate, integers, run
-from foretail.export.p4.syntax import (
-    INPUT_BITS,
+from foretail.export.p4.planning.architecture import INPUT_BITS
+from foretail.export.p4.reading.interpreter import Value, action_data, evaluate, integers, run
+from foretail.export.p4.text.syntax import (
     Apply,
     Assign,
     Cast,

@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from foretail.export.p4.architecture import Architecture, architecture
+from foretail.export.p4.planning.architecture import Architecture, architecture
 from foretail.features.errors import ForetailError
 
 

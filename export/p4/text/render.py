@@ -13,10 +13,10 @@ from zlib import crc32
 import jinja2
 
 from foretail.export.folder import check_name
-from foretail.export.p4.cost import FeatureTable, Plan
-from foretail.export.p4.encoding import KeySlice
-from foretail.export.p4.prefixes import Row
-from foretail.export.p4.syntax import CONTROL, split_key
+from foretail.export.p4.planning.cost import FeatureTable, Plan
+from foretail.export.p4.planning.encoding import KeySlice
+from foretail.export.p4.planning.prefixes import Row
+from foretail.export.p4.text.syntax import CONTROL, split_key
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
@@ -351,4 +351,4 @@ def _plain(text: str) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return environment("foretail.export.p4", plain=_plain)
+    return environment("foretail.export.p4.text", plain=_plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from foretail.export.p4.syntax import Entry, Program, refuse, whole_number
+from foretail.export.p4.text.syntax import Entry, Program, refuse, whole_number
 
 
 def read_commands(text: str, program: Program) -> dict[str, list[Entry]]:

@@ -1,15 +1,18 @@
 """Architectures that the P4 text is written for: what their pipelines can match, add and compare.
 
 The software switch BMv2 runs ``v1model``; Tofino's chips run ``tna``, the Tofino Native Architecture (p4lang/p4c,
-``backends/tofino``). A profile names its architecture; see :mod:`foretail.export.p4.profile`.
+``backends/tofino``). A profile names its architecture; see :mod:`foretail.export.p4.planning.profile`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.export.p4.prefixes import KINDS, Kind
+from foretail.export.p4.planning.prefixes import KINDS, Kind
 from foretail.features.errors import ForetailError
+
+INPUT_BITS = 24
+"""Of a feature as the control takes it."""
 
 
 @dataclass(frozen=True)
