@@ -1,17 +1,7 @@
 """P4 tables of forests of 1 to 16 trees on a real ns-3 trace, against the encodings of NetBeacon, Planter and Flowrest.
 
-The peers' encodings are written again here, small, from their descriptions and code (NetBeacon 06c6127, Planter
-c1a0da8, Flowrest 13a527c), and counted by the same rules as ours (``foretail.export.p4.planning.cost``), in keys as
-wide as the largest value of the trace, as their tools would choose them:
-
-- NetBeacon: one ternary table per feature maps a value to the thermometer mark of its interval; the rows of an interval
-  may reach into its neighbours where rows of more priority are. One ternary table over all marks holds the product of
-  all trees' leaves, without combinations that contradict each other, and the probability in percent.
-- Planter: one ternary table per feature, from the largest value down, maps a value to a code per tree; one exact table
-  per tree holds the Cartesian product of every leaf's codes, without the commonest vote; an exact table decides on all
-  votes, without the commonest class. It votes hard.
-- Flowrest: one range row per interval of a feature gives a bit per split and tree; one ternary row per leaf; a table of
-  all votes. It votes hard. Its ranges are counted as they are and expanded to prefixes.
+The peers' tables (``p4_peers.py``) are counted by the same rules as ours (``foretail.export.p4.planning.cost``).
+Flowrest's ranges are counted as they are and expanded to prefixes.
 
 Second, the unit of the features: the same scenario recorded in cells of 1 to 4096 bytes, split by run, never by row.
 """
@@ -22,12 +12,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
-from math import comb, prod
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.p4_peers import Peer, flowrest, hard_votes, netbeacon, planter
 from foretail.export.p4.planning.cost import Candidate, TableCost, plan, table_cost
-from foretail.export.p4.planning.prefixes import range_prefixes
 from foretail.export.p4.planning.profile import Profile, load_profile
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
@@ -44,7 +31,6 @@ from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
-from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.models.scoring.operating_point import choose_operating_point
@@ -59,7 +45,6 @@ TARGETS = {"NetBeacon": 0.25, "Planter": 0.3, "Flowrest": 1.0}
 NATIVE = "ranges native"
 ONE_TAU = "one tau"
 """Ours for the forest's threshold alone; also where scores for any tau are too wide for the profile."""
-MAX_PRODUCT = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -123,14 +108,16 @@ def compare_encodings(scenario: str, sizes: Sequence[int], console: Console) -> 
         leaves = sum(len(tree.leaves) for tree in ensemble.trees)
         ours, native = our_count(ensemble, "rmt"), our_count(ensemble, "v1model")
         bits = [int(largest).bit_length() for largest in run.x.max(axis=0)]
+        ranges = flowrest(ensemble, cuts, bits)
         agree = f"{np.mean(hard_votes(ensemble, run.x) == ensemble.exceeds(run.x)):.3%}"
         counts = [
             ours,
             *([] if ours.name.endswith(ONE_TAU) else [our_count(ensemble, "rmt", any_tau=False)]),
             replace(native, name=f"{native.name}, {NATIVE}"),
-            replace(netbeacon(ensemble, cuts, bits, profile), note="100%"),
-            replace(planter(ensemble, cuts, bits, profile), note=agree),
-            *(replace(peer, note=agree) for peer in flowrest(ensemble, cuts, bits, profile)),
+            peer_count(netbeacon(ensemble, cuts, bits), profile, "100%"),
+            peer_count(planter(ensemble, cuts, bits), profile, agree),
+            replace(peer_count(ranges, replace(profile, range=True), agree), name=f"{ranges.name}, {NATIVE}"),
+            peer_count(ranges, profile, agree),
         ]
         for place, count in enumerate(counts):
             mine = native if NATIVE in count.name else ours
@@ -243,156 +230,23 @@ def exported(
     return planned.chosen, certificate.method, any_tau
 
 
-def netbeacon(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> Count:
-    """NetBeacon: range marks per feature, one ternary table of the product of all trees."""
-    features = [
-        table_cost(f"feature {i}", "ternary", 1, marking_rows(own, width), width, len(own), profile)
-        for i, (own, width) in enumerate(zip(cuts, bits, strict=True))
-        if own
-    ]
-    rows = product_rows([Counted.of(tree, ensemble).boxes for tree in range(len(ensemble.trees))])
-    model = table_cost("model", "ternary", 2, rows, sum(map(len, cuts)), 7, profile)
-    return Count.of("NetBeacon", features, [model])
-
-
-def planter(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> Count:
-    """Planter: a code per feature and tree, exact Cartesian tables, an exact table of votes."""
-    trees = [Counted.of(index, ensemble) for index in range(len(ensemble.trees))]
-    features = []
-    for index, (own, width) in enumerate(zip(cuts, bits, strict=True)):
-        codes = sum(code_bits(len(tree.cuts[index]) + 1) for tree in trees)
-        rows = top_down_rows(own, width)
-        features.append(table_cost(f"feature {index}", "ternary", 1, rows, width + 1, codes, profile))
-    of_vote: list[Counter[bool]] = []
-    for tree in trees:
-        rows_of_vote = Counter[bool]()
-        for low, high, vote in zip(tree.boxes.low, tree.boxes.high, tree.hard, strict=True):
-            sides = zip(low.tolist(), high.tolist(), tree.cuts, strict=True)
-            rows_of_vote[vote] += prod(1 + sum(first <= cut < last for cut in own) for first, last, own in sides)
-        of_vote.append(rows_of_vote)
-    default = sum(of_vote, Counter[bool]()).most_common(1)[0][0]
-    others = [
-        table_cost("tree", "exact", 2, rows[not default], sum(code_bits(len(own) + 1) for own in tree.cuts), 1, profile)
-        for tree, rows in zip(trees, of_vote, strict=True)
-    ]
-    count = len(trees)
-    others.append(
+def peer_count(peer: Peer, profile: Profile, note: str) -> Count:
+    """Count a peer's tables; ranges are rows where the profile matches them, else prefixes."""
+    costs = [
         table_cost(
-            "votes", "exact", 3, sum(comb(count, k) for k in range(count // 2 + 1, count + 1)), count, 1, profile
+            table.name,
+            table.kind,
+            table.step,
+            table.rows,
+            sum(field.bits for field in table.key),
+            sum(field.bits for field in table.sets),
+            profile,
+            None if profile.range else table.expanded_rows,
         )
-    )
-    return Count.of("Planter", features, others)
-
-
-def flowrest(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int], profile: Profile) -> list[Count]:
-    """Flowrest: range rows with a bit per split and tree, one ternary row per leaf, a table of votes."""
-    trees = [Counted.of(index, ensemble) for index in range(len(ensemble.trees))]
-    found = []
-    for name, target in ((f"Flowrest, {NATIVE}", replace(profile, range=True)), ("Flowrest", profile)):
-        features = []
-        for index, (own, width) in enumerate(zip(cuts, bits, strict=True)):
-            splits = sum(len(tree.cuts[index]) for tree in trees)
-            rows = len(own) + 1
-            expanded = (
-                rows if target.range else sum(len(range_prefixes(*ends, width)) for ends in intervals(own, width))
-            )
-            features.append(table_cost(f"feature {index}", "range", 1, rows, width, splits, target, expanded))
-        others = [
-            table_cost("tree", "ternary", 2, len(tree.boxes.votes), sum(map(len, tree.cuts)), 1 + 7, target)
-            for tree in trees  # class and certainty in percent
-        ]
-        others.append(table_cost("votes", "exact", 3, 1 << len(trees), len(trees), 1, target))
-        found.append(Count.of(name, features, others))
-    return found
-
-
-@dataclass(frozen=True)
-class Counted:
-    """One tree: its cuts per feature, the boxes of its leaves, and whether each votes for a drop."""
-
-    cuts: tuple[tuple[int, ...], ...]
-    boxes: Boxes
-    hard: tuple[bool, ...]
-
-    @classmethod
-    def of(cls, index: int, ensemble: Ensemble) -> Counted:
-        tree = ensemble.trees[index]
-        boxes = leaf_boxes(tree, ensemble.features, np.arange(len(tree.feature)))
-        cuts = tuple(tuple(sorted(set(tree.cut[tree.feature == i].tolist()))) for i in range(len(ensemble.features)))
-        return cls(cuts, boxes, tuple((tree.value[boxes.votes] > 0.5).tolist()))
-
-
-def code_bits(codes: int) -> int:
-    """Width of Planter's code word, one bit more than it takes."""
-    return int(np.ceil(np.log2(codes) + 1))
-
-
-def intervals(cuts: Sequence[int], bits: int) -> list[tuple[int, int]]:
-    """Inclusive ends of the intervals that cuts part the values of some bits into."""
-    return list(zip([0, *(cut + 1 for cut in cuts)], [*cuts, (1 << bits) - 1], strict=True))
-
-
-def marking_rows(cuts: Sequence[int], bits: int) -> int:
-    """Rows of NetBeacon's feature table.
-
-    The rows of an interval may begin below it, where rows before them match, and end above it, when rows before them
-    say so for the part above; of the beginnings and ends that make the first or last block larger, the best are taken.
-    """
-    ends = [cut + 1 for cut in cuts]
-    total = 0
-    for i, bound in enumerate(ends):
-        limit = ends[i + 1] if i + 1 < len(ends) else 1 << bits
-        end, fewest = bound, 1 << bits
-        while end < limit:
-            above = len(range_prefixes(bound, end - 1, bits))
-            start = ends[i - 1] if i else 0
-            blocks: list[int] = []
-            while start >= 0:
-                blocks = [(1 << bits) - mask for _, mask in range_prefixes(start, end - 1, bits)]
-                fewest = min(fewest, len(blocks) + above)
-                if len(blocks) < 2 or blocks[0] >= blocks[1]:
-                    break
-                start -= blocks[1] - blocks[0]
-            if len(blocks) < 2 or blocks[-1] >= blocks[-2]:
-                break
-            end += blocks[-2] - blocks[-1]
-        total += fewest
-    return total
-
-
-def top_down_rows(cuts: Sequence[int], bits: int) -> int:
-    """Rows of Planter's feature table: from the top down, each as large as the boundary below allows; 0 has its own."""
-    bounds = [(1 << bits) - 1, *reversed([cut for cut in cuts if cut > 0]), 0]
-    total = 1
-    for high, low in pairwise(bounds):
-        while high > low:
-            size = 1 << ((high ^ low).bit_length() - 1)
-            high = (high & -size) - 1
-            total += 1
-    return total
-
-
-def product_rows(parts: Sequence[Boxes]) -> int:
-    """Combinations of one box of every part that have a point in common."""
-    low, high = parts[0].low, parts[0].high
-    for part in parts[1:]:
-        lows, highs = [], []
-        for box_low, box_high in zip(part.low, part.high, strict=True):
-            both_low, both_high = np.maximum(low, box_low), np.minimum(high, box_high)
-            meets = np.all(both_low <= both_high, axis=1)
-            lows.append(both_low[meets])
-            highs.append(both_high[meets])
-        low, high = np.concatenate(lows), np.concatenate(highs)
-        if len(low) > MAX_PRODUCT:
-            raise SystemExit(f"NetBeacon's product has more than {MAX_PRODUCT} rows")
-    return len(low)
-
-
-def hard_votes(ensemble: Ensemble, x: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether most trees vote for a drop; a tie does not, as with the lowest class first."""
-    rows = x.astype(np.int64)
-    votes = sum((tree.value[tree.leaf(rows)] > 0.5).astype(np.int64) for tree in ensemble.trees)
-    return np.asarray(2 * votes > len(ensemble.trees))
+        for table in peer.tables
+    ]
+    features, others = ([cost for cost in costs if (cost.step == 1) is first] for first in (True, False))
+    return Count.of(peer.name, features, others, note)
 
 
 def ratio(ours: int, theirs: int, target: float | None = None) -> str:

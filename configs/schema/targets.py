@@ -95,6 +95,9 @@ class P4Target:
         None, "what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file; null: v1model or tofino, by arch"
     )
     bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
+    compile: bool = setting(
+        False, "also compile for the profile tofino or tofino2 with p4c-barefoot, on PATH (docs/p4-tofino.md)"
+    )
     control: str = setting("DropPredictor", "name of the control; predictors of one program need different ones")
     demo: P4Demo = part(P4Demo, "demo program")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -21,6 +21,7 @@ from foretail.export.p4.text.demo import DemoSwitch, render_demo
 from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.text.syntax import CONTROL
 from foretail.export.p4.tools.bmv2 import run_on_bmv2, tool_versions
+from foretail.export.p4.tools.tofino import CHIPS, COMPILER, compile_for
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.features.errors import ForetailError
@@ -53,6 +54,8 @@ class P4:
     #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
     control: str = CONTROL  #: name of the control; a program that holds several predictors gives each its own
+    #: also compile the program with p4c-barefoot, on PATH: stages and blocks of ``tofino`` or ``tofino2`` by its report
+    compile: bool = False
     name: ClassVar[str] = "p4"
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
@@ -77,6 +80,11 @@ class P4:
                     f"there is {what} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
                     f"leave it out, or choose another profile"
                 )
+        if self.compile and profile.name not in CHIPS:
+            raise ForetailError(
+                f"p4.compile is for the P4 profiles {' and '.join(CHIPS)}, not for {profile.name}: leave it out, or "
+                f"choose one of them"
+            )
         chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
         if chosen.chosen.faults:
             advice = shrink(lowered, chosen)
@@ -87,8 +95,14 @@ class P4:
                 f"{'; '.join(advice)}"
             )
         texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
+        compiled = asdict(compile_for(profile.name, texts, prefix)) if self.compile else None
+        if compiled is not None and compiled["stages"] > (profile.stages or compiled["stages"]):
+            raise ForetailError(
+                f"{COMPILER} places the model in {compiled['stages']} stages, but {profile.name} has {profile.stages}: "
+                f"export fewer trees"
+            )
         around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix, self.control)
-        return Rendered(encoded(texts), encoded({**around, REPORT: report_json(lowered, chosen)}), REPORT)
+        return Rendered(encoded(texts), encoded({**around, REPORT: report_json(lowered, chosen, compiled)}), REPORT)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
         """Read the control and its entries back, and interpret them."""

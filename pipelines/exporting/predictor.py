@@ -207,7 +207,7 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
     if p4.arch not in (None, found := load_profile(profile).arch):
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
     demo = demo_switch(p4.demo)
-    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control)  # type: ignore[arg-type]
+    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile)  # type: ignore[arg-type]
 
 
 TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {
@@ -294,6 +294,11 @@ def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
     chosen, profile = report["chosen"], report["profile"]
     columns = ("rows", "expanded_rows", "key_bits", "data_bits", "tcam_bits", "sram_bits")
     totals = tuple(chosen.get(column) for column in columns)
+    found = report["compiled"]
+    compiled = found and (
+        f"compiled by {found['compiler']}: {found['stages']} stages, {found['tables']} tables, "
+        f"{found['tcam_blocks']} TCAM and {found['sram_blocks']} SRAM blocks, {found['phv_bits']} bits of PHV",
+    )
     resources = Table(
         f"P4 tables on {profile['name']}",
         ("table", "key", *(column.replace("_", " ") for column in columns)),
@@ -304,6 +309,7 @@ def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
         (
             f"longest chain {chosen['longest_chain']} tables, {chosen['stages']} stages, score of "
             f"{report['score_bits']} bits",
+            *(compiled or ()),
             profile["note"],
         ),
     )

@@ -51,19 +51,21 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     """Return score and decision of the control in `text`, entries in the program, on one input."""
     code = re.sub(r"//[^\n]*", "", text)
     actions = {
-        name: ([p.split()[1] for p in parameters.split(", ")], re.findall(r"(\w+) = (.*?);", body))
+        name: ([p.split()[1] for p in parameters.split(", ") if p], re.findall(r"(\w+) = (.*?);", body))
         for name, parameters, body in re.findall(r"action (\w+)\((.*?)\) \{(.*?)\}", code, re.DOTALL)
     }
     tables = {}
     for name, body in re.findall(r"table (\w+) \{(.*?)\n    \}", code, re.DOTALL):
-        key = re.findall(r"([\w\[\]:]+) : (\w+);", (re.search(r"key = \{(.*?)\}", body) or [""])[0])
+        key = re.findall(
+            r"([\w\[\]:]+) : (\w+)(?: @name\(\"\w+\"\))?;", (re.search(r"key = \{(.*?)\}", body) or [""])[0]
+        )
         default = re.search(r"default_action = (\w+)\((.*?)\);", body)
         assert default
         entries = [
             ([re.split(r" &&& | \.\. ", field) for field in match.strip("()").split(", ")], action, data.split(", "))
             for match, action, data in re.findall(r"^ {12}(.*?) : (\w+)\((.*?)\);", body, re.MULTILINE)
         ]
-        tables[name] = (key, (default[1], default[2].split(", ")), entries)
+        tables[name] = (key, (default[1], [data for data in default[2].split(", ") if data]), entries)
     values = {name: Bits(value, 24) for name, value in inputs.items()}
 
     def value_of(expression: str, scope: dict[str, Bits]) -> Bits:

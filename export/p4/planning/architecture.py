@@ -23,13 +23,20 @@ class Architecture:
     kinds: tuple[Kind, ...]  #: of the keys of feature tables
     #: whether inputs are cut off above the largest cut before they are matched; else tables match all 24 bits
     saturates: bool
-    #: whether one assignment may hold several operations, a key may be a concatenation, and integers are compared
+    #: whether one assignment may hold several operations, assignments may follow each other, a key may be a
+    #: concatenation, integers are compared, and words of any width are set in one step. Else every operation is the
+    #: action of a table, because a compiler puts what follows each other into one step; and a word fills a container,
+    #: because two tables of one stage cannot set parts of one.
     expressions: bool
     integer_bits: tuple[int, ...]  #: widths that can be added, increasing
 
     def width(self, bits: int) -> int:
         """Return the narrowest integer of at least `bits` bits, or where there is none the next multiple of 8."""
         return next((width for width in self.integer_bits if width >= bits), -(-bits // 8) * 8)
+
+    def word_width(self, bits: int) -> int:
+        """Return the width of a code word of `bits` bits."""
+        return bits if self.expressions else self.width(bits)
 
 
 V1MODEL = Architecture("v1model", KINDS, True, True, tuple(range(8, 65, 8)))

@@ -209,12 +209,12 @@ def _blocks(rows: int, bits: int, block_rows: int, block_bits: int) -> int:
 
 
 def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: int) -> Iterator[Encoding]:
-    saturates = profile.architecture.saturates
-    rows = leaf_rows(ensemble, profile.word_bits, saturates)
+    architecture = profile.architecture
+    rows = leaf_rows(ensemble, profile.word_bits, architecture)
     if decision in ("auto", "leaf_rows"):
         yield rows
     if decision in ("auto", "bitvector"):
-        yield from bitvectors(ensemble, profile.word_bits, saturates)
+        yield from bitvectors(ensemble, profile.word_bits, architecture)
     provable = len(ensemble.trees) == 1 or Cells.of(ensemble).count <= max_cells
     if decision == "product" and not provable:
         raise ForetailError(
@@ -223,7 +223,7 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: i
     if decision in ("auto", "product") and len(ensemble.trees) > 1 and provable:
         # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest.
         limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees) if decision == "auto" else MAX_PRODUCT_BOXES
-        merged = product(ensemble, profile.word_bits, limit, saturates)
+        merged = product(ensemble, profile.word_bits, limit, architecture)
         if merged is not None:
             yield merged
     elif decision == "product":

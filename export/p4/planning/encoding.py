@@ -113,19 +113,21 @@ def score_bits(ensemble: Ensemble, architecture: Architecture = V1MODEL) -> int:
     return architecture.width(max((~low).bit_length(), high.bit_length()) + 1)
 
 
-def leaf_rows(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> Encoding:
+def leaf_rows(ensemble: Ensemble, word_bits: int, architecture: Architecture = V1MODEL) -> Encoding:
     """Return the encoding with one table per tree."""
-    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows", saturates)
+    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows", architecture)
 
 
-def product(ensemble: Ensemble, word_bits: int, max_boxes: int, saturates: bool = True) -> Encoding | None:
+def product(
+    ensemble: Ensemble, word_bits: int, max_boxes: int, architecture: Architecture = V1MODEL
+) -> Encoding | None:
     """Return the encoding with one table for the sum of all trees; None when it takes too many boxes or steps."""
     steps = sum(tree.depth + 1 for tree in ensemble.trees)
     part = _sum_part(ensemble, max_boxes) if steps <= _MAX_STEPS else None
-    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product", saturates)
+    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product", architecture)
 
 
-def bitvectors(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> tuple[Encoding, Encoding]:
+def bitvectors(ensemble: Ensemble, word_bits: int, architecture: Architecture = V1MODEL) -> tuple[Encoding, Encoding]:
     """Return the encodings with one bit per box, whose tables decode the surviving bit by exact and by ternary keys."""
     parts = _tree_parts(ensemble)
     columns: dict[int, dict[int, Column]] = defaultdict(dict)  # feature -> bit -> where it is set
@@ -146,13 +148,16 @@ def bitvectors(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> tu
         rows = tuple(Row(1 << i, (1 << count) - 1, vote) for i, vote in enumerate(part.votes))
         votes.append(VoteTable(key if count else (), "exact", rows, part.default))
         start += count
-    masks = tuple((word, min(word_bits, start - word * word_bits)) for word in range(-(-start // word_bits)))
+    masks = tuple(
+        (word, architecture.word_width(min(word_bits, start - word * word_bits)))
+        for word in range(-(-start // word_bits))
+    )
     codes = []
     for feature in sorted(columns):
         used = {bit // word_bits for bit in columns[feature]}
         words = tuple((word, width) for word, width in masks if word in used)
         others = sum(1 << bit for bit in range(start) if bit not in columns[feature])  # this feature leaves them set
-        codes.append(_code(feature, columns[feature], others, words, word_bits, tops[feature], saturates))
+        codes.append(_code(feature, columns[feature], others, words, word_bits, tops[feature], architecture))
     exact = Encoding("bitvector", tuple(codes), tuple(votes), masks)
     one_bit = (
         replace(table, kind="ternary", rows=tuple(Row(row.first, row.first, row.label) for row in table.rows))
@@ -162,7 +167,7 @@ def bitvectors(ensemble: Ensemble, word_bits: int, saturates: bool = True) -> tu
 
 
 def _columns_and_rows(
-    ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision, saturates: bool
+    ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision, architecture: Architecture
 ) -> Encoding:
     tops = _tops(ensemble)
     places: list[dict[Column, int]] = []  # per feature, the bit of every column
@@ -197,9 +202,12 @@ def _columns_and_rows(
     for feature, columns in enumerate(places):
         if columns:
             count = len(columns)
-            words = tuple((w, min(word_bits, count - w * word_bits)) for w in range(-(-count // word_bits)))
+            words = tuple(
+                (w, architecture.word_width(min(word_bits, count - w * word_bits)))
+                for w in range(-(-count // word_bits))
+            )
             of_bit = {bit: column for column, bit in columns.items()}
-            codes.append(_code(feature, of_bit, 0, words, word_bits, tops[feature], saturates))
+            codes.append(_code(feature, of_bit, 0, words, word_bits, tops[feature], architecture))
     return Encoding(decision, tuple(codes), tuple(votes))
 
 
@@ -252,7 +260,7 @@ def _code(
     words: tuple[tuple[int, int], ...],
     word_bits: int,
     top: int,
-    saturates: bool,
+    architecture: Architecture,
 ) -> FeatureCode:
     """Return the code of a feature that sets every bit where its column says, beside `others`, which are always set."""
     cuts = _cuts(columns.values(), top)
@@ -264,7 +272,7 @@ def _code(
     for point in (0, *(cut + 1 for cut in cuts)):
         code ^= changes[point]
         labels.append(tuple(code >> word * word_bits & ((1 << width) - 1) for word, width in words))
-    saturation = cuts[-1] + 1 if saturates else (1 << INPUT_BITS) - 1
+    saturation = cuts[-1] + 1 if architecture.saturates else (1 << INPUT_BITS) - 1
     bits = saturation.bit_length()
     return FeatureCode(feature, saturation, words, Intervals.of(bits, (*cuts, (1 << bits) - 1), labels))
 

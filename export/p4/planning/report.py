@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,14 +16,15 @@ from foretail.models.ensemble.ensemble import FeatureInput
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
 
 
-def report_json(lowered: Lowered, plan: Plan) -> str:
-    """Return the text of ``report.json``: every figure."""
+def report_json(lowered: Lowered, plan: Plan, compiled: Mapping[str, Any] | None) -> str:
+    """Return the text of ``report.json``: every figure, also what a compiler says, if one was asked."""
     document = {
         "ir_sha256": lowered.ensemble.sha256,
         "profile": asdict(plan.profile),
         "reason": plan.reason,
         "score_bits": plan.score_bits,
         "chosen": _summary(plan.chosen),
+        "compiled": compiled,
         "tables": [asdict(table) for table in plan.chosen.tables],
         "considered": [_summary(candidate) for candidate in plan.considered],
         "shrink": shrink(lowered, plan) if plan.chosen.faults else [],

@@ -28,13 +28,16 @@ from foretail.export.p4.text.syntax import (
     Statement,
     Table,
     Type,
+    key_name,
     names_in,
     refuse,
     whole_number,
 )
 
 _TOKEN = re.compile(
-    r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)|(@?[A-Za-z_]\w*)|(&&&|\|-\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
+    r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)"
+    r'|(@?[A-Za-z_]\w*|"\w+")'
+    r"|(&&&|\|-\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
 )
 _COMMENT = re.compile(r"//[^\n]*")
 _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")
@@ -138,7 +141,8 @@ def _check_rows(name: str, table: Table, program: Program) -> None:
 
 
 def _text(field: Expression) -> str:
-    assert isinstance(field, Slice)
+    if not isinstance(field, Slice):
+        refuse("a key that is no variable")
     return field.name if field.high is None else f"{field.name}[{field.high}:{field.low}]"
 
 
@@ -272,10 +276,18 @@ class _Parser:
         statements: list[Statement] = []
         while not self.takes_if("}"):
             statement = self.statement(tables)
-            key = tables[statement.table].key if isinstance(statement, Apply) else None
-            if key in self.joined:
-                statements.append(Assign(key, self.joined[key]))
+            if isinstance(statement, Apply):
+                operation = self.operation(tables[statement.table], actions)
+                if operation is not None:
+                    statements.append(operation)
+                    del tables[statement.table]  # so that it is applied once
+                    continue
+                key = tables[statement.table].key
+                if key in self.joined:
+                    statements.append(Assign(key, self.joined[key]))
             statements.append(statement)
+        if not self.with_entries and any(table.entries for table in tables.values()):
+            refuse("a table has entries in the text and the control plane's")
         self.take("}")
         if self.at != len(self.tokens):
             refuse(f"{self.peek()!r} after the control")
@@ -306,13 +318,15 @@ class _Parser:
             fields.append(self.operand({}))
             self.take(":")
             kinds.add(self.take("range", "lpm", "ternary", "exact"))
+            if self.takes_if("@name"):
+                self.takes("(", f'"{key_name(_text(fields[-1]))}"', ")")
             self.take(";")
         types = [self.kind(field, {}) for field in fields]
         names = {_text(field) for field in fields if isinstance(field, Slice)}
         if len(kinds) != 1 or any(kind.signed for kind in types) or len(names) != len(fields):
             refuse(f"the key of table {table}")
         (kind,) = kinds
-        known = tuple((_text(field), of.width) for field, of in zip(fields, types, strict=True))
+        known = tuple((key_name(_text(field)), of.width) for field, of in zip(fields, types, strict=True))
         whole = fields[0] if len(fields) == 1 else Operation("++", tuple(fields))
         if isinstance(whole, Slice) and whole.high is None:
             return whole.name, kind, known
@@ -352,26 +366,43 @@ class _Parser:
         if action not in actions:
             refuse(f"{action} is no action")
         self.takes(";", "}")
-        if key is not None:
+        if key is not None or not actions[action].parameters:
             self.take("const")
         self.takes("default_action", "=")
         default = self.call(action, actions[action])
         self.take(";")
         entries: list[Entry] = []
         size = None
-        if key is not None and self.with_entries:
+        if key is not None and self.takes_if("size"):
+            self.take("=")
+            size = self.integer()
+            self.take(";")
+        if key is not None and (self.with_entries or self.peek() == "const"):
             self.takes("const", "entries", "=", "{")
             while not self.takes_if("}"):
                 match = self.keyset(kind, [width for _, width in fields])
                 self.take(":")
                 entries.append(Entry(*match, self.call(action, actions[action])))
                 self.take(";")
-        elif key is not None:
-            self.takes("size", "=")
-            size = self.integer()
-            self.take(";")
+        elif key is not None and size is None:
+            refuse(f"table {name} has no size")
         self.take("}")
         return Table(key, kind, action, default, tuple(entries), size, fields=fields)
+
+    def operation(self, table: Table, actions: Mapping[str, Action]) -> Assign | None:
+        """Return what a table always assigns: that of an action without data, or the one bit that it matches."""
+        action = actions[table.action]
+        if len(action.body) != 1:
+            return None
+        (assign,) = action.body
+        if table.key is None and not action.parameters:
+            return assign
+        copies = table.key in self.joined and self.types[table.key] == Type(False, 1) and table.kind == "exact"
+        if copies and (table.entries, table.default) == ((Entry(1, 1, (1,)),), (0,)):
+            assert table.key is not None
+            if assign.value == Slice(action.parameters[0][0]):
+                return replace(assign, value=self.joined[table.key])
+        return None
 
     def call(self, name: str, action: Action) -> tuple[int, ...]:
         self.takes(name, "(")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -16,10 +16,10 @@ from foretail.export.folder import check_name
 from foretail.export.p4.planning.cost import FeatureTable, Plan
 from foretail.export.p4.planning.encoding import KeySlice
 from foretail.export.p4.planning.prefixes import Row
-from foretail.export.p4.text.syntax import CONTROL, split_key
+from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 FIRST_ID = 0xF07A01
 """P4Runtime ids of tables and actions count from here, so that entries can name them before any compiler ran.
@@ -47,6 +47,7 @@ class _Table:
     parameter_names: tuple[str, ...]
     rows: tuple[tuple[Row[Any], tuple[int, ...]], ...]
     default: tuple[int, ...]
+    fixed: bool = True  # whether the default stays, rows too without those of a control plane
 
     @property
     def key_bits(self) -> int:
@@ -73,10 +74,12 @@ def render_p4(
     for feature in ensemble.features:
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")
-    tables = _tables(ensemble, plan)
+    statements, intermediate, operations = _statements(ensemble, plan)
+    words = [*_words(ensemble, plan)]
+    filled = _tables(ensemble, plan)
+    tables = [*filled, *operations]
     runtime = entries == "runtime"
     first = FIRST_ID if control == CONTROL else (crc32(control.encode()) & 0xFFF) << 12
-    statements, intermediate = _statements(ensemble, plan)
     values = {
         "arch": plan.profile.arch,
         "control": control,
@@ -84,26 +87,44 @@ def render_p4(
         "sha256": ensemble.sha256,
         "features": ensemble.features,
         "width": plan.score_bits,
+        "words": words,
         "variables": _declarations(ensemble, plan) + intermediate,
         "statements": statements,
-        "tables": [_table_values(i, table) for i, table in enumerate(tables, first)],
+        "tables": [_table_values(i, table, runtime and table in filled) for i, table in enumerate(tables, first)],
         "runtime": runtime,
+        "sized": not plan.profile.architecture.expressions,
     }
     files = {
         f"{name}.p4": _environment().get_template("predictor.p4.j2").render(values),
-        f"{name}_main.p4": _environment().get_template(f"predictor_main_{plan.profile.arch}.p4.j2").render(values),
+        f"{name}_main.p4": render_main(ensemble.features, name, plan.profile.arch, plan.score_bits, control, words),
     }
     if runtime:
-        rows = [(table, i) for table in tables for i in range(len(table.rows))]
+        rows = [(table, i) for table in filled for i in range(len(table.rows))]
         if plan.profile.arch == "v1model":
             files[f"{name}.commands.txt"] = "".join(_command(table, i) for table, i in rows)
         else:
             lines = ",\n".join(json.dumps(_bfrt_entry(table, i)) for table, i in rows)
             files[f"{name}.bfrt.json"] = f"[\n{lines}\n]\n"
         files[f"{name}.entries.txtpb"] = "".join(
-            _update(number, table, i) for number, table in enumerate(tables, first) for i in range(len(table.rows))
+            _update(number, table, i) for number, table in enumerate(filled, first) for i in range(len(table.rows))
         )
     return files
+
+
+def render_main(
+    features: Sequence[FeatureInput],
+    name: str,
+    arch: str,
+    score_bits: int,
+    control: str = CONTROL,
+    words: Sequence[str] = (),
+) -> str:
+    """Return a program that includes ``<name>.p4`` and answers packets of features with what its control says.
+
+    For TNA, each of `words`, variables of the control, has a container of its own.
+    """
+    template = _environment().get_template(f"predictor_main_{arch}.p4.j2")
+    return template.render(features=features, name=name, width=score_bits, control=control, words=words)
 
 
 def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
@@ -147,7 +168,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
             )
     tau = ensemble.require_votes()[1] & ((1 << width) - 1)
     body = f"tau = (int<{width}>) value;" if expressions else f"margin = (int<{width}>) value |-| score;"
-    tables.append(_Table("decide", "set_tau", "", (), (width,), (body,), ("value",), (), (tau,)))
+    tables.append(_Table("decide", "set_tau", "", (), (width,), (body,), ("value",), (), (tau,), fixed=False))
     return tables
 
 
@@ -176,12 +197,9 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     """Return the local variables that hold code words, masks and votes, and saturated keys where inputs are."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     found = []
-    for table in plan.chosen.features:
-        name = ensemble.features[table.code.feature].name
-        if architecture.saturates:
-            found.append(f"bit<{_key_bits(table)}> k_{name};")
-        found += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
-    found += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
+    for table in plan.chosen.features if architecture.saturates else ():
+        found.append(f"bit<{_key_bits(table)}> k_{ensemble.features[table.code.feature].name};")
+    found += [f"bit<{bits}> {word};" for word, bits in _words(ensemble, plan).items()]
     for index, votes in enumerate(encoding.votes):
         if votes.key and architecture.expressions:
             found.append(f"bit<{votes.key_bits}> key_{index};")
@@ -190,17 +208,35 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     return found
 
 
-def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str]]:
-    """Return the statements of the apply block, and the declarations of intermediate results, which only they need."""
+def _words(ensemble: Ensemble, plan: Plan) -> dict[str, int]:
+    """Return the code words and masks, and their widths."""
+    found = {
+        f"c_{ensemble.features[table.code.feature].name}_w{word}": bits
+        for table in plan.chosen.features
+        for word, bits in table.code.words
+    }
+    return found | {f"b_w{word}": bits for word, bits in plan.chosen.encoding.masks}
+
+
+def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], list[_Table]]:
+    """Return the statements of the apply block, declarations of intermediate results, and tables of one operation."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     names = [feature.name for feature in ensemble.features]
     found: list[str] = []
     intermediate: list[str] = []
+    operations: list[_Table] = []
+
+    def assign(name: str, value: str) -> None:
+        if architecture.expressions:
+            found.append(f"{name} = {value};")
+        else:
+            operations.append(_Table(f"at_{name}", f"do_{name}", "", (), (), (f"{name} = {value};",), (), (), ()))
+            found.append(f"at_{name}.apply();")
 
     def named(value: str, kind: str) -> str:
         name = f"s_{len(intermediate)}"
         intermediate.append(f"{kind} {name};")
-        found.append(f"{name} = {value};")
+        assign(name, value)
         return name
 
     def combined(terms: list[str], sign: str, kind: str) -> str:
@@ -217,7 +253,7 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str]]:
     for word, bits in encoding.masks:
         parts = [f"c_{names[code.feature]}_w{word}" for code in encoding.codes if word in dict(code.words)]
         mask = " & ".join(parts) if architecture.expressions else combined(parts, " & ", f"bit<{bits}>")
-        found.append(f"b_w{word} = {mask};")
+        assign(f"b_w{word}", mask)
     for index, votes in enumerate(encoding.votes):
         if not votes.key:
             found.append(f"v_{index} = (int<{width}>) {width}w{votes.default & ((1 << width) - 1)};")
@@ -228,13 +264,18 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str]]:
     constants = [f"v_{i}" for i, votes in enumerate(encoding.votes) if not votes.key]
     if len(constants) > 1:  # among themselves, which takes no stage
         constants = [named(" + ".join(constants), f"int<{width}>")]
-    found.append(f"score = {combined(terms + constants, ' + ', f'int<{width}>')};")
+    assign("score", combined(terms + constants, " + ", f"int<{width}>"))
     found.append("decide.apply();")
     if architecture.expressions:
         found.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
     else:
-        found.append(f"drop = margin[{width - 1}:{width - 1}];")
-    return found, intermediate
+        sign = (f"margin[{width - 1}:{width - 1}]", 1)
+        negative = ((Row(1, 1, 1), (1,)),)
+        operations.append(
+            _Table("verdict", "set_drop", "exact", (sign,), (1,), ("drop = value;",), ("value",), negative, (0,))
+        )
+        found.append("verdict.apply();")
+    return found, intermediate, operations
 
 
 def _balanced(terms: list[str], sign: str, inner: Callable[[str], str]) -> str:
@@ -249,7 +290,7 @@ def _balanced(terms: list[str], sign: str, inner: Callable[[str], str]) -> str:
     return sign.join(sides)
 
 
-def _table_values(number: int, table: _Table) -> dict[str, Any]:
+def _table_values(number: int, table: _Table, runtime: bool) -> dict[str, Any]:
     return {
         "name": table.name,
         "action": table.action,
@@ -257,10 +298,17 @@ def _table_values(number: int, table: _Table) -> dict[str, Any]:
         "action_id": f"{ACTION_PREFIX | number:#010x}",
         "parameters": [f"bit<{w}> {name}" for w, name in zip(table.widths, table.parameter_names, strict=True)],
         "body": table.body,
-        "key": " ".join(f"{field} : {table.kind};" for field, _ in table.key),
+        "key": " ".join(f"{field} : {table.kind}{_annotation(field)};" for field, _ in table.key),
+        "fixed": table.fixed,
+        "runtime": runtime,
         "default": _call(table, table.default),
         "entries": [f"{_keyset(table, row)} : {_call(table, data)}" for row, data in table.rows],
     }
+
+
+def _annotation(field: str) -> str:
+    """Return what names a slice of a variable for the control plane."""
+    return f' @name("{key_name(field)}")' if "[" in field else ""
 
 
 def _call(table: _Table, data: tuple[int, ...]) -> str:
@@ -326,7 +374,7 @@ def _bfrt_entry(table: _Table, index: int) -> dict[str, Any]:
     row, data = table.rows[index]
     key: dict[str, Any] = {}
     for (field, _), first, second in zip(table.key, *_split(table, row), strict=True):
-        key[field] = {"value": first} if table.kind == "exact" else {"value": first, "mask": second}
+        key[key_name(field)] = {"value": first} if table.kind == "exact" else {"value": first, "mask": second}
     if table.kind != "exact":
         key["$MATCH_PRIORITY"] = index  # 0 goes first
     return {

@@ -117,7 +117,7 @@ class Table:
     entries: tuple[Entry, ...]
     size: int | None = None
     id: int | None = None
-    fields: tuple[tuple[str, int], ...] = ()  #: of the key: text and width
+    fields: tuple[tuple[str, int], ...] = ()  #: of the key: what the control plane calls them, and widths
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,11 @@ def split_key(number: int, widths: Sequence[int]) -> list[int]:
         left -= width
         parts.append(number >> left & ((1 << width) - 1))
     return parts
+
+
+def key_name(field: str) -> str:
+    """Return what the control plane calls a field of a key: a variable its name, ``c_queue_w0[5:3]`` c_queue_w0_5_3."""
+    return re.sub(r"[\[:]", "_", field).rstrip("]")
 
 
 def names_in(statement: Statement | Expression) -> set[str]:
