@@ -16,12 +16,25 @@ from benchmarks import (
     open_loop,
     policies,
     schedule,
+    tofino,
     training_rows,
 )
 
 BENCHMARKS: dict[str, Callable[[str], None]] = {
     module.__name__.rpartition(".")[2]: module.main
-    for module in (digest, emulator, export_c, export_p4, gym, ns3_speed, open_loop, policies, schedule, training_rows)
+    for module in (
+        digest,
+        emulator,
+        export_c,
+        export_p4,
+        gym,
+        ns3_speed,
+        open_loop,
+        policies,
+        schedule,
+        tofino,
+        training_rows,
+    )
 }
 
 

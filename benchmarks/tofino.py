@@ -8,93 +8,134 @@ sizes; ours has its rows. The planner's figures stand beside the compiler's.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, record
+from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, Run, record
 from benchmarks.p4_peers import Peer, flowrest, netbeacon, planter
-from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.cost import Candidate, plan
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.render import render_main
-from foretail.export.p4.tools.tofino import CHIPS, Compiled, compile_for
+from foretail.export.p4.text.render import render_main, render_p4
+from foretail.export.p4.tools.tofino import compile_for
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
 from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble
 
-HEADINGS = (
-    "chip",
-    "trees",
-    "encoding",
-    "stages",
-    "tables",
-    "TCAM blocks",
-    "SRAM blocks",
-    "PHV bits",
-    "planned stages",
-)
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "small": {"tofino": (4,)},
+    "full": {"tofino": (1, 2, 4, 8, 16), "tofino2": (1, 2, 4, 8, 16)},
+}
+FORESTS = {"small": 2, "full": 30}
+HEADINGS = ("stages", "tables", "TCAM blocks", "SRAM blocks", "PHV bits")
 
 
 def main(size: str) -> None:
-    """Print the comparison; ``small`` takes a scenario of seconds and two sizes of forests."""
+    """Print both comparisons; ``small`` takes a scenario of seconds and few programs."""
     console = Console(width=180)
     run = record(SCENARIOS[size], CELL_BYTES)[TRAIN]
+    compare_peers(run, size, console)
+    compare_planner(run, size, console)
+
+
+def compare_peers(run: Run, size: str, console: Console) -> None:
+    """Print what the compiler says of our text and of the peers' tables."""
     forest = RandomForest(trees=max(TREES[size]), depth=DEPTH, seed=1).fit(run.x, run.drops).to_ensemble(run.inputs)
     bits = [int(largest).bit_length() for largest in run.x.max(axis=0)]
-    table = Table(title=f"Forests of depth {DEPTH} on Tofino, {SCENARIOS[size]}, cells of {CELL_BYTES} bytes")
-    for heading in (*HEADINGS, "TCAM", "SRAM"):
+    table = Table(title=f"Forests of depth {DEPTH}, {SCENARIOS[size]}, cells of {CELL_BYTES} bytes")
+    for heading in ("chip", "trees", "encoding", *HEADINGS):
         table.add_column(heading, justify="left" if heading in ("chip", "encoding") else "right")
-    for chip in CHIPS:
-        for trees in TREES[size]:
+    jobs: list[tuple[str, int, str, Callable[[], list[str]]]] = []
+    for chip, sizes in SIZES[size].items():
+        for trees in sizes:
             # A forest's trees do not depend on how many follow, so the first of the largest are the smaller forests.
             ensemble = replace(forest, trees=forest.trees[:trees], threshold=Fraction(trees, 2))
             cuts = [
                 sorted({int(c) for t in ensemble.trees for c in t.cut[t.feature == i]}) for i in range(len(run.inputs))
             ]
-            for any_tau in (True, False):
-                name = "ours" if any_tau else "ours, one tau"
-                table.add_row(chip, str(trees), name, *ours(ensemble, chip, any_tau))
-            for peer in (encode(ensemble, cuts, bits) for encode in (netbeacon, planter, flowrest)):
-                table.add_row(chip, str(trees), peer.name, *theirs(peer, ensemble, chip), "", "", "")
-            table.add_section()
+            jobs.append((chip, trees, "ours, one tau", partial(ours, ensemble, chip)))
+            for encode in (netbeacon, planter, flowrest):
+                name = encode.__name__
+                jobs.append((chip, trees, name, partial(theirs, encode, ensemble, cuts, bits, chip)))
+    with ThreadPoolExecutor(2) as pool:
+        for (chip, trees, name, _), found in zip(jobs, pool.map(lambda job: job[-1](), jobs), strict=True):
+            table.add_row(chip, str(trees), name, *found, end_section=name == "flowrest")
     console.print(table)
 
 
-def ours(ensemble: Ensemble, chip: str, any_tau: bool) -> list[str]:
-    """Compile our export; the last three are the planner's stages, TCAM and SRAM blocks."""
-    lowered = lower(ensemble, any_tau)
+def compare_planner(run: Run, size: str, console: Console) -> None:
+    """Print the planner's figures beside the compiler's, for forests of 1 to 16 trees of depth 1 to 5."""
+    random = np.random.default_rng(1)
+    shapes = [(int(random.integers(1, 17)), int(random.integers(1, 6)), seed) for seed in range(FORESTS[size])]
+    profile = load_profile("tofino")
+
+    def planned(shape: tuple[int, int, int]) -> tuple[Candidate, list[str]]:
+        trees, depth, seed = shape
+        forest = RandomForest(trees=trees, depth=depth, seed=seed).fit(run.x, run.drops).to_ensemble(run.inputs)
+        lowered = lower(forest, any_tau=False).ensemble
+        chosen = plan(lowered, profile)
+        return chosen.chosen, compiled(render_p4(lowered, chosen, "drop_predictor"), "drop_predictor", "tofino")
+
+    table = Table(title=f"Planner and compiler on Tofino, {SCENARIOS[size]}: planned / compiled")
+    for heading in ("trees", "depth", "stages", "TCAM blocks", "SRAM blocks"):
+        table.add_column(heading, justify="right")
+    with ThreadPoolExecutor(2) as pool:
+        for (trees, depth, _), (candidate, found) in zip(shapes, pool.map(planned, shapes), strict=True):
+            mine = (candidate.stages, candidate.total("tcam_blocks"), candidate.total("sram_blocks"))
+            said = (found[0], *found[2:4]) if len(found) > 1 else (found[0], "", "")
+            table.add_row(str(trees), str(depth), *(f"{a} / {b}" for a, b in zip(mine, said, strict=True)))
+    console.print(table)
+
+
+def ours(ensemble: Ensemble, chip: str) -> list[str]:
+    """Export, prove and compile."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            export(lowered, P4(profile=chip), Path(folder) / "p4")
+            export(lower(ensemble, any_tau=False), P4(profile=chip), Path(folder) / "p4")
         except ForetailError as error:
             return [str(error)]
         texts = {path.name: path.read_text() for path in Path(folder, "p4").glob("*.p4")}
-        found = compiled(texts, "drop_predictor", chip)
-    chosen = plan(lowered.ensemble, load_profile(chip)).chosen
-    return [*found, *(str(n) for n in (chosen.stages, chosen.total("tcam_blocks"), chosen.total("sram_blocks")))]
+    return compiled(texts, "drop_predictor", chip)
 
 
-def theirs(peer: Peer, ensemble: Ensemble, chip: str) -> list[str]:
-    """Compile a peer's tables."""
+def theirs(
+    encode: Callable[..., Peer],
+    ensemble: Ensemble,
+    cuts: Sequence[Sequence[int]],
+    bits: Sequence[int],
+    chip: str,
+) -> list[str]:
+    """Compile a peer's tables, with containers as the compiler likes and with one of its own for each result."""
+    try:
+        peer = encode(ensemble, cuts, bits)
+    except SystemExit as error:
+        return [str(error)]
     control = peer_control(peer, [feature.name for feature in ensemble.features])
-    main = render_main(ensemble.features, "peer", "tna", 8)
-    return compiled({"peer.p4": control, "peer_main.p4": main}, "peer", chip)
+    fields = [field.name for table in peer.tables for field in table.sets if table.step == 1]
+    found = []
+    for words in ((), fields):
+        main = render_main(ensemble.features, "peer", "tna", 8, words=words)
+        found.append(compiled({"peer.p4": control, "peer_main.p4": main}, "peer", chip))
+    return min(found, key=lambda figures: (len(figures) == 1, int(figures[0]) if len(figures) > 1 else 0))
 
 
 def compiled(texts: Mapping[str, str], name: str, chip: str) -> list[str]:
     """Return what the compiler says, or why it refuses."""
     try:
-        found: Compiled = compile_for(chip, texts, name)
+        found = compile_for(chip, texts, name)
     except ForetailError as error:
         return [str(error)]
-    return [f"{n:,}" for n in (found.stages, found.tables, found.tcam_blocks, found.sram_blocks, found.phv_bits)]
+    return [str(n) for n in (found.stages, found.tables, found.tcam_blocks, found.sram_blocks, found.phv_bits)]
 
 
 def peer_control(peer: Peer, features: list[str]) -> str:

@@ -29,6 +29,8 @@ class Architecture:
     #: because two tables of one stage cannot set parts of one.
     expressions: bool
     integer_bits: tuple[int, ...]  #: widths that can be added, increasing
+    #: how many votes are variables of their own; the tables of further ones add to these, one stage after the other
+    accumulators: int | None
 
     def width(self, bits: int) -> int:
         """Return the narrowest integer of at least `bits` bits, or where there is none the next multiple of 8."""
@@ -39,7 +41,7 @@ class Architecture:
         return bits if self.expressions else self.width(bits)
 
 
-V1MODEL = Architecture("v1model", KINDS, True, True, tuple(range(8, 65, 8)))
+V1MODEL = Architecture("v1model", KINDS, True, True, tuple(range(8, 65, 8)), None)
 
 TNA = Architecture(
     "tna",
@@ -48,6 +50,7 @@ TNA = Architecture(
     False,  # a comparison of 24 bits takes a stage, the 24 bits of a key none: a row of TCAM has 44
     False,
     (8, 16, 32),  # of a container of the packet header vector
+    8,  # of 16 containers that one adder reaches, also those of their sums
 )
 
 ARCHITECTURES = {architecture.name: architecture for architecture in (V1MODEL, TNA)}

@@ -183,8 +183,13 @@ def table_cost(
     data_bits: int,
     profile: Profile,
     expanded_rows: int | None = None,
+    crossbar_bits: int | None = None,
 ) -> TableCost:
-    """Return the cost of one table; `expanded_rows` are those of a range table when ranges become prefixes."""
+    """Return the cost of one table.
+
+    `expanded_rows` are those of a range table when ranges become prefixes, `crossbar_bits` what a key takes of the way
+    to the TCAM, where that is more than its bits.
+    """
     expanded = rows if expanded_rows is None else expanded_rows
     tcam_bits = tcam_blocks = 0
     if kind == "none":  # no key: a default action alone
@@ -195,7 +200,7 @@ def table_cost(
         native = kind == "range" and profile.range
         tcam_rows, row_bits = (rows, 2 * key_bits) if native else (expanded, key_bits)
         tcam_bits = tcam_rows * row_bits
-        tcam_blocks = _blocks(tcam_rows, row_bits, profile.tcam_block_rows, profile.tcam_block_bits)
+        tcam_blocks = _blocks(tcam_rows, crossbar_bits or row_bits, profile.tcam_block_rows, profile.tcam_block_bits)
         sram_rows, sram_row_bits = tcam_rows, data_bits
     sram_blocks = _blocks(sram_rows, sram_row_bits, profile.sram_block_rows, profile.sram_block_bits)
     sram_bits = sram_rows * sram_row_bits
@@ -244,7 +249,7 @@ def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, na
         lpm = next((cost.rows for table, cost, _ in of_feature if table.kind == "lpm"), None)
         options.append([o for o in of_feature if o[0].kind != "ternary" or lpm is None or o[1].rows < lpm])
     votes = [_vote_cost(i, table, encoding, width, profile) for i, table in enumerate(encoding.votes) if table.key]
-    steps = 1 + bool(encoding.codes) + bool(votes)
+    steps = 1 + max((table.step for table in votes), default=int(bool(encoding.codes)))
     decide = table_cost("decide", "none", steps, 0, 0, width, profile)
     for choice in _choices(options):
         tables = (*(cost for _, cost, _ in choice), *votes, decide)
@@ -289,7 +294,11 @@ def _feature_cost(table: FeatureTable, name: str, profile: Profile) -> TableCost
 def _vote_cost(index: int, table: VoteTable, encoding: Encoding, width: int, profile: Profile) -> TableCost:
     name = "product" if encoding.decision == "product" else f"tree_{index}"
     data_bits = table.vote_bits if profile.architecture.expressions else width
-    return table_cost(name, table.kind, 2, len(table.rows), table.key_bits, data_bits, profile)
+    step = 2 + encoding.vote_step(index, profile.architecture)
+    crossbar_bits = None if profile.architecture.expressions else 8 * table.key_bytes
+    return table_cost(
+        name, table.kind, step, len(table.rows), table.key_bits, data_bits, profile, crossbar_bits=crossbar_bits
+    )
 
 
 def _weigh(table: TableCost, profile: Profile) -> float:
@@ -307,8 +316,8 @@ def _arithmetic_steps(encoding: Encoding, architecture: Architecture) -> int:
             words[word] = words.get(word, 0) + 1
     masks = max(words.values()) if encoding.masks and words else 1
     # Constants are added before the switch runs.
-    terms = sum(bool(votes.key) for votes in encoding.votes)
-    terms += any(not votes.key for votes in encoding.votes)
+    keyed = [encoding.votes[i].key for i in encoding.terms(architecture)]
+    terms = sum(map(bool, keyed)) + (not all(keyed))
     saturation, comparison = int(architecture.saturates and bool(encoding.codes)), 1
     return saturation + (masks - 1).bit_length() + (terms - 1).bit_length() + comparison
 

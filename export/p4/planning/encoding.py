@@ -72,6 +72,11 @@ class VoteTable:
         return sum(part.high - part.low + 1 for part in self.key)
 
     @property
+    def key_bytes(self) -> int:
+        """Bytes of code words that the key has bits of."""
+        return len({(part.feature, part.word, bit // 8) for part in self.key for bit in range(part.low, part.high + 1)})
+
+    @property
     def signed(self) -> bool:
         """Whether votes are stored in two's complement."""
         return min((row.label for row in self.rows), default=0) < 0 or self.default < 0
@@ -92,6 +97,23 @@ class Encoding:
     votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree, or a single one with ``product``
     #: with ``bitvector``, number and width of the words that are the AND of all features'
     masks: tuple[tuple[int, int], ...] = ()
+
+    def accumulator(self, index: int, architecture: Architecture) -> int | None:
+        """Return which vote the table of vote `index` adds to; None when it sets a variable of its own."""
+        keyed = [i for i, votes in enumerate(self.votes) if votes.key]
+        count = architecture.accumulators
+        place = keyed.index(index)
+        return None if count is None or place < count else keyed[place % count]
+
+    def vote_step(self, index: int, architecture: Architecture) -> int:
+        """Return how many tables of votes come before that of vote `index`, one after the other."""
+        keyed = [i for i, votes in enumerate(self.votes) if votes.key]
+        return keyed.index(index) // (architecture.accumulators or len(keyed))
+
+    def terms(self, architecture: Architecture) -> list[int]:
+        """Return the votes with variables of their own, constant ones last."""
+        own = [i for i, votes in enumerate(self.votes) if votes.key and self.accumulator(i, architecture) is None]
+        return own + [i for i, votes in enumerate(self.votes) if not votes.key]
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ class _Parser:
         self.at = 0
         self.with_entries = with_entries
         self.joined: dict[str, Expression] = {}  # keys of several fields
+        self.versions: dict[str, str] = {}  # of variables that were added to, the last
         self.types: dict[str, Type] = {}
 
     def peek(self) -> str:
@@ -279,13 +280,22 @@ class _Parser:
             if isinstance(statement, Apply):
                 operation = self.operation(tables[statement.table], actions)
                 if operation is not None:
-                    statements.append(operation)
+                    statements.append(replace(operation, value=self.current(operation.value)))
                     del tables[statement.table]  # so that it is applied once
                     continue
                 key = tables[statement.table].key
                 if key in self.joined:
                     statements.append(Assign(key, self.joined[key]))
-            statements.append(statement)
+                read = names_in(self.joined[key]) if key in self.joined else {key}
+                if read & set(self.versions):
+                    refuse(f"the key of table {statement.table}")
+                statements += self.applied(statement, tables[statement.table], actions)
+            elif isinstance(statement, Assign):
+                statements.append(replace(statement, value=self.current(statement.value)))
+            elif names_in(statement) & set(self.versions):
+                refuse(f"the choice by {statement.left}")
+            else:
+                statements.append(statement)
         if not self.with_entries and any(table.entries for table in tables.values()):
             refuse("a table has entries in the text and the control plane's")
         self.take("}")
@@ -388,6 +398,35 @@ class _Parser:
             refuse(f"table {name} has no size")
         self.take("}")
         return Table(key, kind, action, default, tuple(entries), size, fields=fields)
+
+    def applied(self, statement: Apply, table: Table, actions: dict[str, Action]) -> list[Statement]:
+        """Return a table's application; of one that adds to a variable, that it sets an addend, and the addition."""
+        action = actions[table.action]
+        total, value = (action.body[0].name, action.body[0].value) if len(action.body) == 1 else ("", None)
+        if not isinstance(value, Operation) or value.sign != "+" or value.operands[0] != Slice(total):
+            if any(names_in(one) & set(self.versions) for one in action.body):
+                refuse(f"the action of table {statement.table}")
+            return [statement]
+        if len(value.operands) != 2 or total in ("score", "drop"):
+            refuse(f"the sum of table {statement.table}")
+        addend = f"addend of {statement.table}"  # no name of the text has a space
+        self.declare(addend, self.types[total])
+        actions[table.action] = replace(action, body=(Assign(addend, value.operands[1]),))
+        before = self.versions.get(total, total)
+        now = f"{total} with {statement.table}"
+        self.declare(now, self.types[total])
+        self.versions[total] = now
+        return [statement, Assign(now, Operation("+", (Slice(before), Slice(addend))))]
+
+    def current(self, value: Expression) -> Expression:
+        """Return an expression of the last versions of its variables."""
+        if isinstance(value, Slice):
+            return replace(value, name=self.versions.get(value.name, value.name))
+        if isinstance(value, Cast):
+            return replace(value, operand=self.current(value.operand))
+        if isinstance(value, Operation):
+            return replace(value, operands=tuple(map(self.current, value.operands)))
+        return value
 
     def operation(self, table: Table, actions: Mapping[str, Action]) -> Assign | None:
         """Return what a table always assigns: that of an action without data, or the one bit that it matches."""

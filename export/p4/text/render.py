@@ -152,6 +152,8 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
             bits = votes.vote_bits if expressions else width
             widened = f"({sign}<{bits if votes.signed else width}>) " if expressions else ""
             everything = (1 << bits) - 1
+            value = f"(int<{width}>) {widened}vote"
+            sum_in = plan.chosen.encoding.accumulator(index, plan.profile.architecture)
             slices = tuple((_source(part, names), part.high - part.low + 1) for part in votes.key)
             tables.append(
                 _Table(
@@ -160,7 +162,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                     votes.kind,
                     ((f"key_{index}", votes.key_bits),) if expressions else slices,
                     (bits,),
-                    (f"v_{index} = (int<{width}>) {widened}vote;",),
+                    (f"v_{sum_in} = v_{sum_in} + {value};" if sum_in is not None else f"v_{index} = {value};",),
                     ("vote",),
                     tuple((row, (row.label & everything,)) for row in votes.rows),
                     (votes.default & everything,),
@@ -203,7 +205,8 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     for index, votes in enumerate(encoding.votes):
         if votes.key and architecture.expressions:
             found.append(f"bit<{votes.key_bits}> key_{index};")
-        found.append(f"int<{width}> v_{index};")
+        if index in encoding.terms(architecture):
+            found.append(f"int<{width}> v_{index};")
     found.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
     return found
 
@@ -260,8 +263,8 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
         elif architecture.expressions:
             found.append(f"key_{index} = {' ++ '.join(_source(part, names) for part in votes.key)};")
     found += [f"{_vote_table(i, plan)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
-    terms = [f"v_{i}" for i, votes in enumerate(encoding.votes) if votes.key]
-    constants = [f"v_{i}" for i, votes in enumerate(encoding.votes) if not votes.key]
+    terms = [f"v_{i}" for i in encoding.terms(architecture) if encoding.votes[i].key]
+    constants = [f"v_{i}" for i in encoding.terms(architecture) if not encoding.votes[i].key]
     if len(constants) > 1:  # among themselves, which takes no stage
         constants = [named(" + ".join(constants), f"int<{width}>")]
     assign("score", combined(terms + constants, " + ", f"int<{width}>"))
