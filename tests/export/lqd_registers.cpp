@@ -21,8 +21,8 @@ struct Exposed {
 struct LqdQueues {
     friend auto member(LqdQueues);
 };
-struct LqdSignals {
-    friend auto member(LqdSignals);
+struct LastPushOuts {
+    friend auto member(LastPushOuts);
 };
 struct Rings {
     friend auto member(Rings);
@@ -40,7 +40,7 @@ struct Fraction {
     friend auto member(Fraction);
 };
 template struct Exposed<LqdQueues, &VirtualLqd::queues_>;
-template struct Exposed<LqdSignals, &VirtualLqd::signals_>;
+template struct Exposed<LastPushOuts, &LqdSignals::last_push_out_of_>;
 template struct Exposed<Rings, &PortQueues<Row>::queues_>;
 template struct Exposed<Links, &PortQueues<Row>::links_>;
 template struct Exposed<QueueValues, &QueueAverages::queues_>;
@@ -96,7 +96,7 @@ int main() {
         for (Port i = 0; i < shape.ports(); ++i) {
             const auto at = static_cast<std::size_t>(i);
             const auto& link = (queues.*member(Links{}))[at];
-            const Tick pushed_out = (lqd.*member(LqdSignals{}))[at].last_push_out;
+            const Tick pushed_out = (lqd.*member(LastPushOuts{}))[at];
             const bool ever = pushed_out >= 0;
             write(lqd.threshold(i));
             write(link.packets);

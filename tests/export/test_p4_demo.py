@@ -168,6 +168,12 @@ def reference_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+def test_the_program_that_shows_registers_follows_the_headers(reference_program: Path) -> None:
+    """Also where there is no BMv2 to compare with."""
+    done = subprocess.run([str(reference_program)], input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
 def reference(program: Path, switch: DemoSwitch, arrivals: NDArray[np.void]) -> Reference:
     rates = switch.port_rates_bps
     settings = [switch.buffer_bytes, switch.wire_overhead_bytes, CELL_BYTES.bit_length() - 1, AVERAGE_SHIFT, len(rates)]
