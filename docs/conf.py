@@ -121,6 +121,7 @@ docs/emulator
 docs/circuits-emulated
 docs/ensemble
 docs/p4
+docs/p4-tofino
 docs/speed
 CONTRIBUTING
 SECURITY

@@ -6,6 +6,7 @@ It is in no package registry; ``docs/p4-tofino.md`` says how to build it.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -34,6 +35,12 @@ class Compiled:
     phv_bits: int  #: containers of the packet header vector that hold something
 
 
+def command(chip: str) -> list[str]:
+    """Return the command that compiles for a chip, up to its options and the program."""
+    arch, number = ("tna", 1) if chip == "tofino" else ("t2na", 2)
+    return [COMPILER, "--target", chip, "--arch", arch, f"-D__TARGET_TOFINO__={number}"]
+
+
 def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
     """Compile ``<name>_main.p4`` for TNA and return what it takes.
 
@@ -47,15 +54,14 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
     """
     if shutil.which(COMPILER) is None:
         raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/p4-tofino.md)")
-    version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    numbers = re.findall(r"\d+(?:\.\d+)+", version.stdout + version.stderr)
     with tempfile.TemporaryDirectory() as folder:
         for file, text in texts.items():
             (Path(folder) / file).write_text(text, encoding="ascii")
-        arch, number = ("tna", 1) if chip == "tofino" else ("t2na", 2)
-        command = [COMPILER, "--target", chip, "--arch", arch, f"-D__TARGET_TOFINO__={number}", "-g", "-o", "out"]
         try:
             done = subprocess.run(
-                [*command, f"{name}_main.p4"],
+                [*command(chip), "-g", "-o", "out", f"{name}_main.p4"],
                 cwd=folder,
                 capture_output=True,
                 text=True,
@@ -70,7 +76,7 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
             raise ForetailError(f"{COMPILER} refuses {name} for {chip} ({said[:300]}): export fewer trees")
         (resources,) = Path(folder, "out").glob("*/logs/resources.json")
         (containers,) = Path(folder, "out").glob("*/logs/phv.json")
-        return _compiled(" ".join(version.split()), _read(resources), _read(containers))
+        return _compiled(" ".join([COMPILER, *numbers[:1]]), _read(resources), _read(containers))
 
 
 def _read(report: Path) -> dict[str, Any]:
