@@ -59,7 +59,7 @@ def answer(exported: Exported, packet: str) -> str | None:
         return None
     row = [[int(packet[i : i + 6], 16) for i in range(0, digits, 6)]]
     score = int(exported.ensemble.score(np.array(row, np.int64))[0])
-    drop = score > exported.ensemble.default_tau
+    drop = score > exported.ensemble.require_votes()[1]
     width = exported.score_bits
     return f"{packet[:digits]}{score % (1 << width):0{width // 4}X}{drop:02X}{packet[digits:]}"
 
@@ -90,7 +90,7 @@ def nested(tree: Tree, node: int, exported: Exported) -> str:
 
 def with_assertion(exported: Exported, off_by: int) -> str:
     """Return the program with the ensemble as nested ifs behind its predictor, and the claim that both agree."""
-    width, tau = exported.score_bits, exported.ensemble.default_tau
+    width, (_, tau) = exported.score_bits, exported.ensemble.require_votes()
     lines = [f"int<{width}> expected = {off_by};", *(nested(tree, 0, exported) for tree in exported.ensemble.trees)]
     lines.append(f"testgen_assert(score == expected && (drop == 1) == (expected > {width}s{tau}));")
     text = exported.program.read_text().replace("<v1model.p4>", "<v1model.p4>\n#include <testgen.p4>")
