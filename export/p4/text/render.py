@@ -75,7 +75,7 @@ def render_p4(
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")
     statements, intermediate, operations = _statements(ensemble, plan)
-    words = [*_words(ensemble, plan)]
+    words = _words(ensemble, plan)
     filled = _tables(ensemble, plan)
     tables = [*filled, *operations]
     runtime = entries == "runtime"
@@ -199,9 +199,12 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     """Return the local variables that hold code words, masks and votes, and saturated keys where inputs are."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     found = []
-    for table in plan.chosen.features if architecture.saturates else ():
-        found.append(f"bit<{_key_bits(table)}> k_{ensemble.features[table.code.feature].name};")
-    found += [f"bit<{bits}> {word};" for word, bits in _words(ensemble, plan).items()]
+    for table in plan.chosen.features:
+        name = ensemble.features[table.code.feature].name
+        if architecture.saturates:
+            found.append(f"bit<{_key_bits(table)}> k_{name};")
+        found += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
+    found += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
     for index, votes in enumerate(encoding.votes):
         if votes.key and architecture.expressions:
             found.append(f"bit<{votes.key_bits}> key_{index};")
@@ -211,14 +214,11 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     return found
 
 
-def _words(ensemble: Ensemble, plan: Plan) -> dict[str, int]:
-    """Return the code words and masks, and their widths."""
-    found = {
-        f"c_{ensemble.features[table.code.feature].name}_w{word}": bits
-        for table in plan.chosen.features
-        for word, bits in table.code.words
-    }
-    return found | {f"b_w{word}": bits for word, bits in plan.chosen.encoding.masks}
+def _words(ensemble: Ensemble, plan: Plan) -> list[str]:
+    """Return the variables of code words and masks."""
+    codes = (table.code for table in plan.chosen.features)
+    words = [f"c_{ensemble.features[code.feature].name}_w{word}" for code in codes for word, _ in code.words]
+    return words + [f"b_w{word}" for word, _ in plan.chosen.encoding.masks]
 
 
 def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], list[_Table]]:
