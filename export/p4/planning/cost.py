@@ -255,7 +255,7 @@ def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, na
         tables = (*(cost for _, cost, _ in choice), *votes, decide)
         arithmetic = _arithmetic_steps(encoding, profile.architecture)
         stages = _stages(tables, profile) + arithmetic
-        weight = sum(_weigh(table, profile) for table in tables)
+        weight = sum(_weigh(table, profile) for table in tables) + profile.stage_cost * stages
         features = tuple(table for table, _, _ in choice)
         faults = _faults(tables, stages, encoding, width, profile)
         yield Candidate(encoding, features, tables, weight, arithmetic, stages, tuple(faults))

@@ -37,6 +37,7 @@ class Profile:
     row_cost: float  #: weight of a row in the cost model that chooses between encodings, not negative
     tcam_bit_cost: float  #: the same of a bit of TCAM
     sram_bit_cost: float  #: the same of a bit of SRAM
+    stage_cost: float  #: the same of a stage
 
     @property
     def architecture(self) -> Architecture:
