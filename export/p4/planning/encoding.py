@@ -105,6 +105,11 @@ class Encoding:
         place = keyed.index(index)
         return None if count is None or place < count else keyed[place % count]
 
+    def vote_name(self, index: int, architecture: Architecture) -> str:
+        """Return the variable of a vote: ``v_`` and its number, or where each operation takes a stage a lone one's."""
+        alone = len(self.terms(architecture)) == 1 and bool(self.votes[index].key) and not architecture.expressions
+        return "score" if alone else f"v_{index}"
+
     def vote_step(self, index: int, architecture: Architecture) -> int:
         """Return how many tables of votes come before that of vote `index`, one after the other."""
         keyed = [i for i, votes in enumerate(self.votes) if votes.key]

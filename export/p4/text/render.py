@@ -153,6 +153,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
             widened = f"({sign}<{bits if votes.signed else width}>) " if expressions else ""
             everything = (1 << bits) - 1
             value = f"(int<{width}>) {widened}vote"
+            own = plan.chosen.encoding.vote_name(index, plan.profile.architecture)
             sum_in = plan.chosen.encoding.accumulator(index, plan.profile.architecture)
             slices = tuple((_source(part, names), part.high - part.low + 1) for part in votes.key)
             tables.append(
@@ -162,7 +163,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                     votes.kind,
                     ((f"key_{index}", votes.key_bits),) if expressions else slices,
                     (bits,),
-                    (f"v_{sum_in} = v_{sum_in} + {value};" if sum_in is not None else f"v_{index} = {value};",),
+                    (f"v_{sum_in} = v_{sum_in} + {value};" if sum_in is not None else f"{own} = {value};",),
                     ("vote",),
                     tuple((row, (row.label & everything,)) for row in votes.rows),
                     (votes.default & everything,),
@@ -208,8 +209,8 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     for index, votes in enumerate(encoding.votes):
         if votes.key and architecture.expressions:
             found.append(f"bit<{votes.key_bits}> key_{index};")
-        if index in encoding.terms(architecture):
-            found.append(f"int<{width}> v_{index};")
+        if index in encoding.terms(architecture) and (own := encoding.vote_name(index, architecture)) != "score":
+            found.append(f"int<{width}> {own};")
     found.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
     return found
 
@@ -267,7 +268,8 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
     constants = [f"v_{i}" for i in encoding.terms(architecture) if not encoding.votes[i].key]
     if len(constants) > 1:  # among themselves, which takes no stage
         constants = [named(" + ".join(constants), f"int<{width}>")]
-    assign("score", combined(terms + constants, " + ", f"int<{width}>"))
+    if [encoding.vote_name(i, architecture) for i in encoding.terms(architecture)] != ["score"]:
+        assign("score", combined(terms + constants, " + ", f"int<{width}>"))
     found.append("decide.apply();")
     if architecture.expressions:
         found.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
