@@ -66,6 +66,10 @@ ROWS: dict[str, dict[str, int]] = {
         **{rf"{nodes} \| .* \| .* \| {RATIO}x \| .* \| {RATIO}x$": 1 for nodes in (16, 32)},
         r"multi-hop throughput of the schedule of 16 nodes: 0\.\d+": 1,
     },
+    "tofino": {  # where there is no compiler, each row says so
+        r"tofino \| 4 \| (ours, one tau|netbeacon|planter|flowrest) \| (\d+ \||p4c-barefoot is not on PATH)": 4,
+        r"\d+ \| \d+ \| \d+ / (\d+ \||p4c-barefoot is not on PATH)": 2,
+    },
     "training_rows": {
         r"datasets written, in a process per core \|": 1,
         **{

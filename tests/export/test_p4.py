@@ -271,8 +271,8 @@ def test_constant_trees_take_no_stages(profile: str) -> None:
     stages = []
     for trees in ((deep,), (deep, flat), (deep, *[flat] * 20), (flat,) * 20):
         ensemble = lower(Ensemble(small_ensemble().features, trees, Fraction(1))).ensemble
-        stages.append(plan(ensemble, load_profile(profile)).chosen.stages)
-        text = texts_of(ensemble, profile=profile)["p.p4"]
+        stages.append(plan(ensemble, load_profile(profile), decision="leaf_rows").chosen.stages)
+        text = texts_of(ensemble, decision="leaf_rows", profile=profile)["p.p4"]
         assert by_boxes(ensemble, read_back(read_p4(text), len(trees))).method == "boxes"
     assert stages[1] == stages[2] == stages[0] + 1, "their sum is one term"
     assert stages[3] == 2, "tau is set, and compared"

@@ -342,7 +342,7 @@ def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
 def tiny_switch(folder: Path) -> Path:
     profile = folder / "tiny.yaml"
     if not profile.exists():
-        source = (ROOT / "export" / "p4" / "profiles" / "rmt.yaml").read_text()
+        source = (ROOT / "export" / "p4" / "planning" / "profiles" / "rmt.yaml").read_text()
         profile.write_text(source.replace("stages: 32", "stages: 1"))
     return profile
 

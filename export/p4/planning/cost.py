@@ -315,11 +315,14 @@ def _arithmetic_steps(encoding: Encoding, architecture: Architecture) -> int:
         for word, _ in code.words:
             words[word] = words.get(word, 0) + 1
     masks = max(words.values()) if encoding.masks and words else 1
+    mask_steps = (masks - 1).bit_length()
+    if encoding.masks and not architecture.expressions:
+        mask_steps = max(mask_steps, 1)  # also where it is a copy
     # Constants are added before the switch runs.
     keyed = [encoding.votes[i].key for i in encoding.terms(architecture)]
     terms = sum(map(bool, keyed)) + (not all(keyed))
     saturation, comparison = int(architecture.saturates and bool(encoding.codes)), 1
-    return saturation + (masks - 1).bit_length() + (terms - 1).bit_length() + comparison
+    return saturation + mask_steps + (terms - 1).bit_length() + comparison
 
 
 def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
