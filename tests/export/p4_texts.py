@@ -18,8 +18,8 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import stump
 
 
-def small_ensemble() -> Ensemble:
-    """Two trees over two inputs of 3 bits, negative votes among them: all 64 inputs can be tried."""
+def small_ensemble(stumps: int = 1) -> Ensemble:
+    """A tree and stumps over two inputs of 3 bits, negative votes among them: all 64 inputs can be tried."""
     deep = Tree(
         feature=np.array([0, 1, -1, -1, 1, -1, 0, -1, -1], np.int32),
         cut=np.array([3, 4, 0, 0, 1, 0, 5, 0, 0]),
@@ -28,7 +28,8 @@ def small_ensemble() -> Ensemble:
         value=np.array([0, 0, 0.25, 1.5, 0, -0.75, 0, 0.25, 2.0]),
     )
     features = tuple(FeatureInput(name, "", 3) for name in ("queue", "table"))
-    ensemble = Ensemble(features, (deep, stump([-0.5, 0.75], cut=2, feature=1)), Fraction(1, 2), output="logit")
+    others = [stump([-0.5, 0.75 + i], cut=(2 + i) % 6, feature=(1 + i) % 2) for i in range(stumps)]
+    ensemble = Ensemble(features, (deep, *others), Fraction(1, 2), output="logit")
     return lower(ensemble).ensemble
 
 

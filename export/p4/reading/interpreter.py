@@ -64,7 +64,8 @@ def run(program: Program, x: IntArray, needed: Callable[[str], bool] = lambda _:
         for i, name in enumerate(program.inputs)
     }
     for statement in program.statements:
-        if not all(needed(name) for name in _written(program, statement)):
+        written = _written(program, statement)
+        if not written or not all(map(needed, written)):
             continue
         if isinstance(statement, Assign):
             values[statement.name] = evaluate(statement.value, values, len(x))

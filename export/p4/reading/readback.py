@@ -120,7 +120,7 @@ class _Boxer:
                 action = self.program.actions[table.action]
                 key = depends[table.key] if table.key is not None else frozenset()
                 scope = {**depends, **{name: key for name, _ in action.parameters}}
-                written = {assign.name: of(assign.value, scope) for assign in action.body}
+                written = {assign.name: key | of(assign.value, scope) for assign in action.body}
             self.writer.update(dict.fromkeys(written, statement))
             depends.update(written)
 
