@@ -84,6 +84,8 @@ def compare_planner(run: Run, size: str, console: Console) -> None:
         forest = RandomForest(trees=trees, depth=depth, seed=seed).fit(run.x, run.drops).to_ensemble(run.inputs)
         lowered = lower(forest, any_tau=False).ensemble
         chosen = plan(lowered, profile)
+        if chosen.chosen.faults:
+            return chosen.chosen, ["; ".join(chosen.chosen.faults)]
         return chosen.chosen, compiled(render_p4(lowered, chosen, "drop_predictor"), "drop_predictor", "tofino")
 
     table = Table(title=f"Planner and compiler on Tofino, {SCENARIOS[size]}: planned / compiled")
