@@ -226,8 +226,12 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: i
             "a product table of this model has too many cells to be proven: choose decision leaf_rows or fewer trees"
         )
     if decision in ("auto", "product") and len(ensemble.trees) > 1 and provable:
-        # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest.
-        limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees) if decision == "auto" else MAX_PRODUCT_BOXES
+        # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest in bits.
+        limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees)
+        if profile.whole_blocks:
+            limit = max(limit, 4 * profile.tcam_block_rows)
+        if decision != "auto":
+            limit = MAX_PRODUCT_BOXES
         merged = product(ensemble, profile.word_bits, limit, architecture)
         if merged is not None:
             yield merged
@@ -302,11 +306,11 @@ def _vote_cost(index: int, table: VoteTable, encoding: Encoding, width: int, pro
 
 
 def _weigh(table: TableCost, profile: Profile) -> float:
-    return (
-        profile.row_cost * table.rows
-        + profile.tcam_bit_cost * table.tcam_bits
-        + profile.sram_bit_cost * table.sram_bits
-    )
+    tcam_bits, sram_bits = table.tcam_bits, table.sram_bits
+    if profile.whole_blocks:
+        tcam_bits = table.tcam_blocks * profile.tcam_block_rows * profile.tcam_block_bits
+        sram_bits = table.sram_blocks * profile.sram_block_rows * profile.sram_block_bits
+    return profile.row_cost * table.rows + profile.tcam_bit_cost * tcam_bits + profile.sram_bit_cost * sram_bits
 
 
 def _arithmetic_steps(encoding: Encoding, architecture: Architecture) -> int:
