@@ -95,14 +95,15 @@ class P4:
                 f"{'; '.join(advice)}"
             )
         texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
-        compiled = asdict(compile_for(profile.name, texts, prefix)) if self.compile else None
-        if compiled is not None and compiled["stages"] > (profile.stages or compiled["stages"]):
+        compiled = compile_for(profile.name, texts, prefix) if self.compile else None
+        if compiled and profile.stages and compiled.stages > profile.stages:
             raise ForetailError(
-                f"{COMPILER} places the model in {compiled['stages']} stages, but {profile.name} has {profile.stages}: "
+                f"{COMPILER} places the model in {compiled.stages} stages, but {profile.name} has {profile.stages}: "
                 f"export fewer trees"
             )
         around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix, self.control)
-        return Rendered(encoded(texts), encoded({**around, REPORT: report_json(lowered, chosen, compiled)}), REPORT)
+        report = report_json(lowered, chosen, asdict(compiled) if compiled else None)
+        return Rendered(encoded(texts), encoded({**around, REPORT: report}), REPORT)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
         """Read the control and its entries back, and interpret them."""

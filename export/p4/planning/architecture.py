@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretail.export.p4.planning.prefixes import KINDS, Kind
+from foretail.features.catalog import VALUE_BITS
 from foretail.features.errors import ForetailError
 
-INPUT_BITS = 24
+INPUT_BITS = VALUE_BITS
 """Of a feature as the control takes it."""
 
 
