@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from foretail.configs.schema.targets import (
     DemandTarget,
     ModelInput,
     ModelLimits,
+    P4Banks,
     P4Target,
     SonicTarget,
 )
@@ -154,6 +156,46 @@ class ExportConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """What belongs to another target."""
         return dict.fromkeys({"c", "p4", "sonic"} - {self.target}, f"target={self.target}")
+
+
+@dataclass
+class DeployConfig(Stage):
+    """``foretail deploy``: put a model into a running switch, beside the one that decides, and let it decide."""
+
+    switch: str = setting(MISSING, "HOST:PORT of its P4Runtime server")
+    model: str | None = setting(
+        None, "trees, as in export; null: tell which models the switch holds and how often they differed"
+    )
+    canary: bool = setting(False, "the model does not decide: packets are counted by what both models say")
+    rollback: bool = setting(False, "without model: the one that decided before decides again")
+    tau: int | None = setting(
+        None, "threshold in units of the score; null: the model's own", at_least=-(2**62), at_most=2**62
+    )
+    program: bool = setting(
+        False, "first compile a program with two banks with p4c-bm2-ss and put it onto the switch, which forgets all"
+    )
+    banks: P4Banks = part(P4Banks, "program=true: sizes of a bank; trees null: 8, or as many as the model has")
+    control: str = setting("DropPredictor", "name of the control with the banks")
+    device_id: int = setting(0, "of the switch behind the address", at_least=0, at_most=2**63 - 1)
+    drain_ms: float = setting(
+        100.0, "longest stay of a packet in the pipeline: a bank is not written earlier after it decided", at_least=0
+    )
+    any_tau: bool = setting(True, "as in export: the threshold can be turned later")
+    model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
+    tracking: Tracking = part(Tracking, "MLflow, for addresses in it and the record of what was deployed")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on an address without a port, and on settings that contradict each other."""
+        if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}", self.switch):
+            raise ForetailError(f"switch = {self.switch} is no address: write HOST:PORT, as in 127.0.0.1:9559")
+        if self.rollback and self.model is not None:
+            raise ForetailError("rollback=true takes the model that the switch has: leave model out")
+
+    def unused(self) -> Mapping[str, str]:
+        """What belongs to a model, or to a program."""
+        without_model = ("canary", "tau", "program", "banks", "any_tau", "model_limits") if self.model is None else ()
+        found = dict.fromkeys(without_model, "a switch without model=")
+        return found if self.program else {**dict.fromkeys(("banks",), "program=false"), **found}
 
 
 @dataclass

@@ -20,7 +20,14 @@ from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.experiments.studies import SearchConfig, StudyConfig
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, PromoteConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.model_stages import (
+    DeployConfig,
+    DistillConfig,
+    ExportConfig,
+    PromoteConfig,
+    SelectConfig,
+    TrainConfig,
+)
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
@@ -67,6 +74,7 @@ STAGES: dict[str, type[Stage]] = {
     "emulate": EmulateConfig,
     "promote": PromoteConfig,
     "export": ExportConfig,
+    "deploy": DeployConfig,
     "demo": DemoConfig,
     "schedule": ScheduleConfig,
     "demand": DemandConfig,

@@ -75,6 +75,15 @@ class P4Demo:
 
 
 @dataclass
+class P4Banks:
+    """A program with two banks, into which ``foretail deploy`` swaps models (docs/deploy.md)."""
+
+    trees: int | None = setting(None, "a bank has room for so many; null: no banks", at_least=1, at_most=64)
+    words: int = setting(1, "code words of 32 bits of each feature: a bit for every cut", at_least=1, at_most=16)
+    rows: int = setting(512, "of every table", at_least=2, at_most=65_536)
+
+
+@dataclass
 class P4Target:
     """``target=p4``: a P4_16 control for v1model or TNA, its entries and a resource report."""
 
@@ -100,6 +109,7 @@ class P4Target:
     )
     control: str = setting("DropPredictor", "name of the control; predictors of one program need different ones")
     demo: P4Demo = part(P4Demo, "demo program")
+    banks: P4Banks = part(P4Banks, "two banks of tables for models of a running switch; entries are then runtime")
 
 
 @dataclass

@@ -12,11 +12,13 @@ from foretail.export.folder import encoded
 from foretail.export.lowered import Lowered
 from foretail.export.p4.planning.architecture import INPUT_BITS
 from foretail.export.p4.planning.cost import most_trees, plan
+from foretail.export.p4.planning.frame import Frame, plan_in
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.planning.report import report_json, shrink
 from foretail.export.p4.reading.interpreter import score
 from foretail.export.p4.reading.readback import read_back
 from foretail.export.p4.reading.reader import read_p4
+from foretail.export.p4.text.banks import bank_controls, render_banks
 from foretail.export.p4.text.demo import DemoSwitch, render_demo
 from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.text.syntax import CONTROL
@@ -56,7 +58,16 @@ class P4:
     control: str = CONTROL  #: name of the control; a program that holds several predictors gives each its own
     #: also compile the program with p4c-barefoot, on PATH: stages and blocks of ``tofino`` or ``tofino2`` by its report
     compile: bool = False
+    #: sizes of a program with two banks, into which a control plane swaps models: ``<name>_banks.p4`` and
+    #: ``<name>_b.p4`` beside the first bank, with the entries of the model, which is over the frame's features
+    frame: Frame | None = None
+    bank: Literal["a", "b"] = "a"  #: that the entries are for
     name: ClassVar[str] = "p4"
+
+    @property
+    def _own_control(self) -> str:
+        """The control that the proof is about."""
+        return self.control if self.frame is None else bank_controls(self.control)["ab".index(self.bank)]
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
         """Plan and write; ForetailError on an unknown setting, a wide input, or a model that does not fit."""
@@ -80,13 +91,18 @@ class P4:
                     f"there is {what} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
                     f"leave it out, or choose another profile"
                 )
+            if asked and self.frame is not None:
+                raise ForetailError(f"there is {what} for a program of one model, not for banks: leave one of them out")
         if self.compile and profile.name not in CHIPS:
             raise ForetailError(
                 f"p4.compile is for the P4 profiles {' and '.join(CHIPS)}, not for {profile.name}: leave it out, or "
                 f"choose one of them"
             )
-        chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
-        if chosen.chosen.faults:
+        if self.frame is None:
+            chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
+        else:
+            chosen = plan_in(ensemble, self.frame, profile)
+        if chosen.chosen.faults and self.frame is None:
             advice = shrink(lowered, chosen)
             if first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells):
                 advice.append(f"its first {first} of {len(ensemble.trees)} trees fit")
@@ -94,14 +110,21 @@ class P4:
                 f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "
                 f"{'; '.join(advice)}"
             )
-        texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
-        compiled = compile_for(profile.name, texts, prefix) if self.compile else None
+        around: dict[str, str] = {}
+        if self.frame is None:
+            texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
+        elif self.bank == "a":
+            texts, around = render_banks(ensemble, chosen, self.frame, prefix, self.control)
+        else:
+            texts = render_p4(ensemble, chosen, prefix, "runtime", self._own_control, self.frame)
+        compiled = compile_for(profile.name, {**texts, **around}, prefix) if self.compile else None
         if compiled and profile.stages and compiled.stages > profile.stages:
             raise ForetailError(
                 f"{COMPILER} places the model in {compiled.stages} stages, but {profile.name} has {profile.stages}: "
                 f"export fewer trees"
             )
-        around = {} if self.demo is None else render_demo(ensemble, self.demo, prefix, self.control)
+        if self.demo is not None:
+            around = render_demo(ensemble, self.demo, prefix, self.control)
         report = report_json(lowered, chosen, asdict(compiled) if compiled else None)
         return Rendered(encoded(texts), encoded({**around, REPORT: report}), REPORT)
 
@@ -114,7 +137,10 @@ class P4:
         assert text is not None
         program = read_p4(text, commands, updates, bfrt)
         stated = (program.name, program.inputs, program.default_tau)
-        if stated != (self.control, tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau):
+        described = [program.tables[f"t_{f.name}"].description for f in ensemble.features] if self.frame else []
+        if stated != (self._own_control, tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau) or (
+            self.frame and described != list(self.frame.features.values())
+        ):
             raise ProofError(
                 "the exported P4 states another name, other features or another tau: nothing is exported, report this"
             )

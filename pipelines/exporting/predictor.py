@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import ExportConfig
-from foretail.configs.schema.targets import P4Demo
+from foretail.configs.schema.targets import P4Banks, P4Demo
 from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
 from foretail.export.onnx.target import Onnx
+from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
 from foretail.export.p4.text.demo import DemoSwitch
@@ -207,7 +208,15 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
     if p4.arch not in (None, found := load_profile(profile).arch):
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
     demo = demo_switch(p4.demo)
-    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile)  # type: ignore[arg-type]
+    frame, entries = None, p4.entries
+    if p4.banks.trees is not None:
+        frame, entries = frame_for(model, p4.banks.trees, p4.banks), "runtime"
+    return P4(p4.encoding, p4.decision, entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)  # type: ignore[arg-type]
+
+
+def frame_for(model: Ensemble, trees: int, banks: P4Banks) -> Frame:
+    """The sizes of a program with banks for models of these features."""
+    return Frame({feature.name: feature.params for feature in model.features}, trees, banks.words, banks.rows)
 
 
 TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {

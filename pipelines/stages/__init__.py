@@ -26,6 +26,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "turn a predictor into C, P4 or ONNX, proven equivalent",
         "foretail export model=models:/foretail-drop@candidate target=p4",
     ),
+    "deploy": (
+        "put a model into a running P4 switch beside the one that decides, and swap them by one write",
+        "foretail deploy model=models:/foretail-drop@champion switch=127.0.0.1:9559",
+    ),
     "promote": (
         "make a model the champion, if it passes the gate on runs held out from it",
         "foretail promote model=models:/foretail-drop@candidate to=champion",

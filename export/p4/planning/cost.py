@@ -137,7 +137,7 @@ def plan(
     candidates = [
         candidate
         for side in _encodings(ensemble, profile, decision, max_cells)
-        for candidate in _candidates(side, profile, encoding, width, [f.name for f in ensemble.features])
+        for candidate in candidates_of(side, profile, encoding, width, [f.name for f in ensemble.features])
     ]
     if not candidates:
         wanted = " and ".join(name for name in (encoding, decision) if name != "auto")
@@ -239,13 +239,18 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: i
         yield Encoding("product", rows.codes, rows.votes)
 
 
-def _candidates(encoding: Encoding, profile: Profile, kinds: str, width: int, names: list[str]) -> Iterator[Candidate]:
+def candidates_of(
+    encoding: Encoding, profile: Profile, kinds: str, width: int, names: list[str]
+) -> Iterator[Candidate]:
+    """Yield an encoding with every choice of kinds of feature tables, among `kinds` or ``auto``, and what it costs."""
     options: list[list[tuple[FeatureTable, TableCost, float]]] = []
     for code in encoding.codes:
         of_feature = []
         for kind in profile.architecture.kinds if kinds == "auto" else (kinds,):
             rows = rows_of(code.intervals, kind, code.saturation)  # type: ignore[arg-type]
             if rows is not None:
+                if encoding.fixed_defaults:
+                    rows = rows.with_default((0,) * len(code.words))
                 table = FeatureTable(code, kind, rows)  # type: ignore[arg-type]
                 cost = _feature_cost(table, names[code.feature], profile)
                 of_feature.append((table, cost, _weigh(cost, profile)))

@@ -97,6 +97,8 @@ class Encoding:
     votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree, or a single one with ``product``
     #: with ``bitvector``, number and width of the words that are the AND of all features'
     masks: tuple[tuple[int, int], ...] = ()
+    #: whether every default is 0, for any model: what one of its own would say is a last row that matches everything
+    fixed_defaults: bool = False
 
     def accumulator(self, index: int, architecture: Architecture) -> int | None:
         """Return which vote the table of vote `index` adds to; None when it sets a variable of its own."""

@@ -56,6 +56,10 @@ class Rows(Generic[Label]):
     rows: tuple[Row[Label], ...]
     default: Label
 
+    def with_default(self, default: Label) -> Rows[Label]:
+        """Return ternary rows with another default; the old one becomes a last row that matches everything."""
+        return Rows((*self.rows, Row(0, 0, self.default)), default)
+
 
 def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label] | None:
     """Return the rows of a table, or None when an exact one would have more than 2**14.

@@ -99,7 +99,7 @@ def read_updates(text: str, program: Program) -> dict[str, list[Entry]]:
         if "".join(one[0] for one in field.finditer(found[2])) != found[2]:
             refuse(f"the update {line[:60]!r}")
         numbers = [int(number) for number, *_ in fields]
-        whole = table.kind != "ternary" or len(table.fields) == 1  # else fields of no care are left out
+        whole = table.kind != "ternary"  # else fields of no care are left out
         every = list(range(1, len(table.fields) + 1))
         if numbers != sorted(set(numbers)) or not set(numbers) <= set(every) or (whole and numbers != every):
             refuse(f"the update {line[:60]!r}")

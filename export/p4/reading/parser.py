@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from foretail.export.p4.planning.architecture import INPUT_BITS
+from foretail.export.p4.reading.tokens import tokens_of
 from foretail.export.p4.text.syntax import (
     Action,
     Apply,
@@ -34,14 +35,6 @@ from foretail.export.p4.text.syntax import (
     whole_number,
 )
 
-_TOKEN = re.compile(
-    r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)"
-    r'|(@?[A-Za-z_]\w*|"\w+")'
-    r"|(&&&|\|-\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
-)
-_COMMENT = re.compile(r"//[^\n]*")
-_GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")
-
 
 def _text(field: Expression) -> str:
     if not isinstance(field, Slice):
@@ -53,22 +46,7 @@ class Parser:
     """Recursive descent over the tokens of one control."""
 
     def __init__(self, text: str, with_entries: bool) -> None:
-        code = _COMMENT.sub(" ", text)
-        guarded = _GUARDED.fullmatch(code)
-        if guarded is None or "\\" in text:  # a backslash would carry a comment on to the next line
-            refuse("its text is not the inside of one include guard")
-        code = guarded[2]
-        self.tokens: list[str] = []
-        at = 0
-        code = code.rstrip()
-        while at < len(code):
-            found = _TOKEN.match(code, at)
-            if found is None:
-                refuse(f"at {code[at : at + 20].strip()!r}")
-            self.tokens.append(found[1] or found[2] or found[3])
-            at = found.end()
-        if guarded[1] in self.tokens:
-            refuse("the include guard is a name of the program")
+        self.tokens = tokens_of(text)
         self.at = 0
         self.with_entries = with_entries
         self.joined: dict[str, Expression] = {}  # keys of several fields
@@ -100,6 +78,15 @@ class Parser:
         if not re.fullmatch(r"[A-Za-z_]\w*", token):
             refuse(f"{token!r} where a name is due")
         return token
+
+    def text(self) -> str:
+        """Read what stands in quotes, in parentheses."""
+        self.take("(")
+        token = self.take()
+        if not token.startswith('"'):
+            refuse(f"{token!r} where a text is due")
+        self.take(")")
+        return token.strip('"')
 
     def integer(self) -> int:
         return whole_number(self.take())
@@ -169,13 +156,14 @@ class Parser:
                 self.take("(")
                 number = self.integer()
                 self.take(")")
-            what, name = self.take("action", "table"), self.name()
+            description = self.text() if self.takes_if("@description") else None
+            what, name = self.take(*(("action", "table") if description is None else ("table",))), self.name()
             if name in actions or name in tables or name in self.types:
                 refuse(f"{name} is declared twice")
             if what == "action":
                 actions[name] = replace(self.action(), id=number)
             else:
-                tables[name] = replace(self.table(name, actions), id=number)
+                tables[name] = replace(self.table(name, actions), id=number, description=description)
         self.takes("apply", "{")
         statements: list[Statement] = []
         while not self.takes_if("}"):

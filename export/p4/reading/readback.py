@@ -84,9 +84,12 @@ class _Boxer:
             )
         self.values = values
         terms = self._terms()
-        if len(terms) != trees:
+        if len(terms) < trees:
             return ReadBack(boundaries)
         parts = tuple(self._part(term) for term in terms)
+        if any({*part.votes.tolist(), part.default or 0} != {0} for part in parts[trees:]):  # not tables of no tree
+            return ReadBack(boundaries)
+        parts = parts[:trees]
         reached = [[*part.votes.tolist(), *([] if part.default is None else [part.default])] for part in parts]
         half = 1 << (program.types["score"].width - 1)
         # Additions wrap, so only the whole sum has to fit.

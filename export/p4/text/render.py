@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 from zlib import crc32
@@ -13,8 +13,10 @@ from zlib import crc32
 import jinja2
 
 from foretail.export.folder import check_name
+from foretail.export.p4.planning.architecture import INPUT_BITS
 from foretail.export.p4.planning.cost import FeatureTable, Plan
 from foretail.export.p4.planning.encoding import KeySlice
+from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.prefixes import Row
 from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
@@ -48,6 +50,8 @@ class _Table:
     rows: tuple[tuple[Row[Any], tuple[int, ...]], ...]
     default: tuple[int, ...]
     fixed: bool = True  # whether the default stays, rows too without those of a control plane
+    size: int | None = None  # rows that a control plane may fill; None: as many as there are
+    description: str | None = None  # of what the key is, for the control plane
 
     @property
     def key_bits(self) -> int:
@@ -61,12 +65,16 @@ def render_p4(
     name: str,
     entries: Literal["const", "runtime"] = "const",
     control: str = CONTROL,
+    frame: Frame | None = None,
 ) -> dict[str, str]:
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
     Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; and with runtime entries
     ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text, and ``<name>.commands.txt`` for simple_switch_CLI or
     ``<name>.bfrt.json`` for Tofino's runtime.
+
+    With `frame` the plan is of :func:`plan_in`, and the text is that of every model in the frame, but for the model's
+    name and first tau.
     """
     check_name(name)
     if not _CONTROL.fullmatch(control):
@@ -75,11 +83,14 @@ def render_p4(
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")
     statements, intermediate, operations = _statements(ensemble, plan)
-    words = _words(ensemble, plan)
+    words = code_words(ensemble, plan)
     filled = _tables(ensemble, plan)
+    if frame is not None:
+        described = {f"t_{feature}": params for feature, params in frame.features.items()}
+        filled = [replace(table, size=frame.rows, description=described.get(table.name)) for table in filled]
     tables = [*filled, *operations]
     runtime = entries == "runtime"
-    first = FIRST_ID if control == CONTROL else (crc32(control.encode()) & 0xFFF) << 12
+    first = first_id(control)
     values = {
         "arch": plan.profile.arch,
         "control": control,
@@ -95,9 +106,11 @@ def render_p4(
         "sized": not plan.profile.architecture.expressions,
     }
     files = {
-        f"{name}.p4": _environment().get_template("predictor.p4.j2").render(values),
-        f"{name}_main.p4": render_main(ensemble.features, name, plan.profile.arch, plan.score_bits, control, words),
+        f"{name}.p4": environment_of_p4().get_template("predictor.p4.j2").render(values),
     }
+    if frame is None:  # else the program has two such controls
+        arch = plan.profile.arch
+        files[f"{name}_main.p4"] = render_main(ensemble.features, name, arch, plan.score_bits, control, words)
     if runtime:
         rows = [(table, i) for table in filled for i in range(len(table.rows))]
         if plan.profile.arch == "v1model":
@@ -111,6 +124,11 @@ def render_p4(
     return files
 
 
+def first_id(control: str) -> int:
+    """Return the number that the ids of a control's tables and actions count from."""
+    return FIRST_ID if control == CONTROL else (crc32(control.encode()) & 0xFFF) << 12
+
+
 def render_main(
     features: Sequence[FeatureInput],
     name: str,
@@ -118,13 +136,16 @@ def render_main(
     score_bits: int,
     control: str = CONTROL,
     words: Sequence[str] = (),
+    banked: bool = False,
 ) -> str:
-    """Return a program that includes ``<name>.p4`` and answers packets of features with what its control says.
+    """Return a program around a control that answers packets of features with what it says.
 
-    For TNA, each of `words`, variables of the control, has a container of its own.
+    The control is that of ``<name>.p4``, or with `banked` that of ``<name>_banks.p4``. For TNA, each of `words`,
+    variables of the control, has a container of its own.
     """
-    template = _environment().get_template(f"predictor_main_{arch}.p4.j2")
-    return template.render(features=features, name=name, width=score_bits, control=control, words=words)
+    template = environment_of_p4().get_template(f"predictor_main_{arch}.p4.j2")
+    file = f"{name}{'_banks' if banked else ''}.p4"
+    return template.render(features=features, file=file, width=score_bits, control=control, words=words, banked=banked)
 
 
 def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
@@ -137,7 +158,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                 f"t_{feature}",
                 f"code_{feature}",
                 chosen.kind,
-                ((f"{'k' if plan.profile.architecture.saturates else 'f'}_{feature}", _key_bits(chosen)),),
+                ((f"{'k' if _saturates(chosen, plan) else 'f'}_{feature}", _key_bits(chosen)),),
                 tuple(width for _, width in words),
                 tuple(f"c_{feature}_w{word} = w{word};" for word, _ in words),
                 tuple(f"w{word}" for word, _ in words),
@@ -148,9 +169,10 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
     width, expressions = plan.score_bits, plan.profile.architecture.expressions
     for index, votes in enumerate(plan.chosen.encoding.votes):
         if votes.key:
-            sign = "int" if votes.signed else "bit"
-            bits = votes.vote_bits if expressions else width
-            widened = f"({sign}<{bits if votes.signed else width}>) " if expressions else ""
+            framed = plan.chosen.encoding.fixed_defaults  # the same text for any votes
+            signed = votes.signed or framed
+            bits = votes.vote_bits if expressions and not framed else width
+            widened = f"({'int' if signed else 'bit'}<{bits if signed else width}>) " if expressions else ""
             everything = (1 << bits) - 1
             value = f"(int<{width}>) {widened}vote"
             own = plan.chosen.encoding.vote_name(index, plan.profile.architecture)
@@ -190,6 +212,11 @@ def _key_bits(table: FeatureTable) -> int:
     return -(-bits // 8) * 8 if table.kind == "lpm" else bits
 
 
+def _saturates(table: FeatureTable, plan: Plan) -> bool:
+    """Return whether an input is cut off before it is matched."""
+    return plan.profile.architecture.saturates and table.code.saturation < (1 << INPUT_BITS) - 1
+
+
 def _padded(row: Row[Any], table: FeatureTable) -> Row[Any]:
     """Return a prefix behind the zeros that pad its key."""
     padding = (1 << _key_bits(table)) - (1 << table.code.intervals.bits)
@@ -202,7 +229,7 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     found = []
     for table in plan.chosen.features:
         name = ensemble.features[table.code.feature].name
-        if architecture.saturates:
+        if _saturates(table, plan):
             found.append(f"bit<{_key_bits(table)}> k_{name};")
         found += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
     found += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
@@ -215,7 +242,7 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     return found
 
 
-def _words(ensemble: Ensemble, plan: Plan) -> list[str]:
+def code_words(ensemble: Ensemble, plan: Plan) -> list[str]:
     """Return the variables of code words and masks."""
     codes = (table.code for table in plan.chosen.features)
     words = [f"c_{ensemble.features[code.feature].name}_w{word}" for code in codes for word, _ in code.words]
@@ -247,7 +274,7 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
         inner = (lambda value: f"({value})") if architecture.expressions else (lambda value: named(value, kind))
         return _balanced(terms, sign, inner)
 
-    for table in plan.chosen.features if architecture.saturates else ():
+    for table in (table for table in plan.chosen.features if _saturates(table, plan)):
         name, bits, largest = names[table.code.feature], _key_bits(table), table.code.saturation
         found.append(
             f"if (f_{name} > 24w{largest - 1}) {{ k_{name} = {bits}w{largest}; }} "
@@ -306,6 +333,8 @@ def _table_values(number: int, table: _Table, runtime: bool) -> dict[str, Any]:
         "key": " ".join(f"{field} : {table.kind}{_annotation(field)};" for field, _ in table.key),
         "fixed": table.fixed,
         "runtime": runtime,
+        "size": table.size or len(table.rows),
+        "description": table.description,
         "default": _call(table, table.default),
         "entries": [f"{_keyset(table, row)} : {_call(table, data)}" for row, data in table.rows],
     }
@@ -361,7 +390,7 @@ def _update(number: int, table: _Table, index: int) -> str:
             match = f"lpm {{ value: {first} prefix_len: {high.bit_count()} }}"
         elif table.kind == "exact":
             match = f"exact {{ value: {first} }}"
-        elif table.kind == "ternary" and len(table.key) > 1 and not high:
+        elif table.kind == "ternary" and not high:
             continue  # P4Runtime leaves out what a row does not care for
         else:
             names = ("value", "mask") if table.kind == "ternary" else ("low", "high")
@@ -371,7 +400,7 @@ def _update(number: int, table: _Table, index: int) -> str:
     action = f"action_id: {ACTION_PREFIX | number} {parameters}"
     return (
         f"updates {{ type: INSERT entity {{ table_entry {{ table_id: {TABLE_PREFIX | number} "
-        f"{' '.join(matches)} action {{ action {{ {action} }} }}{priority} }} }} }}\n"
+        f"{''.join(f'{match} ' for match in matches)}action {{ action {{ {action} }} }}{priority} }} }} }}\n"
     )
 
 
@@ -403,5 +432,6 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment_of_p4() -> jinja2.Environment:
+    """Return the templates of P4 texts."""
     return environment("foretail.export.p4.text", plain=_plain)

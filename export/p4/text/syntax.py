@@ -118,6 +118,7 @@ class Table:
     size: int | None = None
     id: int | None = None
     fields: tuple[tuple[str, int], ...] = ()  #: of the key: what the control plane calls them, and widths
+    description: str | None = None  #: that the control plane reads
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ _QUEUE_DEPTH = 10_000_000
 """Packets; the 64 of an untouched egress queue overflow without a word."""
 
 
-def compile_p4(program: Path) -> Path:
-    """Compile a P4_16 program for simple_switch and return the JSON beside it.
+def compile_p4(program: Path, info: Path | None = None) -> Path:
+    """Compile a P4_16 program for simple_switch and return the JSON beside it; `info` gets the P4Info, as text.
 
     ForetailError when p4c is not on PATH, refuses the program, or warns of it.
     """
@@ -45,7 +45,10 @@ def compile_p4(program: Path) -> Path:
         raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/p4-demo.md)")
     compiled = program.with_suffix(".json")
     done = subprocess.run(
-        ["p4c-bm2-ss", "--std", "p4-16", "-o", str(compiled), str(program)],
+        [
+            *("p4c-bm2-ss", "--std", "p4-16", "-o", str(compiled), str(program)),
+            *(() if info is None else ("--p4runtime-files", str(info))),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,0 +1,305 @@
+"""The banks of a running switch: which models they hold, and how another one takes their place.
+
+Every packet reads the number of the live bank once, so one write changes all decisions at once. The other bank is
+written at leisure: its tag is 0 until all its entries are there and have been read back. So whatever fails before that
+one write leaves the live model as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+
+from foretail.export.p4.planning.frame import WORD_BITS, Frame
+from foretail.export.p4.runtime.client import P4RuntimeSwitch
+from foretail.export.p4.text.banks import bank_controls
+from foretail.export.p4.text.render import first_id
+from foretail.export.p4.text.syntax import CONTROL
+from foretail.features.errors import ForetailError
+
+BANKS: tuple[Literal["a", "b"], ...] = ("a", "b")
+TAG_DIGITS = 8
+
+
+def tag_of(sha256: str) -> int:
+    """Return the tag of a model by its hash: the first 32 bits, never 0."""
+    return int(sha256[:TAG_DIGITS], 16) or 1
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The tables of one bank, by their ids."""
+
+    tables: tuple[int, ...]  #: that hold a model's rows
+    decide: int  #: table whose default action has tau
+    set_tau: int  #: that action
+    tau_bits: int
+
+
+@dataclass(frozen=True)
+class Live:
+    """Which bank decides, and what the banks hold."""
+
+    bank: int  #: 0 or 1
+    tags: tuple[int, int]  #: 0: empty, or being filled
+
+    @property
+    def other(self) -> int:
+        """The bank that does not decide."""
+        return 1 - self.bank
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Packets by what both banks said, since the other bank was filled."""
+
+    both_accept: int
+    other_drops: int  #: and the live one accepts
+    live_drops: int  #: and the other one accepts
+    both_drop: int
+
+    @property
+    def packets(self) -> int:
+        """All of them."""
+        return self.both_accept + self.other_drops + self.live_drops + self.both_drop
+
+
+@dataclass(frozen=True)
+class BankedProgram:
+    """The program of a switch, as far as banks are concerned."""
+
+    frame: Frame
+    banks: tuple[Bank, Bank]
+    live: int  #: table whose default action says which bank is live
+    set_live: int
+    decisions: int  #: counter
+
+    @classmethod
+    def of(cls, info: p4i.P4Info, control: str = CONTROL) -> BankedProgram:
+        """Find the banks of `control` in a program; ForetailError when it has none, or other ones."""
+        tables = {table.preamble.id: table for table in info.tables}
+        by_name = {table.preamble.name: table for table in info.tables}
+        found = [name for name in by_name if re.search(r"(^|\.)live$", name)]
+        numbered = first_id(f"{control} banks")
+        names = [name for name in found if by_name[name].preamble.id & 0xFFFFFF == numbered]
+        if len(names) != 1:
+            raise ForetailError(
+                f"the switch runs another program, without banks of {control}: build {control}'s program into it "
+                f"(docs/deploy.md), or put it onto the switch (program=true), which forgets what it has"
+            )
+        prefix = names[0].removesuffix("live")
+        actions = {action.preamble.name: action for action in info.actions}
+        counters = {counter.preamble.name: counter for counter in info.counters}
+        try:
+            sides = [
+                _bank(f"{prefix}bank_{side}.", first_id(name), tables, actions)
+                for side, name in zip(BANKS, bank_controls(control), strict=True)
+            ]
+            frames = [frame for frame, _ in sides]
+            if frames[0] != frames[1]:
+                raise KeyError("banks of different sizes")
+            return cls(
+                frames[0],
+                (sides[0][1], sides[1][1]),
+                by_name[f"{prefix}live"].preamble.id,
+                actions[f"{prefix}set_live"].preamble.id,
+                counters[f"{prefix}decisions"].preamble.id,
+            )
+        except (KeyError, IndexError) as error:
+            raise ForetailError(
+                f"the banks of {control} in the switch's program are not those that Foretail writes ({error}): export "
+                f"them again and build them into it"
+            ) from None
+
+
+def _bank(
+    prefix: str, first: int, tables: Mapping[int, p4i.Table], actions: Mapping[str, p4i.Action]
+) -> tuple[Frame, Bank]:
+    own = sorted(
+        (table for table in tables.values() if table.preamble.name.startswith(prefix)), key=lambda t: t.preamble.id
+    )
+    features: dict[str, str] = {}
+    filled: list[p4i.Table] = []
+    trees = words = 0
+    for table in own:
+        name = table.preamble.name.removeprefix(prefix)
+        if name.startswith("t_"):
+            features[name.removeprefix("t_")] = table.preamble.doc.description
+            words = len(actions[f"{prefix}code_{name.removeprefix('t_')}"].params)
+        elif name.startswith("tree_"):
+            trees += 1
+        else:
+            continue
+        if table.preamble.id & 0xFFFFFF != first + len(filled):
+            raise KeyError(f"the id of {table.preamble.name}")
+        filled.append(table)
+    keys = [table.match_fields[0].bitwidth for table in filled]
+    if not features or not trees or keys != [24] * len(features) + [len(features) * words * WORD_BITS] * trees:
+        raise KeyError(f"the keys of {prefix}")
+    rows = {table.size for table in filled}
+    set_tau = actions[f"{prefix}set_tau"]
+    decide = next(table for table in own if table.preamble.name == f"{prefix}decide")
+    frame = Frame(features, trees, words, min(rows))
+    bank = Bank(
+        tuple(table.preamble.id for table in filled),
+        decide.preamble.id,
+        set_tau.preamble.id,
+        set_tau.params[0].bitwidth,
+    )
+    return frame, bank
+
+
+@dataclass(frozen=True)
+class BankedSwitch:
+    """A switch with banks: reads and writes what they hold."""
+
+    switch: P4RuntimeSwitch
+    program: BankedProgram
+    #: how long a packet may stay between reading the number of the bank and its last table; a bank that was live is
+    #: not touched before
+    drain_seconds: float = 0.1
+    said: Callable[[str], None] = lambda _: None  #: takes a sentence for every step
+
+    def live(self) -> Live:
+        """Return which bank decides, and the tags of both."""
+        bank, first, second = self._default(self.program.live)
+        return Live(1 if bank else 0, (first, second))
+
+    def tau(self, bank: int) -> int:
+        """Return the threshold of a bank."""
+        own = self.program.banks[bank]
+        (value,) = self._default(own.decide)
+        return value - (1 << own.tau_bits) if value >> (own.tau_bits - 1) else value
+
+    def decisions(self) -> Decisions:
+        """Return what both banks said about packets."""
+        cells = {}
+        for entity in self.switch.read(p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=self.program.decisions))):
+            cells[entity.counter_entry.index.index] = entity.counter_entry.data.packet_count
+        return Decisions(*(int(cells.get(index, 0)) for index in range(4)))
+
+    def rows(self, bank: int) -> list[p4r.TableEntry]:
+        """Return all entries of a bank."""
+        asked = [p4r.Entity(table_entry=p4r.TableEntry(table_id=table)) for table in self.program.banks[bank].tables]
+        return [entity.table_entry for entity in self.switch.read(*asked) if not entity.table_entry.is_default_action]
+
+    def fill(self, bank: int, entries: str, tau: int, tag: int) -> bool:
+        """Put a model into the bank that does not decide; return False when it was there, whole.
+
+        ForetailError when the switch does not hold afterwards what it was sent; the live bank has not been touched.
+
+        Parameters
+        ----------
+        entries : P4Runtime updates in text form, ``<name>.entries.txtpb`` of an export for this bank
+        tau : threshold
+        tag : of the model, see :func:`tag_of`
+        """
+        now = self.live()
+        if bank == now.bank:
+            raise ForetailError("the bank that decides is not to be written: report this as a bug")
+        updates = text_format.Parse(entries, p4r.WriteRequest()).updates
+        wanted = _normal(update.entity.table_entry for update in updates)
+        whole = now.tags[bank] == tag and _normal(self.rows(bank)) == wanted
+        if not whole:
+            self._set_live(now.bank, _with(now.tags, bank, 0))
+            time.sleep(self.drain_seconds)
+            old = self.rows(bank)
+            self.switch.write(p4r.Update(type=p4r.Update.DELETE, entity=p4r.Entity(table_entry=e)) for e in old)
+            self.switch.write(updates)
+            self.said(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(updates)} written")
+        self.set_tau(bank, tau)
+        if _normal(self.rows(bank)) != wanted or self.tau(bank) != tau:
+            raise ForetailError(
+                f"bank {BANKS[bank]} of the switch at {self.switch.address} does not hold the rows that it was sent; "
+                f"bank {BANKS[now.bank]} still decides: deploy again, and see that nobody else writes its tables"
+            )
+        self._set_live(now.bank, _with(now.tags, bank, tag))
+        if not whole:
+            self.reset_decisions()
+        return not whole
+
+    def flip(self) -> None:
+        """Make the other bank the live one, by one write; ForetailError when it holds no whole model."""
+        now = self.live()
+        if not now.tags[now.other]:
+            raise ForetailError(
+                f"bank {BANKS[now.other]} of the switch at {self.switch.address} holds no whole model: deploy one first"
+            )
+        self.reset_decisions()  # before, so that nothing can fail once the other bank decides
+        self._set_live(now.other, now.tags)
+        self.said(f"bank {BANKS[now.other]} decides")
+
+    def set_tau(self, bank: int, tau: int) -> None:
+        """Turn the threshold of a bank, by one write."""
+        own = self.program.banks[bank]
+        if not -(1 << (own.tau_bits - 1)) <= tau < 1 << (own.tau_bits - 1):
+            raise ForetailError(f"tau {tau} does not fit the {own.tau_bits} bits of the switch's program: take another")
+        self._set_default(own.decide, own.set_tau, [tau & ((1 << own.tau_bits) - 1)])
+
+    def reset_decisions(self) -> None:
+        """Begin to count again."""
+        zero = p4r.CounterData(packet_count=0)
+        self.switch.write(
+            p4r.Update(
+                type=p4r.Update.MODIFY,
+                entity=p4r.Entity(
+                    counter_entry=p4r.CounterEntry(
+                        counter_id=self.program.decisions, index=p4r.Index(index=index), data=zero
+                    )
+                ),
+            )
+            for index in range(4)
+        )
+
+    def _set_live(self, bank: int, tags: tuple[int, int]) -> None:
+        self._set_default(self.program.live, self.program.set_live, [bank, *tags])
+
+    def _default(self, table: int) -> list[int]:
+        asked = p4r.Entity(table_entry=p4r.TableEntry(table_id=table, is_default_action=True))
+        for entity in self.switch.read(asked):
+            params = entity.table_entry.action.action.params
+            if params:
+                return [_number(p.value) for p in sorted(params, key=lambda p: p.param_id)]
+        raise ForetailError(
+            f"the switch at {self.switch.address} does not tell the default action of table {table:#x}: use one whose "
+            f"P4Runtime server reads default actions, as simple_switch_grpc does"
+        )
+
+    def _set_default(self, table: int, action: int, values: Sequence[int]) -> None:
+        params = [
+            p4r.Action.Param(param_id=i, value=value.to_bytes(max(1, -(-value.bit_length() // 8)), "big"))
+            for i, value in enumerate(values, 1)
+        ]
+        entry = p4r.TableEntry(
+            table_id=table,
+            is_default_action=True,
+            action=p4r.TableAction(action=p4r.Action(action_id=action, params=params)),
+        )
+        self.switch.write([p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry))])
+
+
+def _with(tags: tuple[int, int], bank: int, tag: int) -> tuple[int, int]:
+    return (tag, tags[1]) if bank == 0 else (tags[0], tag)
+
+
+def _normal(entries: Iterable[p4r.TableEntry]) -> set[tuple[object, ...]]:
+    """Return entries with numbers for byte strings, which switches may pad, to be compared."""
+    found: set[tuple[object, ...]] = set()
+    for entry in entries:
+        matches = sorted(
+            (match.field_id, _number(match.ternary.value), _number(match.ternary.mask)) for match in entry.match
+        )
+        action = entry.action.action
+        data = tuple((param.param_id, _number(param.value)) for param in action.params)
+        found.add((entry.table_id, tuple(matches), action.action_id, data, entry.priority))
+    return found
+
+
+def _number(value: bytes) -> int:
+    return int.from_bytes(value, "big")
