@@ -122,6 +122,7 @@ docs/circuits-emulated
 docs/ensemble
 docs/p4
 docs/p4-tofino
+docs/deploy
 docs/speed
 CONTRIBUTING
 SECURITY

@@ -11,6 +11,7 @@ from foretail.configs.schema.stages import register
 
 MANDATORY = {
     "export": ["model=x"],
+    "deploy": ["switch=127.0.0.1:9559"],
     "evaluate": ["model=x"],
     "distill": ["model=x"],
     "promote": ["model=x"],

@@ -102,9 +102,11 @@ class P4:
             chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
         else:
             chosen = plan_in(ensemble, self.frame, profile)
-        if chosen.chosen.faults and self.frame is None:
+        if chosen.chosen.faults:
             advice = shrink(lowered, chosen)
-            if first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells):
+            if self.frame is not None:
+                advice = ["make the banks smaller (banks.trees, banks.words)"]
+            elif first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells):
                 advice.append(f"its first {first} of {len(ensemble.trees)} trees fit")
             raise ForetailError(
                 f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "

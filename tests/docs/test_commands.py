@@ -138,6 +138,8 @@ RULES = [
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
     Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
+    # docs/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
+    Rule(r"deploy.md: (deploy|export) ", "compose"),
     # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
     Rule(r"emulator.md: (emulate|collect|train|evaluate) ", "compose"),
     # docs/circuits-emulated.md; tests/pipelines/test_voqs.py and test_rack_traces.py run the stages

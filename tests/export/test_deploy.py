@@ -20,12 +20,15 @@ from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
 from foretail.export.p4.planning.frame import Frame, over
 from foretail.export.p4.runtime.banks import BANKS, tag_of
+from foretail.export.p4.runtime.client import P4RuntimeSwitch
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
+from foretail.pipelines.settings.validation import typed
+from tests.composed import composed
 from tests.export.p4_texts import everything, small_ensemble
 from tests.export.p4runtime import FakeSwitch, info_of, packets_meanwhile, served
 from tests.forests import paper_forest, stump
@@ -188,6 +191,23 @@ def test_no_packet_is_decided_by_a_mix(
     assert tags == set(by_tag)
 
 
+def test_rows_written_where_packets_are_decided_do_mix(
+    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+) -> None:
+    deploy(files[0])
+    row = dict.fromkeys(FRAME.features, 7)
+    done = export(over(MODELS[2], FRAME), P4(entries="runtime", frame=FRAME, bank="b"), tmp_path / "rows")
+    updates = text_format.Parse(done.file(".entries.txtpb").read_text(), p4r.WriteRequest()).updates
+    scores: set[int] = set()
+    switch.before_update = lambda number, update: scores.add(switch.packet(row, FRAME)[1])
+    old = [entry for rows in switch.rows.values() for entry in rows.values()]
+    with P4RuntimeSwitch(address) as client:
+        client.write(p4r.Update(type=p4r.Update.DELETE, entity=p4r.Entity(table_entry=entry)) for entry in old)
+        client.write(updates)
+    models = {int(model.score(np.array([[7, 7]]))[0]) for model in (MODELS[0], MODELS[2])}
+    assert models < scores
+
+
 @pytest.mark.parametrize("at", [1, 2, 9, 25, 40])
 def test_an_interrupted_swap_leaves_the_old_model(
     at: int, switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
@@ -302,3 +322,30 @@ def test_an_address_where_nothing_answers(
     monkeypatch.setattr("foretail.export.p4.runtime.client.SECONDS", 0.3)
     with pytest.raises(ForetailError, match=r"nothing answers at 127.0.0.1:1: start the switch"):
         deploy(files[0], switch="127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (["switch=somewhere"], "^switch = somewhere is no address: write HOST:PORT, as in 127.0.0.1:9559$"),
+        (["model=x", "rollback=true"], "rollback=true takes the model that the switch has: leave model out"),
+        (["canary=true"], "canary .*a switch without model="),
+        (["model=x", "banks.trees=3"], "banks.trees .*program=false"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given: list[str], match: str) -> None:
+    with pytest.raises(ForetailError, match=match):
+        typed(composed("deploy", *given), DeployConfig, given)
+
+
+def test_banks_that_a_chip_has_no_room_for_are_refused(tmp_path: Path) -> None:
+    frame = Frame({f"f{i}": "" for i in range(9)}, 4, 2, 64)
+    with pytest.raises(
+        ForetailError, match=r"tofino .*the key of tree_0 has 576 bits of 512.*: make the banks smaller"
+    ):
+        export(
+            over(replace(MODELS[0], features=tuple(FeatureInput(f"f{i}", "", 3) for i in range(2))), frame),
+            P4(entries="runtime", frame=frame, profile="tofino"),
+            tmp_path / "out",
+            any_tau=False,
+        )

@@ -69,12 +69,16 @@ class SimpleSwitch:
 
     Parameters
     ----------
-    compiled : of :func:`compile_p4`
+    compiled : of :func:`compile_p4`; None waits for a program by P4Runtime, as ``simple_switch_grpc``
     folder : where the files of the port go
+
+    Attributes
+    ----------
+    address, device_id : of its P4Runtime server, without `compiled`
     """
 
-    def __init__(self, compiled: Path, folder: Path) -> None:
-        self._compiled = compiled.resolve()
+    def __init__(self, compiled: Path | None, folder: Path) -> None:
+        self._compiled = compiled
         self._folder = folder
         self._sent = 0
         self._taken = _FILE_HEADER_BYTES
@@ -86,13 +90,16 @@ class SimpleSwitch:
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._out = self._folder / "port_out.pcap"
         self._log = (self._folder / "switch.log").open("w")
-        self._thrift = _free_port()
+        self._thrift = self.device_id = _free_port()
+        self.address = f"127.0.0.1:{_free_port()}"
+        grpc = ("--no-p4", "--", "--grpc-server-addr", self.address)
         os.write(self._pipe, _FILE_HEADER)
         self._process = subprocess.Popen(
             [
-                *("simple_switch", "--use-files", "0", "-i", "0@port"),
+                "simple_switch" if self._compiled else "simple_switch_grpc",
+                *("--use-files", "0", "-i", "0@port"),
                 *("--thrift-port", str(self._thrift), "--device-id", str(self._thrift)),
-                str(self._compiled),
+                *((str(self._compiled.resolve()),) if self._compiled else grpc),
             ],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
