@@ -319,7 +319,7 @@ def test_two_controllers_do_not_write_at_once(
 def test_an_address_where_nothing_answers(
     deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretail.export.p4.runtime.client.SECONDS", 0.3)
+    monkeypatch.setattr("foretail.export.p4.runtime.client.CONNECT_SECONDS", 0.3)
     with pytest.raises(ForetailError, match=r"nothing answers at 127.0.0.1:1: start the switch"):
         deploy(files[0], switch="127.0.0.1:1")
 

@@ -20,6 +20,9 @@ from foretail.features.errors import ForetailError
 SECONDS = 30
 """That a switch has for an answer."""
 
+CONNECT_SECONDS = 10
+"""That it has to be there."""
+
 MOST_UPDATES = 1000
 """Of one request."""
 
@@ -101,7 +104,7 @@ class P4RuntimeSwitch:
         self._requests.put(p4r.StreamMessageRequest(arbitration=arbitration))
         with self._explained("does not make this program its controller"):
             try:
-                grpc.channel_ready_future(self._channel).result(timeout=SECONDS)
+                grpc.channel_ready_future(self._channel).result(timeout=CONNECT_SECONDS)
             except grpc.FutureTimeoutError:
                 raise ForetailError(
                     f"nothing answers at {self.address}: start the switch with its P4Runtime server there, or name "
