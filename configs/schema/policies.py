@@ -20,8 +20,18 @@ ASKING = policies.ASKING
 FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
 DT_PREDICTED = "dt_predicted"
 """The option of the group ``policy`` whose alphas a model predicts."""
-RULE_NUMBERS = {"message_left": (-1, 254), "fill": (0, 255), "pressure": (0, 255), "first_rtt_more": (0, 255)}
+RULE_NUMBERS = {
+    "message_left": (-1, 254),
+    "fill": (0, 255),
+    "pressure": (0, 255),
+    "first_rtt_more": (0, 255),
+    "last_pressure": (0, 255),
+    "far": (0, 255),
+    "far_less": (0, 255),
+}
 """What a sharing rule has, each with its least and largest value."""
+RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
+"""What it has of these where nobody says: no limit for last packets, and none is far from the end of its message."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
 NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
@@ -106,7 +116,7 @@ def require_rule(where: str, rule: Mapping[str, int]) -> None:
     """Raise ForetailError unless these are the numbers of a sharing rule, all of them and nothing else."""
     for name in dict.fromkeys((*RULE_NUMBERS, *rule)):
         low, high = RULE_NUMBERS.get(name, (1, 0))
-        if not low <= rule.get(name, low - 1) <= high:
+        if not low <= rule.get(name, RULE_DEFAULTS.get(name, low - 1)) <= high:
             numbers = ", ".join(f"{one} from {least} to {most}" for one, (least, most) in RULE_NUMBERS.items())
             raise ForetailError(f"{where} is no sharing rule for its {name}: give {numbers}, and nothing else")
 

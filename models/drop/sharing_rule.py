@@ -1,8 +1,9 @@
-"""A sharing rule of four numbers as one decision tree, so that a switch holds it as any other predictor.
+"""A sharing rule of a few numbers as one or two decision trees, so that a switch holds it as any other predictor.
 
 The policy ``learned`` asks it about every data packet. It keeps the last packets of every message, whose loss costs a
 timeout; the others leave a part of the buffer free, and their queue stays below a multiple of the free buffer, as under
 Dynamic Thresholds (Choudhury and Hahne, 1998), which is another for packets of a first round trip (ABM, SIGCOMM'22).
+Packets that are far from the end of their message can have less of it, and the last packets a limit of their own.
 """
 
 from __future__ import annotations
@@ -23,30 +24,57 @@ HIGHEST = 255
 class SharingRule:
     """Drop unless ``message_left`` is within its limit, and if ``fill`` or ``pressure`` is above theirs."""
 
-    message_left: int  #: packets with at most so many cells of their message after them are kept; -1: none is
+    message_left: int  #: packets with at most so many cells of their message after them are its last; -1: none is
     fill: int  #: others are dropped above this occupancy in 255ths of the buffer; 255: never for that
     pressure: int  #: and above this length of their queue over the free buffer; 128: alpha 1, 8 more for each double
     first_rtt_pressure: int  #: the same for packets of a first round trip
+    last_pressure: int = HIGHEST  #: the same for the last packets of a message
+    far: int = HIGHEST  #: packets with more cells after them than that are far from the end of their message
+    far_less: int = 0  #: those have so much less ``pressure``, in a first round trip too
 
     def drops(self, message_left: int, fill: int, first_rtt: int, pressure: int) -> bool:
         """Whether a packet with these features is dropped, each in its range of the catalog."""
-        limit = self.first_rtt_pressure if first_rtt else self.pressure
-        return message_left > self.message_left and (fill > self.fill or pressure > limit)
+        if message_left <= self.message_left:
+            return pressure > self.last_pressure
+        near, far = self._limits(bool(first_rtt))
+        return fill > self.fill or pressure > (far if message_left > self.far else near)
 
     def ensemble(self, cell_bytes: int) -> Ensemble:
-        """The rule as a tree of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
+        """The rule as one or two trees of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
         inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, FEATURES))
-        return Ensemble(
-            tuple(inputs), (nested_tree(self._tests(), FEATURES),), Fraction(1, 2), origin={"kind": "sharing_rule"}
-        )
+        trees = tuple(nested_tree(tests, FEATURES) for tests in self._trees())
+        return Ensemble(tuple(inputs), trees, Fraction(1, 2), origin={"kind": "sharing_rule"})
 
-    def _tests(self) -> Node:
+    def _limits(self, first_rtt: bool) -> tuple[int, int]:
+        """The limits of ``pressure`` near the end of a message and far from it."""
+        near = self.first_rtt_pressure if first_rtt else self.pressure
+        return near, max(0, near - self.far_less)
+
+    def _trees(self) -> list[Node]:
+        """A packet is dropped where one of the trees says so."""
+
         def limit(pressure: int) -> Node:
             return ("pressure", pressure, False, True) if pressure < HIGHEST else False
 
-        tests = limit(self.pressure)
-        if self.first_rtt_pressure != self.pressure:
-            tests = ("first_rtt", 0, tests, limit(self.first_rtt_pressure))
-        if self.fill < HIGHEST:
-            tests = ("fill", self.fill, tests, True)
-        return ("message_left", self.message_left, False, tests) if self.message_left >= 0 else tests
+        def either(later: int, first: int) -> Node:
+            return limit(later) if first == later else ("first_rtt", 0, limit(later), limit(first))
+
+        def kept(others: Node) -> Node:
+            return ("message_left", self.message_left, limit(self.last_pressure), others) if has_last else others
+
+        has_last = self.message_left >= 0
+        above_fill = self.fill < HIGHEST
+        (near, far), (near_first, far_first) = self._limits(False), self._limits(True)
+        if self.far >= HIGHEST or (near, near_first) == (far, far_first):
+            others = either(near, near_first)
+        elif self.far <= self.message_left:
+            others = either(far, far_first)
+        else:
+            tests = kept(("message_left", self.far, either(near, near_first), either(far, far_first)))
+            return [tests, kept_from(self.message_left, ("fill", self.fill, False, True))] if above_fill else [tests]
+        return [kept(("fill", self.fill, others, True) if above_fill else others)]
+
+
+def kept_from(message_left: int, others: Node) -> Node:
+    """What holds for all but the last packets, which are never dropped."""
+    return ("message_left", message_left, False, others) if message_left >= 0 else others

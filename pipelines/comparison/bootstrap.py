@@ -8,7 +8,7 @@ policy, which pairs them. Its figure is the mean over its seeds, as the figure i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,3 +174,10 @@ def _nth(
 
 def _or_nan(value: float | None) -> float:
     return np.nan if value is None else value
+
+
+def mean_over_groups(groups: Sequence[Array], draws: int = 10_000, seed: int = 0) -> PairedDifference:
+    """The mean of the groups' means, its interval from groups drawn with replacement; `pairs` counts groups."""
+    means = np.array([group.mean() for group in groups])
+    drawn = np.random.default_rng(seed).integers(len(means), size=(draws, len(means)))
+    return interval(np.concatenate([[means.mean()], means[drawn].mean(axis=1)]), len(means))

@@ -22,3 +22,23 @@ def test_the_tree_is_the_rule(numbers: tuple[int, int, int, int]) -> None:
     assert ensemble.trees[0].depth <= 4
     assert [item.name for item in ensemble.features] == list(FEATURES)
     assert ensemble.features[0].params == "cell_bytes=256"
+
+
+@pytest.mark.parametrize("last_pressure", [0, 160, 255])
+@pytest.mark.parametrize(("far", "far_less"), [(0, 16), (17, 16), (100, 16), (100, 0), (254, 255), (255, 16)])
+@pytest.mark.parametrize("numbers", [(-1, 255, 136, 136), (17, 229, 136, 176), (17, 255, 255, 255), (-1, 200, 8, 255)])
+def test_far_and_last_packets_have_limits_of_their_own(
+    numbers: tuple[int, int, int, int], last_pressure: int, far: int, far_less: int
+) -> None:
+    rule = SharingRule(*numbers, last_pressure, far, far_less)
+    ensemble = rule.ensemble(cell_bytes=256)
+    cuts = {-1, *numbers, last_pressure, far, *(max(0, one - far_less) for one in numbers)}
+    values = sorted({0, 255} | {min(max(one + more, 0), 255) for one in cuts for more in (0, 1)})
+    seen = np.array(list(itertools.product(values, values, (0, 1), values)), np.int64)
+    assert ensemble.exceeds(seen).tolist() == [rule.drops(*row) for row in seen.tolist()]
+    assert len(ensemble.trees) <= 2
+    assert all(tree.depth <= 4 for tree in ensemble.trees)
+
+
+def test_without_far_packets_the_rule_is_one_tree() -> None:
+    assert SharingRule(17, 229, 136, 176).ensemble(256) == SharingRule(17, 229, 136, 176, 255, 200, 0).ensemble(256)

@@ -38,7 +38,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
         cases.extend(given)
         found = []
         for case in given:
-            numbers = map(int, case.setting.split())
+            if case.policy != "learned":
+                found.append({"cost": 20.0, "flows_sha256": f"{case.where} {case.seed}"})
+                continue
+            numbers = list(map(int, case.setting.split()))[:4]
             far = sum(abs(one - best) for one, best in zip(numbers, (10, 200, 150, 160), strict=True))
             more = (case.condition == "load_80") + case.seed / 1000
             found.append({"cost": 1.0 + far + more, "flows_sha256": f"{case.where} {case.seed}"})
@@ -62,7 +65,8 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
     in_trials = {(case.family, case.condition, case.seed) for case in asked[:6]}
     assert in_trials == {("websearch", "load_40", 101)}
     everywhere = {(case.family, case.condition, case.seed) for case in asked[6:]}
-    assert everywhere == {("websearch", load, seed) for load in ("load_40", "load_80") for seed in (101, 102)}
+    known = {("websearch", "load_40", 101)}
+    assert everywhere | known == {("websearch", load, seed) for load in ("load_40", "load_80") for seed in (101, 102)}
     assert {case.policy for case in asked} == {"learned"}
     best = min(found.trials, key=lambda trial: (trial.found or {})["cost"])
     assert found.finalists[0].trial == best.number
@@ -84,6 +88,41 @@ def test_a_search_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp
     assert len({tuple(trial.values.items()) for trial in at_once.trials}) > 10
 
 
+def by_regret(folder: Path, trials: int, *overrides: str) -> RuleSearchResult:
+    given = ["experiment=sharing_rule_by_regret", "size=small", f"rules.small.trials={trials}", "tracking=off"]
+    config = typed(composed("search", *given, f"store_dir={folder / 'store'}", *overrides), SearchConfig)
+    return rule_search(config, folder / "out")
+
+
+def test_a_trial_by_regret_stops_where_it_cannot_be_the_best(asked: list[SharingCase], tmp_path: Path) -> None:
+    found = by_regret(tmp_path, 12)
+    runs = {trial.number: (trial.found or {})["losses"] for trial in found.trials}
+    best = runs[0]
+    for trial in found.trials:
+        losses = runs[trial.number]
+        if trial.number >= 2 and trial.number % 2 == 0:  # a batch of two knows the trials before it
+            best = min((runs[one] for one in range(trial.number) if len(runs[one]) == 2), key=sum)
+        stopped = len(losses) < 2
+        assert stopped == (trial.number >= 2 and losses[0] > sum(best))
+        assert (trial.found or {})["regret"] == pytest.approx(100 * np.mean([*losses, *best[len(losses) :]]))
+    assert {len(losses) for losses in runs.values()} == {1, 2}
+    for trial in found.trials:  # policies cost 20, invented rules 1, by how far they are, by load and seed
+        rule = [trial.values[name] for name in ("message_left", "fill", "pressure")]
+        rule.append(min(rule[2] + trial.values["first_rtt_more"], 255))
+        far = sum(abs(one - want) for one, want in zip(rule, (10, 200, 150, 160), strict=True))
+        assert runs[trial.number][0] == pytest.approx(max(0.0, (1.101 + far) / 20 - 1))
+    assert found.finalists[0].regret is not None
+    assert found.finalists[0].regret <= (found.finalists[1].regret or 0)
+    assert "mean regret" in found.verdict()[0]
+
+
+def test_a_search_by_regret_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
+    by_regret(tmp_path / "parts", 5)
+    in_parts, at_once = by_regret(tmp_path / "parts", 13), by_regret(tmp_path / "whole", 13)
+    assert in_parts.trials == at_once.trials
+    assert in_parts.budget == at_once.budget
+
+
 def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
     search = typed(composed("search", "experiment=sharing_rule", "size=medium"), SearchConfig)
     assert typed(composed("demo"), DemoConfig).sharing_rule == search.rules["medium"].first[0]
@@ -97,6 +136,9 @@ def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
         ("+rules.small.ranges.queue=[1,2]", "rules.small.ranges.queue is unknown: choose from message_left"),
         ("rules.small.first=[{fill: 200}]", "rules.small.first[0] needs"),
         ("rules.small.seeds=[]", "rules.small.seeds is empty"),
+        ("rules.small.score=regret", "rules.small.against = [] with score=regret"),
+        ("+rules.small.against.lqd={}", "rules.small.against = ['lqd'] with score=cost"),
+        ("rules.small.conditions=some", "rules.small.conditions"),
         ("size=tiny", "size"),
     ],
 )

@@ -23,8 +23,10 @@ from foretail.configs.schema.experiments.packets import Family, SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
+from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.sharing import race as races
+from foretail.pipelines.experiments.sharing import tables
 from foretail.pipelines.experiments.sharing.figures import draw_settings
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.experiments.sharing.race import CS, LQD, Costs, Race, frozen_settings, race, still_running
@@ -256,6 +258,43 @@ def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
     drawn = sorted([*first, *(12 + np.random.default_rng(18).permutation(6)[:3]).tolist()])
     assert [position for position, one in enumerate(families.values()) if one.held_out] == drawn
     assert all(len(one.conditions) == 3 for one in families.values())
+
+
+def test_tables_have_regret_and_what_the_policy_with_a_model_costs() -> None:
+    rows = pd.DataFrame(
+        [
+            {
+                "family": family,
+                "held_out": family != "c",
+                "condition": str(condition),
+                "policy": policy,
+                "setting": DEFAULT,
+                "frozen": True,
+                "hindsight": True,
+                "cost": factor * (2.0 if policy == "cs" else 1.0),
+                "regret": factor - 1.0 if policy == "learned" else 1.0,
+            }
+            for family, factors in {"a": [1.0, 1.2], "b": [3.0], "c": [9.0]}.items()
+            for condition, factor in enumerate(factors)
+            for policy in ("cs", "learned")
+        ]
+    )
+    _, learned = tables.regrets(rows).rows
+    assert learned[2:6] == tuple(map(pytest.approx, (800.0, 800.0, 220 / 3, 20.0)))
+    assert learned[6:] == (pytest.approx(200.0), "1 of 3")
+    (row,) = tables.against(rows, "learned").rows
+    assert row[1:] == (DEFAULT, "-50.0 % [-50.0, -50.0]", 2, 2)
+
+
+def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
+    found = mean_over_groups([np.zeros(100), np.ones(1)])
+    assert (found.mean, found.low, found.high, found.pairs) == (0.5, 0.0, 1.0, 2)
+    groups = [np.full(3, value) for value in np.random.default_rng(3).standard_normal(200)]
+    spread = mean_over_groups(groups)
+    error = float(np.std([group[0] for group in groups]) / math.sqrt(200))
+    assert spread.low is not None
+    assert spread.high is not None
+    assert (spread.high - spread.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.ns3

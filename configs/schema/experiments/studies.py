@@ -17,7 +17,15 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
-from foretail.configs.schema.policies import FIRST_EXPONENT, LAST_EXPONENT, NUMBERS, POLICIES, RULE_NUMBERS
+from foretail.configs.schema.policies import (
+    FIRST_EXPONENT,
+    LAST_EXPONENT,
+    NUMBERS,
+    POLICIES,
+    RULE_DEFAULTS,
+    RULE_NUMBERS,
+    require_tunable,
+)
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
@@ -181,13 +189,27 @@ class Search:
 class RuleSearch(Experiment):
     """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families of ``sharing``.
 
-    Every trial runs the first condition of each family on the first seed; the best of them run all.
+    Every trial runs on the first seed; the best of them run on all.
     """
 
     ranges: dict[str, list[int]] = setting(
         MISSING,
         "first and last value, equal to fix it: message_left in cells (-1: no packet is kept for that), fill in 255ths "
-        "of the buffer, pressure in eighths of octaves, first_rtt_more: so much more pressure in a first round trip",
+        "of the buffer, pressure in eighths of octaves, first_rtt_more: so much more pressure in a first round trip, "
+        "last_pressure of the packets that are kept, far: cells after which there is far_less pressure",
+    )
+    score: str = setting(
+        "cost",
+        "cost: geometric mean of J; regret: mean over conditions of J over the least of against, less 1, at least 0",
+        one_of=("cost", "regret"),
+    )
+    against: dict[str, dict[str, list[float]]] = setting(
+        {}, "policies with values of their parameters, as in sharing.policies, over whose least J there is regret"
+    )
+    conditions: str = setting(
+        "first",
+        "of each family for a trial; all: in turn, until it cannot beat the best trial any more",
+        one_of=("first", "all"),
     )
     first: list[dict[str, int]] = setting([], "rules that are tried first")
     trials: int = setting(MISSING, "rules in total, those of earlier runs included", at_least=1, at_most=100_000)
@@ -201,8 +223,14 @@ class RuleSearch(Experiment):
     def check(self, where: str) -> None:
         """Raise ForetailError on a number that no rule has, or outside its range."""
         super().check(where)
+        if (self.score == "regret") != bool(self.against):
+            raise ForetailError(
+                f"{where}.against = {sorted(self.against)} with score={self.score}: regret needs some, cost none"
+            )
+        for name, values in self.against.items():
+            require_tunable(f"{where}.against", name, values)
         for name, known in RULE_NUMBERS.items():
-            given = self.ranges.get(name, [])
+            given = self.ranges.get(name, [RULE_DEFAULTS[name]] * 2 if name in RULE_DEFAULTS else [])
             if len(given) != 2 or not known[0] <= given[0] <= given[1] <= known[1]:
                 raise ForetailError(
                     f"{where}.ranges.{name} = {given}: give two values in order, from {known[0]} to {known[1]}"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, tracked_experiment
+from foretail.pipelines.experiments.sharing import tables
 from foretail.pipelines.experiments.sharing.figures import CAPTIONS, draw_map, draw_settings
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.experiments.sharing.race import Race, race
-from foretail.pipelines.experiments.sharing.verdicts import FamilyVerdict, conclusion, rows_of, shown, verdicts_of
+from foretail.pipelines.experiments.sharing.verdicts import conclusion, rows_of, verdicts_of
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.points import write_files
-from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
@@ -46,6 +45,10 @@ def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> Experim
         say_if_unasked(
             {name: (int(one["asked"].sum()), int(one["predicted_drops"].sum())) for name, one in asking.items()}
         )
+    shown = [tables.settings(finished)]
+    if name == "sharing_map":
+        asked = [tables.against(frame, policy) for policy in plan.sweep.asking] if plan.library is not None else []
+        shown = [tables.regrets(frame), *asked, tables.families(verdicts), *shown]
     frozen = {policy: rule.setting for policy, rule in finished.frozen.items()}
     return ExperimentResult(
         name,
@@ -55,7 +58,7 @@ def _result(config: EvaluateConfig, plan: SharingPlan, run_dir: Path) -> Experim
             "verdicts": plain([asdict(one) for one in verdicts]),
             "settings": frozen,
         },
-        [_regrets(frame), _families(verdicts), _settings(finished)] if name == "sharing_map" else [_settings(finished)],
+        shown,
         write_files(
             run_dir,
             {
@@ -79,41 +82,3 @@ def _chosen(finished: Race) -> list[str]:
     tuned = [rule for rule in finished.frozen.values() if len(finished.plan.settings_of(rule.policy)) > 1]
     named = ", ".join(f"{policy_words(rule.policy)} {rule.setting}" for rule in tuned)
     return [f"The best single settings over the training families: {named}."] if tuned else []
-
-
-def _regrets(rows: pd.DataFrame) -> Table:
-    """Mean and largest regret of every rule that stands for its policy, over training and held-out conditions."""
-    cells: list[tuple[Cell, ...]] = []
-    for policy, which, part in shown(rows):
-        row: list[Cell] = [policy_words(policy), part["setting"].iloc[0] if which == "frozen" else which]
-        for held_out in (False, True):
-            regrets = 100 * part.loc[part["held_out"] == held_out, "regret"]
-            row += [float(regrets.mean()), float(regrets.max())] if len(regrets) else [None, None]
-        cells.append(tuple(row))
-    columns = ("policy", "setting", "mean, training", "worst, training", "mean, held out", "worst, held out")
-    return Table("Regret in % of the cost J, over conditions", columns, tuple(cells))
-
-
-def _families(verdicts: Sequence[FamilyVerdict]) -> Table:
-    return Table(
-        "What each family says",
-        ("family", "held out", "verdict"),
-        tuple((one.family, "yes" if one.held_out else "no", one.sentence) for one in verdicts),
-    )
-
-
-def _settings(finished: Race) -> Table:
-    """The setting of each policy that was frozen, beside the one that it comes with, on the training families."""
-    plan, costs = finished.plan, finished.costs
-    training = [where for where in plan.scenarios if not plan.sweep.families[where.family].held_out]
-
-    def regret_percent(rule: Rule) -> float:
-        found = [costs.difference(where, rule, finished.best(where)).mean for where in training]
-        return float(100 * np.mean(np.expm1(np.array(found, dtype=np.float64)))) if None not in found else float("nan")
-
-    rows = [
-        (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))
-        for policy, rule in finished.frozen.items()
-    ]
-    columns = ("policy", "chosen setting", "mean regret, %", "as it comes, %")
-    return Table("The best single setting over the training families", columns, tuple(rows))

@@ -148,11 +148,11 @@ def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdic
         verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {race.plan.sweep.close_percent:g} % cheaper"
     elif enough:
         cheapest = min(enough, key=lambda rule: less(rule, CS).mean or 0.0)
-        verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {_percent(less(cheapest, CS))} against CS"
+        verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {percent_text(less(cheapest, CS))} against CS"
     elif _below(lqd_cs) and all(_below(less(LQD, rule)) for rule in thresholds):
-        verdict, sentence = LQD_PAYS, f"{LQD_PAYS}: it costs {_percent(lqd_cs)} against CS"
+        verdict, sentence = LQD_PAYS, f"{LQD_PAYS}: it costs {percent_text(lqd_cs)} against CS"
     else:
-        verdict, sentence = OPEN, f"{OPEN}: LQD costs {_percent(lqd_cs)} against CS"
+        verdict, sentence = OPEN, f"{OPEN}: LQD costs {percent_text(lqd_cs)} against CS"
     if verdict == LQD_PAYS and race.plan.library is not None:
         for policy in race.plan.sweep.asking:
             if (recovered := _recovered(race, wheres, policy)) is not None:
@@ -172,7 +172,7 @@ def _below(found: PairedDifference) -> bool:
     return found.high is not None and found.high < 0
 
 
-def _percent(found: PairedDifference) -> str:
+def percent_text(found: PairedDifference) -> str:
     """A difference of logarithms as a change with its interval."""
     mean, low, high = (_expm1(value) for value in (found.mean, found.low, found.high))
     if mean is None:
