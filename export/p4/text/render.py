@@ -16,6 +16,7 @@ from foretail.export.folder import check_name
 from foretail.export.p4.planning.cost import FeatureTable, Plan
 from foretail.export.p4.planning.encoding import KeySlice
 from foretail.export.p4.planning.prefixes import Row
+from foretail.export.p4.text.switch import can_compute, render_switch
 from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
@@ -64,7 +65,8 @@ def render_p4(
 ) -> dict[str, str]:
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
-    Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; and with runtime entries
+    Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; for Tofino, if its
+    ingress knows all features, ``<name>_switch.p4``: a switch that computes them; and with runtime entries
     ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text, and ``<name>.commands.txt`` for simple_switch_CLI or
     ``<name>.bfrt.json`` for Tofino's runtime.
     """
@@ -98,6 +100,8 @@ def render_p4(
         f"{name}.p4": _environment().get_template("predictor.p4.j2").render(values),
         f"{name}_main.p4": render_main(ensemble.features, name, plan.profile.arch, plan.score_bits, control, words),
     }
+    if plan.profile.arch == "tna" and can_compute(ensemble.features):
+        files[f"{name}_switch.p4"] = render_switch(ensemble.features, name, control, plan.score_bits, words)
     if runtime:
         rows = [(table, i) for table in filled for i in range(len(table.rows))]
         if plan.profile.arch == "v1model":
