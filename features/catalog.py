@@ -29,6 +29,9 @@ VALUE_BITS = 24
 TICK_NS = 1024
 """Time unit of time-valued features, in ns."""
 
+REPORTED_EVERY = 8
+"""Egress tells ingress of a queue's departures with every packet of this number, for the tracked features."""
+
 LARGEST_CELL_BYTES = 1 << 16
 """Largest unit of lengths."""
 
@@ -79,6 +82,7 @@ class Feature:
     bits: int  #: values are integers in ``[0, 2**bits)``, ``bits <= 24``
     description: str  #: one sentence
     averaged: bool = False  #: whether the value comes from shift-weighted averages and so depends on ``average_shift``
+    tracked: bool = False  #: whether the value comes from queues as an ingress without queue depths tracks them
     study_only: bool = False  #: no switch can know it: for upper bounds, refused by every export
     registers: tuple[Registers, ...] = ()  #: state that it reads beyond Credence's own
     operations: int = 0  #: per packet to read it
@@ -106,7 +110,8 @@ class Feature:
             return f"tick_ns={TICK_NS}"
         if self.unit in ("queues", "flag", "octaves", "share"):
             return ""
-        return f"cell_bytes={cell_bytes}" + (f",average_shift={average_shift}" if self.averaged else "")
+        averages = f",average_shift={average_shift}" if self.averaged else ""
+        return f"cell_bytes={cell_bytes}{averages}" + (f",reported_every={REPORTED_EVERY}" if self.tracked else "")
 
 
 _TIME_BITS = 48
@@ -125,6 +130,9 @@ _ANY_PUSH_OUT_TIME = Registers(switch_bits=_TIME_BITS + 1)
 _CIRCUIT_TIME = Registers(queue_bits=_TIME_BITS)
 _ARRIVAL_RATE = Registers(queue_bits=_AVERAGE_BITS, operations=9)
 _ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
+_TRACKED_QUEUE = Registers(queue_bits=3 * 32 + 8, operations=5)  # bytes let in, bytes reported; at egress sent, packets
+_TRACKED_OCCUPANCY = Registers(switch_bits=32, operations=2)
+_TRACKED_LONGEST = Registers(switch_bits=2 * 32, operations=3)  # its number and length
 
 
 def _with_average(name: str, state: State, description: str, average: Registers) -> tuple[Feature, Feature]:
@@ -160,6 +168,16 @@ def _since(name: str, of: str, time: Registers) -> Feature:
     return Feature(name, "virtual", "us", VALUE_BITS, description, registers=(time,), operations=4)
 
 
+def _tracked(name: str, description: str, *registers: Registers) -> Feature:
+    description += (
+        f"; as an ingress without queue depths tracks it: egress reports every {REPORTED_EVERY}th packet that leaves a"
+        " queue, and what has left since counts as queued."
+    )
+    return Feature(
+        name, "real", "cells", VALUE_BITS, description, tracked=True, registers=registers, operations=len(registers)
+    )
+
+
 FEATURES: tuple[Feature, ...] = (
     *_with_average("queue", "real", "Length of the arriving packet's queue before it is added", _QUEUE_AVERAGE),
     *_with_average(
@@ -181,6 +199,20 @@ FEATURES: tuple[Feature, ...] = (
         8,
         "Occupancy of the shared buffer before the packet is added, in 255ths of the buffer, rounded down.",
         operations=2,
+    ),
+    _tracked("queue_tracked", "Length of the packet's queue before it is added", _TRACKED_QUEUE),
+    _tracked(
+        "occupancy_tracked",
+        "Occupancy of the shared buffer before the packet is added",
+        _TRACKED_QUEUE,
+        _TRACKED_OCCUPANCY,
+    ),
+    _tracked(
+        "gap_tracked",
+        "Length of the queue that was the longest when it or a shorter one had an arrival, minus that of the packet's"
+        " queue, or 0 where that is longer",
+        _TRACKED_QUEUE,
+        _TRACKED_LONGEST,
     ),
     Feature(
         "threshold_headroom",
@@ -284,14 +316,18 @@ SWITCH_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == 
 VIRTUAL_FEATURES: tuple[str, ...] = SWITCH_FEATURES[:7]
 """Those of them that the P4 demo program computes too."""
 
+TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
+"""Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
+
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
     "virtual": VIRTUAL_FEATURES,
     "switch": SWITCH_FEATURES,
-    "all": tuple(f.name for f in FEATURES if f.name not in ("threshold_headroom", "until_circuit")),
+    "tofino": (*TRACKED_FEATURES, "first_rtt", "message_left"),
+    "all": tuple(f.name for f in FEATURES if not f.tracked and f.name not in ("threshold_headroom", "until_circuit")),
 }
-"""By the name of the setting. ``threshold_headroom`` tells the label on the queues of the shadow Credence, and
-``until_circuit`` is one number on every switch without circuits."""
+"""By the name of the setting. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the
+queues of the shadow Credence, and ``until_circuit`` is one number on every switch without circuits."""
 
 
 def group_of(names: Sequence[str]) -> str:

@@ -305,7 +305,7 @@ def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
     totals = tuple(chosen.get(column) for column in columns)
     found = report["compiled"]
     compiled = found and (
-        f"compiled by {found['compiler']}: {found['stages']} stages, {found['tables']} tables, "
+        f"{found['program']} compiled by {found['compiler']}: {found['stages']} stages, {found['tables']} tables, "
         f"{found['tcam_blocks']} TCAM and {found['sram_blocks']} SRAM blocks, {found['phv_bits']} bits of PHV",
     )
     resources = Table(

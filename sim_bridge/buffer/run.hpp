@@ -173,10 +173,12 @@ public:
           labels_(settings.labels),
           observes_(settings.labels && !settings.features.empty()),
           keeps_averages_(settings.features.has_any({Feature::queue_average, Feature::occupancy_average})),
+          tracks_queues_(settings.features.has_any(of_tracked_queues)),
           features_(settings.features),
           scale_(settings.scale),
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
           averages_(settings.shape.ports(), settings.scale.average_shift),
+          tracked_(settings.shape.ports()),
           changed_(settings.shape.rates.size()) {
         if (labels_ || pushes_out || Policy::follows_thresholds) {
             lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale,
@@ -241,10 +243,11 @@ private:
         }
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : nullptr;
         if (features) {
-            read_real_features(*features, arrival, queues, averages, scale_);
+            read_real_features(*features, arrival, queues, averages, tracked_, scale_, features_);
             read_packet_features(*features, arrival, CircuitTimes::never, scale_);
         }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
+        if (tracks_queues_) tracked_.arrive(queues, arrival);
 
         const Bytes length = queues.length(arrival.port);
         if (lqd_) {
@@ -310,11 +313,12 @@ private:
 
     Policy policy_;
     Arrival offered_;
-    bool labels_, observes_, keeps_averages_;
+    bool labels_, observes_, keeps_averages_, tracks_queues_;
     FeatureSet features_;
     FeatureScale scale_;
     SlotQueues<Nothing> own_;
     SlottedAverages averages_;
+    TrackedQueues tracked_;
     std::vector<Tick> changed_;  // when an arrival was last decided, per port
     std::optional<SlottedLqd> lqd_;
     std::int64_t accepted_ = 0;

@@ -51,9 +51,11 @@ public:
           queues_(settings.shape),
           push_out_(settings.rules),
           averages_(settings.shape.queues(), settings.scale),
+          tracked_(settings.shape.queues()),
           scale_(settings.scale),
           features_(settings.features),
           keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
+          tracks_queues_(features_.has_any(of_tracked_queues)),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
@@ -69,6 +71,7 @@ public:
             [&](QueueIndex queue, Packet packet, Tick time) {
                 const Port port = queues_.port_of(queue);
                 at(port).out += packet.size;
+                if (tracks_queues_) tracked_.departed(queue, packet.size);
                 if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
                 sink.departed(port, std::move(packet), time);
             });
@@ -95,7 +98,7 @@ public:
     /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
-        read_real_features(out, arrival, queues_, averages_, scale_);
+        read_real_features(out, arrival, queues_, averages_, tracked_, scale_, features_);
         const QueueIndex queue = queues_.queue_of(arrival);
         read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_);
         const Bytes length = queues_.length(queue);
@@ -128,6 +131,7 @@ public:
     template <class Ask, class Sink, class Settled = std::identity>
     Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink, Settled&& settled = {}) {
         at(arrival.port).in += arrival.size;
+        if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;
         if constexpr (Policy::pushes_out) {
             const bool kept = push_out_.admit(
@@ -212,9 +216,10 @@ private:
     PortQueues<Payload> queues_;
     LongestQueueDrop push_out_;
     QueueAverages averages_;
+    TrackedQueues tracked_;
     FeatureScale scale_;
     FeatureSet features_;
-    bool keeps_averages_;
+    bool keeps_averages_, tracks_queues_;
     std::vector<PortBytes> bytes_;
     std::optional<VirtualLqd> lqd_;
     std::optional<FluidLqd> fluid_;

@@ -66,7 +66,7 @@ def test_the_compilers_report_is_read(compiler: pytest.MonkeyPatch, tmp_path: Pa
     for asked, folder in ((True, tmp_path / "compiled"), (False, tmp_path / "plain")):
         export(lower(small_ensemble()), P4(profile="tofino", compile=asked), folder)
     compiled, plain = (json.loads((tmp_path / f / "report.json").read_text()) for f in ("compiled", "plain"))
-    assert Compiled(**compiled["compiled"]) == Compiled("p4c-barefoot 9.13.4", 3, 5, 3, 3, 48)
+    assert Compiled(**compiled["compiled"]) == Compiled("p4c-barefoot 9.13.4", "drop_predictor_main.p4", 3, 5, 3, 3, 48)
     assert plain["compiled"] is None
 
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 
 from foretail.features.catalog import (
+    FEATURE_GROUPS,
     FEATURES,
     PAPER_FEATURES,
     REAL_FEATURES,
     SHADOW_COLUMNS,
     STUDY_FEATURES,
     SWITCH_FEATURES,
+    TRACKED_FEATURES,
     VIRTUAL_FEATURES,
     FeatureCost,
     SelectionCost,
@@ -24,9 +26,9 @@ NAMES = tuple(f.name for f in FEATURES)
 def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
-    assert NAMES[:7] == REAL_FEATURES
-    assert NAMES[7:14] == VIRTUAL_FEATURES
-    assert NAMES[7:-3] == SWITCH_FEATURES
+    assert NAMES[:10] == REAL_FEATURES
+    assert NAMES[10:17] == VIRTUAL_FEATURES
+    assert NAMES[10:-3] == SWITCH_FEATURES
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -39,6 +41,8 @@ def test_params_are_the_constants_of_the_arithmetic() -> None:
         assert params.pop(name) == ""
     for name in ("since_push_out", "since_any_push_out", "until_circuit"):
         assert params.pop(name) == "tick_ns=1024"
+    for name in TRACKED_FEATURES:
+        assert params.pop(name) == "cell_bytes=512,reported_every=8"
     for name, text in params.items():
         averaged = name.endswith(("_average", "_gradient", "_rate"))
         assert text == ("cell_bytes=512,average_shift=13" if averaged else "cell_bytes=512")
@@ -75,6 +79,7 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("threshold_rank").cost == FeatureCost(0, 0, 0, operations_per_queue=2)
     assert feature("first_rtt").cost == FeatureCost(0, 0, 0)
     assert feature("until_circuit").cost == FeatureCost(48, 0, 4)
+    assert feature("gap_tracked").cost == FeatureCost(104, 64, 10)
 
 
 def test_features_together_pay_once_for_what_they_share() -> None:
@@ -91,6 +96,11 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
     assert selection_cost([name], ports=7) == SelectionCost(
         7 * cost.queue_bits + cost.switch_bits, cost.operations + 7 * cost.operations_per_queue
     )
+
+
+def test_all_has_no_approximations_of_others() -> None:
+    assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
+    assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, "threshold_headroom", "until_circuit"}
 
 
 def test_what_no_switch_can_know_has_no_cost() -> None:

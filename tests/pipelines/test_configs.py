@@ -16,7 +16,14 @@ from foretail.configs import schema
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
 from foretail.configs.schema.stages import STAGES
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, SWITCH_FEATURES, VIRTUAL_FEATURES
+from foretail.features.catalog import (
+    FEATURE_GROUPS,
+    FEATURES,
+    PAPER_FEATURES,
+    SWITCH_FEATURES,
+    TRACKED_FEATURES,
+    VIRTUAL_FEATURES,
+)
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
@@ -81,7 +88,8 @@ def test_feature_groups_name_the_catalog() -> None:
     assert tuple(names["paper"]) == PAPER_FEATURES
     assert tuple(names["virtual"]) == VIRTUAL_FEATURES
     assert tuple(names["switch"]) == SWITCH_FEATURES
-    left_out = ("threshold_headroom", "until_circuit")
+    assert tuple(names["tofino"]) == FEATURE_GROUPS["tofino"]
+    left_out = ("threshold_headroom", "until_circuit", *TRACKED_FEATURES)
     assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES if feature.name not in left_out)
 
 

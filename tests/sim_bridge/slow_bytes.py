@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
-from tests.sim_bridge.slow_features import Averages, VirtualFeatures, pressure
+from tests.sim_bridge.slow_features import Averages, TrackedQueues, VirtualFeatures, pressure
 from tests.sim_bridge.slow_lqd import Rules, Scheduler, Settings, loser_of, spares_higher
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
 from tests.sim_bridge.slow_slotted import ACCEPTED, BUFFER_FULL, OVER_THRESHOLD, PREDICTED, PUSHED_OUT
@@ -74,6 +74,7 @@ class Queues:
         self.served = [0] * geometry.ports  # the priority of the packet being sent
         self.sent: list[Packet] = []
         self.artifact = ArtifactThresholds(geometry.ports, geometry.buffer, unit=1500)
+        self.tracked = TrackedQueues(len(self.packets), averages.cell_bytes)
         self.expulsion = Expulsion(geometry.buffer, [bps / 8e9 for bps in geometry.rates_bps], settings)
 
     def lengths(self) -> list[int]:
@@ -105,6 +106,7 @@ class Queues:
             packet = self.packets[queue][0]
             self.take(packet)
             self.sent.append(packet)
+            self.tracked.departed(queue, packet.size)
             self.artifact.depart(port, packet.size, not self.packets[queue])
             self.expulsion.departed += packet.size
             self.done[port] = None
@@ -292,6 +294,7 @@ def run_bytes(
                 real.averages.sum.value(),
                 pressure(length, buffer - real.occupancy()),
                 255 * real.occupancy() // buffer,
+                *real.tracked.read(queue, packet.size, real.lengths()),
                 max(threshold - length, 0) // cell_bytes,
                 *seen.read(now, queue, virtual.lengths()),
                 int(packet.first_rtt),

@@ -127,6 +127,28 @@ class VirtualFeatures:
         ]
 
 
+class TrackedQueues:
+    """What an ingress knows that is told of every eighth packet that leaves a queue."""
+
+    def __init__(self, queues: int, cell_bytes: int = 1) -> None:
+        self.unreported: list[list[int]] = [[] for _ in range(queues)]
+        self.longest = 0
+        self.cell_bytes = cell_bytes
+
+    def departed(self, queue: int, size: int) -> None:
+        self.unreported[queue].append(size)
+        if len(self.unreported[queue]) == 8:
+            self.unreported[queue] = []
+
+    def read(self, queue: int, size: int, lengths: Sequence[int]) -> list[int]:
+        """Return the features of an arrival, which is counted from then on."""
+        tracked = [length + sum(left) for length, left in zip(lengths, self.unreported, strict=True)]
+        features = [tracked[queue], sum(tracked), max(tracked[self.longest] - tracked[queue], 0)]
+        if tracked[queue] + size > tracked[self.longest]:
+            self.longest = queue
+        return [value // self.cell_bytes for value in features]
+
+
 def pressure(length: int, free: int) -> int:
     """How many eighths of octaves a queue is above the free buffer, from 128 on."""
     if length == 0 or free == 0:

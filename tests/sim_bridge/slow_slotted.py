@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.sim_bridge.slow_features import Averages, VirtualFeatures, pressure
+from tests.sim_bridge.slow_features import Averages, TrackedQueues, VirtualFeatures, pressure
 from tests.sim_bridge.slow_lqd import LongestQueueDrop, Rules, Scheduler, Settings, Thresholds, serve
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
 
@@ -59,6 +59,7 @@ def run_slotted(
     thresholds = Thresholds(ports, buffer, rules, settings)
     artifact = ArtifactThresholds(ports, buffer, unit=1)
     averages = Averages(len(queues), settings)
+    tracked = TrackedQueues(len(queues))
     seen = VirtualFeatures(len(queues), buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
     expulsion = Expulsion(buffer, [1.0] * ports, settings)
@@ -148,6 +149,7 @@ def run_slotted(
                     averages.sum.value(),
                     pressure(len(queues[queue]), buffer - sum(lengths())),
                     255 * sum(lengths()) // buffer,
+                    *tracked.read(queue, 1, lengths()),
                     max(thresholds.t[queue] - len(queues[queue]), 0),
                     *seen.read(slot, queue, thresholds.t),
                     0 if first_rtt is None else first_rtt[packet],
@@ -179,6 +181,7 @@ def run_slotted(
             if sending is not None:
                 averages.before_change(sending, slot + 1, lengths())
                 take(sending)
+                tracked.departed(sending, 1)
                 artifact.depart(port, 1, not queues[sending])
                 expulsion.departed += 1
                 run.transmitted += 1

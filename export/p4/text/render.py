@@ -18,6 +18,7 @@ from foretail.export.p4.planning.cost import FeatureTable, Plan
 from foretail.export.p4.planning.encoding import KeySlice
 from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.prefixes import Row
+from foretail.export.p4.text.switch import can_compute, render_switch
 from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
 from foretail.features.errors import ForetailError
@@ -69,7 +70,8 @@ def render_p4(
 ) -> dict[str, str]:
     """Return the generated files, name -> text; ForetailError on a name that cannot be written into P4.
 
-    Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; and with runtime entries
+    Returns ``<name>.p4``: the control; ``<name>_main.p4``: a program around it; for Tofino, if its
+    ingress knows all features, ``<name>_switch.p4``: a switch that computes them; and with runtime entries
     ``<name>.entries.txtpb``, a P4Runtime WriteRequest as text, and ``<name>.commands.txt`` for simple_switch_CLI or
     ``<name>.bfrt.json`` for Tofino's runtime.
 
@@ -83,7 +85,7 @@ def render_p4(
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")
     statements, intermediate, operations = _statements(ensemble, plan)
-    words = code_words(ensemble, plan)
+    words, arch = code_words(ensemble, plan), plan.profile.arch
     filled = _tables(ensemble, plan)
     if frame is not None:
         described = {f"t_{feature}": params for feature, params in frame.features.items()}
@@ -92,7 +94,7 @@ def render_p4(
     runtime = entries == "runtime"
     first = first_id(control)
     values = {
-        "arch": plan.profile.arch,
+        "arch": arch,
         "control": control,
         "name": name,
         "sha256": ensemble.sha256,
@@ -109,11 +111,12 @@ def render_p4(
         f"{name}.p4": environment_of_p4().get_template("predictor.p4.j2").render(values),
     }
     if frame is None:  # else the program has two such controls
-        arch = plan.profile.arch
         files[f"{name}_main.p4"] = render_main(ensemble.features, name, arch, plan.score_bits, control, words)
+        if arch == "tna" and can_compute(ensemble.features):
+            files[f"{name}_switch.p4"] = render_switch(ensemble.features, name, control, plan.score_bits, words)
     if runtime:
         rows = [(table, i) for table in filled for i in range(len(table.rows))]
-        if plan.profile.arch == "v1model":
+        if arch == "v1model":
             files[f"{name}.commands.txt"] = "".join(_command(table, i) for table, i in rows)
         else:
             lines = ",\n".join(json.dumps(_bfrt_entry(table, i)) for table, i in rows)

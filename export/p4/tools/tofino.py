@@ -28,6 +28,7 @@ class Compiled:
     """What a program takes of a chip, by the compiler's own report."""
 
     compiler: str  #: and its version
+    program: str  #: name of its file
     stages: int  #: up to the last that holds a table; may be more than the chip has
     tables: int  #: logical tables, the compiler's own included
     tcam_blocks: int
@@ -42,7 +43,7 @@ def command(chip: str) -> list[str]:
 
 
 def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
-    """Compile ``<name>_main.p4`` for TNA and return what it takes.
+    """Compile ``<name>_switch.p4`` for TNA, or ``<name>_main.p4`` if there is none, and return what it takes.
 
     ForetailError when the compiler is not on PATH, refuses the program, or takes longer than ten minutes.
 
@@ -56,12 +57,14 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
         raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/p4-tofino.md)")
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False)
     numbers = re.findall(r"\d+(?:\.\d+)+", version.stdout + version.stderr)
+    switch = f"{name}_switch.p4"
+    program = switch if switch in texts else f"{name}_main.p4"
     with tempfile.TemporaryDirectory() as folder:
         for file, text in texts.items():
             (Path(folder) / file).write_text(text, encoding="ascii")
         try:
             done = subprocess.run(
-                [*command(chip), "-g", "-o", "out", f"{name}_main.p4"],
+                [*command(chip), "-g", "-o", "out", program],
                 cwd=folder,
                 capture_output=True,
                 text=True,
@@ -76,7 +79,7 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
             raise ForetailError(f"{COMPILER} refuses {name} for {chip} ({said[:300]}): export fewer trees")
         (resources,) = Path(folder, "out").glob("*/logs/resources.json")
         (containers,) = Path(folder, "out").glob("*/logs/phv.json")
-        return _compiled(" ".join([COMPILER, *numbers[:1]]), _read(resources), _read(containers))
+        return _compiled(" ".join([COMPILER, *numbers[:1]]), program, _read(resources), _read(containers))
 
 
 def _read(report: Path) -> dict[str, Any]:
@@ -84,11 +87,12 @@ def _read(report: Path) -> dict[str, Any]:
     return found
 
 
-def _compiled(version: str, resources: Mapping[str, Any], containers: Mapping[str, Any]) -> Compiled:
+def _compiled(version: str, program: str, resources: Mapping[str, Any], containers: Mapping[str, Any]) -> Compiled:
     stages = resources["resources"]["mau"]["mau_stages"]
     used = [stage["stage_number"] for stage in stages if stage["logical_tables"]["ids"]]
     return Compiled(
         version,
+        program,
         max(used, default=-1) + 1,
         sum(len(stage["logical_tables"]["ids"]) for stage in stages),
         sum(len(stage["tcams"]["tcams"]) for stage in stages),

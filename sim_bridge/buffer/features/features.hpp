@@ -14,20 +14,27 @@
 #include <string_view>
 
 #include "buffer/features/shift_average.hpp"
+#include "buffer/features/tracked_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, a virtual one at `lqd`, a virtual LQD after its update, and one of the packet at nothing else but the time to
-// its circuit; what costs a look at every queue is only sought when `wanted`.
-#define FORETAIL_REAL_FEATURES(FEATURE)                                              \
-    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))   \
-    FEATURE(queue_average, average, feature_value(averages.queue(queue)))            \
-    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift)) \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))               \
-    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                 \
-    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))
+// queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, and one of
+// the packet at nothing else but the time to its circuit; what costs a look at every queue is only sought when
+// `wanted`.
+#define FORETAIL_REAL_FEATURES(FEATURE)                                                                                \
+    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))                                     \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                              \
+    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift))                                   \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                                 \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                                   \
+    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                                   \
+    FEATURE(queue_tracked, reports, feature_value(tracked.length(queues, queue) >> scale.cell_shift))                  \
+    FEATURE(occupancy_tracked, reports,                                                                                \
+            wanted.has(Feature::occupancy_tracked) ? feature_value(tracked.occupancy(queues) >> scale.cell_shift) : 0) \
+    FEATURE(gap_tracked, reports,                                                                                      \
+            feature_value((tracked.longest(queues) - tracked.length(queues, queue)) >> scale.cell_shift))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
     FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
@@ -54,7 +61,7 @@ namespace foretail::buffer {
     FORETAIL_PACKET_FEATURES(FEATURE)
 
 /// What a feature's arithmetic depends on.
-enum class Constants : std::uint8_t { none, cells, average, time };
+enum class Constants : std::uint8_t { none, cells, average, time, reports };
 
 #define NAME(name, constants, value) name,
 enum class Feature : std::uint8_t { FORETAIL_FEATURES(NAME) };
@@ -73,6 +80,7 @@ inline std::string feature_parameters(Feature feature, FeatureScale scale) {
     if (kind == Constants::none) return "";
     if (kind == Constants::time) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
     const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
+    if (kind == Constants::reports) return cells + ",reported_every=" + std::to_string(reported_every);
     return kind == Constants::cells ? cells : cells + ",average_shift=" + std::to_string(scale.average_shift);
 }
 
@@ -135,7 +143,7 @@ inline std::int32_t pressure_of(Bytes length, Bytes free) {
 
 template <class Queues, class Averages>
 void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
-                        FeatureScale scale) {
+                        const TrackedQueues& tracked, FeatureScale scale, FeatureSet wanted) {
     const QueueIndex queue = queues.queue_of(arrival);
     const Bytes free = queues.capacity() - queues.occupancy();
     FORETAIL_REAL_FEATURES(READ)
@@ -166,10 +174,12 @@ inline constexpr FeatureSet of_virtual_lqd{FORETAIL_VIRTUAL_FEATURES(INSERT)};
 #undef INSERT
 #undef FORETAIL_VIRTUAL_FEATURES
 
-/// What the averages, the fast averages and the arrival rates of the virtual queues are kept for.
+/// What the averages and the fast averages of the virtual queues, the tracked queues and the arrival rates are kept
+/// for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,
                                         Feature::threshold_gradient, Feature::thresholds_sum_gradient};
 inline constexpr FeatureSet of_fast_averages{Feature::threshold_gradient, Feature::thresholds_sum_gradient};
+inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked};
 inline constexpr FeatureSet of_arrival_rates{Feature::arrival_rate, Feature::arrivals_rate};
 
 }  // namespace foretail::buffer

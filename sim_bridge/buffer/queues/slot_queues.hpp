@@ -35,6 +35,7 @@ public:
           sets_((mask_ + 1) * words_),
           outlasting_(mask_ + 1),
           empty_at_(static_cast<std::size_t>(ports)),
+          idle_(empty_at_.size()),
           items_(std::is_empty_v<Payload> ? 0 : empty_at_.size()) {}
 
     /// Memory of the sets, which a caller may find too much for a vast buffer with many ports.
@@ -54,6 +55,10 @@ public:
     [[nodiscard]] Bytes length(Port port) const { return std::max<Tick>(empty_at(port) - now_, 0); }
     [[nodiscard]] Bytes longest() const { return active() > 0 ? latest_ - now_ : 0; }
     [[nodiscard]] Tick now() const { return now_; }
+    /// Packets that a port has sent.
+    [[nodiscard]] std::int64_t departed(Port port) const {
+        return std::min(now_, empty_at(port)) - idle_[static_cast<std::size_t>(port)];
+    }
     /// Number of queues longer than this, which is at most `capacity`.
     [[nodiscard]] std::int64_t longer_than(Bytes length) const { return outlasting(now_ + length); }
 
@@ -83,6 +88,7 @@ public:
         if (end > now_) {
             flip(end, arrival.port);
         } else {
+            idle_[static_cast<std::size_t>(arrival.port)] += now_ - end;
             end = now_;
         }
         ++outlasting(end);
@@ -181,6 +187,7 @@ private:
     std::vector<std::uint64_t> sets_;  // of ports, by the time at which their queues run empty
     std::vector<std::int64_t> outlasting_;
     std::vector<Tick> empty_at_;
+    std::vector<Tick> idle_;  // slots in which a port had nothing to send, until its queue became non-empty last
     std::vector<Items> items_;
     Tick now_ = 0, latest_ = 0;
     Bytes occupancy_ = 0;
