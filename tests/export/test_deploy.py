@@ -5,6 +5,9 @@ Costs 10 s: a switch in this process takes the place of BMv2; tests/export/test_
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -231,6 +234,26 @@ def test_an_interrupted_swap_leaves_the_old_model(
     )
     deploy(files[2])
     assert decided(switch, MODELS[2])
+
+
+def test_a_killed_swap_leaves_the_old_model(
+    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+) -> None:
+    deploy(files[0])
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kills(number: int, update: p4r.Update) -> None:
+        if update.type == p4r.Update.INSERT:
+            running[0].kill()
+
+    switch.before_update = kills
+    running.append(subprocess.Popen([*command, "tracking=off"], cwd=tmp_path, stdout=subprocess.DEVNULL))
+    assert running[0].wait(timeout=120) == -signal.SIGKILL
+    assert decided(switch, MODELS[0])
+    switch.before_update = lambda number, update: None
+    deploy(files[1])
+    assert decided(switch, MODELS[1])
 
 
 def test_rows_that_the_switch_does_not_keep_are_noticed(
