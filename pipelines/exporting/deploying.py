@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from foretail.configs.schema.model_stages import DeployConfig
 from foretail.export.p4.planning.frame import over
 from foretail.export.p4.target import P4
 from foretail.export.p4.tools.bmv2 import compile_p4
-from foretail.export.target import export
+from foretail.export.target import ExportResult, export
 from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.model_files import Limits
@@ -26,6 +27,8 @@ from foretail.pipelines.tracking.runs import address, tracked
 if TYPE_CHECKING:
     from foretail.export.p4.runtime.banks import BankedSwitch, Decisions
     from foretail.export.p4.runtime.client import P4RuntimeSwitch
+
+ENTRIES = ".entries.txtpb"
 
 MOST_TREES = 8
 """Of a program that nobody gave a size, unless the model has more."""
@@ -107,7 +110,12 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
         model = load_model(config.model, config.tracking, store, limits=Limits(**vars(config.model_limits)))
     steps: list[tuple[float, str]] = []
     folder = None
-    with P4RuntimeSwitch(config.switch, config.device_id) as client:
+    changes = model is not None or config.rollback
+    run = tracked(config.tracking, store, asdict(config), f"deploy to {config.switch}")
+    with (
+        P4RuntimeSwitch(config.switch, config.device_id) as client,
+        run if changes and config.tracking.enabled else nullcontext() as record,
+    ):
         started = time.monotonic()
 
         def said(step: str) -> None:
@@ -136,24 +144,34 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
             )
             for index, name in enumerate(BANKS)
         )
+        if record is not None:
+            held = {f"bank_{bank.bank}": bank.tag or "none" for bank in banks}
+            record.set_tags({"switch": config.switch, "live_bank": BANKS[live.bank], **held})
+            record.log_metrics({name: float(count) for name, count in asdict(decisions).items()})
     if not live.tags[live.bank]:
-        say(f"the bank that decides at {config.switch} holds no model: it accepts every packet", finding=True)
-    record = None
-    if (model is not None or config.rollback) and config.tracking.enabled:
-        record = _track(config, store, banks, decisions)
-    return DeployResult(config.switch, banks, decisions, tuple(steps), folder, record)
+        say(f"the bank that decides at {config.switch} holds no model: it accepts every packet")
+    return DeployResult(
+        config.switch, banks, decisions, tuple(steps), folder, None if record is None else address(record)
+    )
 
 
-def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConfig, run_dir: Path) -> str | None:
+def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConfig, run_dir: Path) -> str:
     """Fill the bank that does not decide, and unless it is a canary let it decide; returns the folder of the proof."""
     from foretail.export.p4.runtime.banks import BANKS
 
-    live = switch.live()
-    again = live.tags[live.bank] == tag  # the live one already: at most its tau is turned
-    bank = live.bank if again else live.other
-    name = f"bank_{BANKS[bank]}"
-    target = P4(entries="runtime", control=config.control, frame=switch.program.frame, bank=BANKS[bank])
-    done = export(over(model, switch.program.frame), target, run_dir / name, NAME, any_tau=config.any_tau)
+    live, frame = switch.live(), switch.program.frame
+
+    def exported(bank: int) -> ExportResult:
+        target = P4(entries="runtime", control=config.control, frame=frame, bank=BANKS[bank])
+        return export(over(model, frame), target, run_dir / f"bank_{BANKS[bank]}", NAME, any_tau=config.any_tau)
+
+    bank, again = live.other, False
+    if live.tags[live.bank] == tag:  # the live one, perhaps; then at most its tau is turned
+        done = exported(live.bank)
+        again = switch.holds(live.bank, done.file(ENTRIES).read_text(), tag)
+        bank = live.bank if again else live.other
+    if not again:
+        done = exported(bank)
     own = done.ensemble.require_votes()[1]
     tau = own if config.tau is None else config.tau
     if tau != own and not config.any_tau:
@@ -164,12 +182,12 @@ def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConf
         if switch.tau(bank) != tau:
             switch.set_tau(bank, tau)
             switch.said(f"tau of bank {BANKS[bank]} is {tau}")
-        return name
-    if not switch.fill(bank, done.file(".entries.txtpb").read_text(), tau, tag):
+        return done.folder.name
+    if not switch.fill(bank, done.file(ENTRIES).read_text(), tau, tag):
         switch.said(f"bank {BANKS[bank]} holds the model already")
     if not config.canary:
         switch.flip()
-    return name
+    return done.folder.name
 
 
 def _put_program(client: P4RuntimeSwitch, model: Ensemble, config: DeployConfig, folder: Path) -> str:
@@ -183,11 +201,3 @@ def _put_program(client: P4RuntimeSwitch, model: Ensemble, config: DeployConfig,
     compiled = compile_p4(done.file("_main.p4"), info)
     client.set_program(text_format.Parse(info.read_text(), p4i.P4Info()), compiled.read_bytes())
     return f"program with room for {frame.described()}"
-
-
-def _track(config: DeployConfig, store: Store, banks: tuple[HeldModel, ...], found: Decisions) -> dict[str, str]:
-    live = next(bank for bank in banks if bank.decides)
-    tags = {"switch": config.switch, "decides": live.tag or "none", "bank": live.bank}
-    with tracked(config.tracking, store, asdict(config), f"deploy to {config.switch}", tags) as run:
-        run.log_metrics({"packets": found.packets, "other_drops": found.other_drops, "live_drops": found.live_drops})
-    return address(run)

@@ -110,7 +110,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         """Decide a packet: the tag that it says, its score and whether it is dropped."""
         bank, *tags = self._data("live", None)
         found = [self._decide(side, x, frame) for side in "ab"]
-        score, drop = found[bank]
+        score, drop = found[bank][0], found[bank][1] and tags[bank] != 0
         self.counts[2 * drop + found[1 - bank][1]] += 1
         return tags[bank], score, drop
 

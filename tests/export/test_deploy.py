@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
+from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
@@ -170,6 +171,39 @@ def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Callable[..., De
     assert [drop for _, _, drop in found] == (MODELS[0].score(rows) > tau).tolist()
     with pytest.raises(ForetailError, match=r"any_tau=false is for tau -?[0-9]+ alone: leave tau out, or any_tau"):
         deploy(files[1], tau=MODELS[1].require_votes()[1] + 1, any_tau=False)
+
+
+def test_a_deployment_is_a_run_in_mlflow(deploy: Callable[..., DeployResult], files: list[str]) -> None:
+    found = deploy(files[0], tracking=Tracking())
+    assert found.tracked is not None
+    run = MlflowClient(found.tracked["uri"]).get_run(found.tracked["run_id"])
+    assert run.info.run_name == f"deploy to {found.switch}"
+    assert (run.data.tags["live_bank"], run.data.tags["bank_b"]) == ("b", MODELS[0].sha256[:8])
+    assert run.data.metrics["other_drops"] == 0
+    assert deploy(tracking=Tracking()).tracked is None  # it changed nothing
+
+
+def test_a_bank_without_a_model_drops_nothing(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+) -> None:
+    row = dict.fromkeys(FRAME.features, 0)
+    for bank in "ab":
+        action = switch.defaults.setdefault(switch._id("tables", f"bank_{bank}.decide"), p4r.TableEntry()).action.action
+        action.params.add(param_id=1, value=b"\xff" * 8)  # tau is -1
+    assert switch.packet(row, FRAME) == (0, 0, False)
+    assert [bank.tag for bank in deploy().banks] == [None, None]
+
+
+def test_other_votes_of_the_live_model_go_into_the_other_bank(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+) -> None:
+    deploy(files[0])
+    first = next(bank for bank in deploy(files[0], any_tau=False).banks if bank.decides)
+    rows = everything(MODELS[0])
+    tau = MODELS[0].require_votes()[1]
+    found = [switch.packet(dict(zip(FRAME.features, row, strict=True)), FRAME) for row in rows.tolist()]
+    assert [drop for *_, drop in found] == (MODELS[0].score(rows) > tau).tolist()
+    assert first.tag == MODELS[0].sha256[:8]
 
 
 def test_no_packet_is_decided_by_a_mix(

@@ -189,6 +189,10 @@ class BankedSwitch:
         asked = [p4r.Entity(table_entry=p4r.TableEntry(table_id=table)) for table in self.program.banks[bank].tables]
         return [entity.table_entry for entity in self.switch.read(*asked) if not entity.table_entry.is_default_action]
 
+    def holds(self, bank: int, entries: str, tag: int) -> bool:
+        """Return whether a bank holds exactly these rows, under this tag; parameters of :meth:`fill`."""
+        return self.live().tags[bank] == tag and _normal(self.rows(bank)) == _normal(_sent(entries))
+
     def fill(self, bank: int, entries: str, tau: int, tag: int) -> bool:
         """Put a model into the bank that does not decide; return False when it was there, whole.
 
@@ -203,18 +207,17 @@ class BankedSwitch:
         now = self.live()
         if bank == now.bank:
             raise ForetailError("the bank that decides is not to be written: report this as a bug")
-        updates = text_format.Parse(entries, p4r.WriteRequest()).updates
-        wanted = _normal(update.entity.table_entry for update in updates)
-        whole = now.tags[bank] == tag and _normal(self.rows(bank)) == wanted
+        wanted = _sent(entries)
+        whole = self.holds(bank, entries, tag)
         if not whole:
             self._set_live(now.bank, _with(now.tags, bank, 0))
             time.sleep(self.drain_seconds)
             old = self.rows(bank)
-            self.switch.write(p4r.Update(type=p4r.Update.DELETE, entity=p4r.Entity(table_entry=e)) for e in old)
-            self.switch.write(updates)
-            self.said(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(updates)} written")
+            for kind, entries_of_kind in ((p4r.Update.DELETE, old), (p4r.Update.INSERT, wanted)):
+                self.switch.write(p4r.Update(type=kind, entity=p4r.Entity(table_entry=e)) for e in entries_of_kind)
+            self.said(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(wanted)} written")
         self.set_tau(bank, tau)
-        if _normal(self.rows(bank)) != wanted or self.tau(bank) != tau:
+        if _normal(self.rows(bank)) != _normal(wanted) or self.tau(bank) != tau:
             raise ForetailError(
                 f"bank {BANKS[bank]} of the switch at {self.switch.address} does not hold the rows that it was sent; "
                 f"bank {BANKS[now.bank]} still decides: deploy again, and see that nobody else writes its tables"
@@ -282,6 +285,10 @@ class BankedSwitch:
             action=p4r.TableAction(action=p4r.Action(action_id=action, params=params)),
         )
         self.switch.write([p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry))])
+
+
+def _sent(entries: str) -> list[p4r.TableEntry]:
+    return [update.entity.table_entry for update in text_format.Parse(entries, p4r.WriteRequest()).updates]
 
 
 def _with(tags: tuple[int, int], bank: int, tag: int) -> tuple[int, int]:
