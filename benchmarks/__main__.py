@@ -17,6 +17,7 @@ from benchmarks import (
     policies,
     schedule,
     tofino,
+    tofino_features,
     training_rows,
 )
 
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[str], None]] = {
         policies,
         schedule,
         tofino,
+        tofino_features,
         training_rows,
     )
 }

@@ -108,10 +108,12 @@ class Feature:
         """
         if self.unit == "us":
             return f"tick_ns={TICK_NS}"
-        if self.unit in ("queues", "flag", "octaves", "share"):
-            return ""
-        averages = f",average_shift={average_shift}" if self.averaged else ""
-        return f"cell_bytes={cell_bytes}{averages}" + (f",reported_every={REPORTED_EVERY}" if self.tracked else "")
+        constants = {
+            f"cell_bytes={cell_bytes}": self.unit == "cells",
+            f"average_shift={average_shift}": self.averaged,
+            f"reported_every={REPORTED_EVERY}": self.tracked,
+        }
+        return ",".join(constant for constant, counts in constants.items() if counts)
 
 
 _TIME_BITS = 48
@@ -168,14 +170,19 @@ def _since(name: str, of: str, time: Registers) -> Feature:
     return Feature(name, "virtual", "us", VALUE_BITS, description, registers=(time,), operations=4)
 
 
-def _tracked(name: str, description: str, *registers: Registers) -> Feature:
+def _tracked(
+    name: str,
+    description: str,
+    *registers: Registers,
+    unit: Unit = "cells",
+    bits: int = VALUE_BITS,
+    operations: int = 1,
+) -> Feature:
     description += (
         f"; as an ingress without queue depths tracks it: egress reports every {REPORTED_EVERY}th packet that leaves a"
         " queue, and what has left since counts as queued."
     )
-    return Feature(
-        name, "real", "cells", VALUE_BITS, description, tracked=True, registers=registers, operations=len(registers)
-    )
+    return Feature(name, "real", unit, bits, description, tracked=True, registers=registers, operations=operations)
 
 
 FEATURES: tuple[Feature, ...] = (
@@ -213,6 +220,16 @@ FEATURES: tuple[Feature, ...] = (
         " queue, or 0 where that is longer",
         _TRACKED_QUEUE,
         _TRACKED_LONGEST,
+        operations=2,
+    ),
+    _tracked(
+        "pressure_tracked",
+        "Length of the packet's queue over the free buffer, on the scale of `pressure`",
+        _TRACKED_QUEUE,
+        _TRACKED_OCCUPANCY,
+        unit="octaves",
+        bits=8,
+        operations=9,
     ),
     Feature(
         "threshold_headroom",

@@ -70,6 +70,13 @@ ROWS: dict[str, dict[str, int]] = {
         r"tofino \| 4 \| (ours, one tau|netbeacon|planter|flowrest) \| (\d+ \||p4c-barefoot is not on PATH)": 4,
         r"\d+ \| \d+ \| \d+ / (\d+ \||p4c-barefoot is not on PATH)": 2,
     },
+    "tofino_features": {
+        r"always accept \|  (\| -?[\d.]+ \[-?[\d.]+, -?[\d.]+\] ?){4}$": 1,
+        **{
+            rf"{features} \| {RATIO} (\| -?[\d.]+ \[-?[\d.]+, -?[\d.]+\] ?){{4}}$": 1
+            for features in ("switch", "paper", "tofino", "queue and occupancy", "queue and occupancy, tracked")
+        },
+    },
     "training_rows": {
         r"datasets written, in a process per core \|": 1,
         **{

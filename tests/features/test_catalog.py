@@ -26,9 +26,9 @@ NAMES = tuple(f.name for f in FEATURES)
 def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
-    assert NAMES[:10] == REAL_FEATURES
-    assert NAMES[10:17] == VIRTUAL_FEATURES
-    assert NAMES[10:-3] == SWITCH_FEATURES
+    assert NAMES[:11] == REAL_FEATURES
+    assert NAMES[11:18] == VIRTUAL_FEATURES
+    assert NAMES[11:-3] == SWITCH_FEATURES
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -42,7 +42,7 @@ def test_params_are_the_constants_of_the_arithmetic() -> None:
     for name in ("since_push_out", "since_any_push_out", "until_circuit"):
         assert params.pop(name) == "tick_ns=1024"
     for name in TRACKED_FEATURES:
-        assert params.pop(name) == "cell_bytes=512,reported_every=8"
+        assert params.pop(name) == ("" if name == "pressure_tracked" else "cell_bytes=512,") + "reported_every=8"
     for name, text in params.items():
         averaged = name.endswith(("_average", "_gradient", "_rate"))
         assert text == ("cell_bytes=512,average_shift=13" if averaged else "cell_bytes=512")

@@ -74,7 +74,7 @@ class Queues:
         self.served = [0] * geometry.ports  # the priority of the packet being sent
         self.sent: list[Packet] = []
         self.artifact = ArtifactThresholds(geometry.ports, geometry.buffer, unit=1500)
-        self.tracked = TrackedQueues(len(self.packets), averages.cell_bytes)
+        self.tracked = TrackedQueues(len(self.packets), geometry.buffer, averages.cell_bytes)
         self.expulsion = Expulsion(geometry.buffer, [bps / 8e9 for bps in geometry.rates_bps], settings)
 
     def lengths(self) -> list[int]:

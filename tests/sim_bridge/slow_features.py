@@ -130,7 +130,8 @@ class VirtualFeatures:
 class TrackedQueues:
     """What an ingress knows that is told of every eighth packet that leaves a queue."""
 
-    def __init__(self, queues: int, cell_bytes: int = 1) -> None:
+    def __init__(self, queues: int, buffer: int, cell_bytes: int = 1) -> None:
+        self.buffer = buffer
         self.unreported: list[list[int]] = [[] for _ in range(queues)]
         self.longest = 0
         self.cell_bytes = cell_bytes
@@ -143,10 +144,11 @@ class TrackedQueues:
     def read(self, queue: int, size: int, lengths: Sequence[int]) -> list[int]:
         """Return the features of an arrival, which is counted from then on."""
         tracked = [length + sum(left) for length, left in zip(lengths, self.unreported, strict=True)]
-        features = [tracked[queue], sum(tracked), max(tracked[self.longest] - tracked[queue], 0)]
+        sums = [tracked[queue], sum(tracked), max(tracked[self.longest] - tracked[queue], 0)]
         if tracked[queue] + size > tracked[self.longest]:
             self.longest = queue
-        return [value // self.cell_bytes for value in features]
+        free = max(self.buffer - sum(tracked), 0)
+        return [*(length // self.cell_bytes for length in sums), pressure(tracked[queue], free)]
 
 
 def pressure(length: int, free: int) -> int:

@@ -59,7 +59,7 @@ def run_slotted(
     thresholds = Thresholds(ports, buffer, rules, settings)
     artifact = ArtifactThresholds(ports, buffer, unit=1)
     averages = Averages(len(queues), settings)
-    tracked = TrackedQueues(len(queues))
+    tracked = TrackedQueues(len(queues), buffer)
     seen = VirtualFeatures(len(queues), buffer, settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
     expulsion = Expulsion(buffer, [1.0] * ports, settings)

@@ -6,13 +6,17 @@ import re
 from collections.abc import Sequence
 
 from foretail.export.templates import environment
-from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, VALUE_BITS, feature
+from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, TRACKED_FEATURES, VALUE_BITS, feature
 from foretail.models.ensemble.ensemble import FeatureInput
 
 _BYTES = {"queue_tracked": "length", "occupancy_tracked": "occupancy", "gap_tracked": "gap"}
 """Variables of the switch, 32 bits of bytes, that features in cells are read from."""
 
 _BITS = 32
+
+
+_NO_PRESSURE = 127
+"""Added to both logarithms, so that their difference is at least 255 where nothing is free."""
 
 
 def can_compute(features: Sequence[FeatureInput]) -> bool:
@@ -35,12 +39,25 @@ def render_switch(
         width=score_bits,
         words=words,
         every=REPORTED_EVERY,
+        reads={feature: any(given.name == feature for given in features) for feature in TRACKED_FEATURES},
+        above=_octaves(128 + _NO_PRESSURE),
+        below=_octaves(_NO_PRESSURE),
     )
+
+
+def _octaves(added: int) -> list[tuple[int, int, int]]:
+    """Return values, masks and eighths of octaves of all positive numbers, and what is added to these."""
+    found = []
+    for octave in range(_BITS - 1):
+        low = max(octave - 3, 0)  # bits that do not count
+        for value in range(1 << octave, 1 << octave + 1, 1 << low):
+            found.append((value, (1 << _BITS) - (1 << low), added + 8 * octave + ((value << 3 >> octave) & 7)))
+    return found
 
 
 def _value(given: FeatureInput) -> str:
     if given.name not in _BYTES:
-        return f"(bit<{VALUE_BITS}>) hdr.tag.{given.name}"
+        return f"(bit<{VALUE_BITS}>) {'pressure' if given.name in TRACKED_FEATURES else f'hdr.tag.{given.name}'}"
     shift = _cell_bytes(given).bit_length() - 1
     top = min(shift + VALUE_BITS, _BITS) - 1
     value = f"{_BYTES[given.name]}[{top}:{shift}]"

@@ -23,18 +23,19 @@ namespace foretail::buffer {
 // queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, and one of
 // the packet at nothing else but the time to its circuit; what costs a look at every queue is only sought when
 // `wanted`.
-#define FORETAIL_REAL_FEATURES(FEATURE)                                                                                \
-    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))                                     \
-    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                              \
-    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift))                                   \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                                 \
-    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                                   \
-    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                                   \
-    FEATURE(queue_tracked, reports, feature_value(tracked.length(queues, queue) >> scale.cell_shift))                  \
-    FEATURE(occupancy_tracked, reports,                                                                                \
-            wanted.has(Feature::occupancy_tracked) ? feature_value(tracked.occupancy(queues) >> scale.cell_shift) : 0) \
-    FEATURE(gap_tracked, reports,                                                                                      \
-            feature_value((tracked.longest(queues) - tracked.length(queues, queue)) >> scale.cell_shift))
+#define FORETAIL_REAL_FEATURES(FEATURE)                                                                     \
+    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))                          \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                   \
+    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift))                        \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                      \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                        \
+    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                        \
+    FEATURE(queue_tracked, tracked_cells, feature_value(tracked.length(queues, queue) >> scale.cell_shift)) \
+    FEATURE(occupancy_tracked, tracked_cells, feature_value(tracked_occupancy >> scale.cell_shift))         \
+    FEATURE(gap_tracked, tracked_cells,                                                                     \
+            feature_value((tracked.longest(queues) - tracked.length(queues, queue)) >> scale.cell_shift))   \
+    FEATURE(pressure_tracked, tracked,                                                                      \
+            pressure_of(tracked.length(queues, queue), std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
     FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
@@ -61,7 +62,7 @@ namespace foretail::buffer {
     FORETAIL_PACKET_FEATURES(FEATURE)
 
 /// What a feature's arithmetic depends on.
-enum class Constants : std::uint8_t { none, cells, average, time, reports };
+enum class Constants : std::uint8_t { none, cells, average, time, tracked, tracked_cells };
 
 #define NAME(name, constants, value) name,
 enum class Feature : std::uint8_t { FORETAIL_FEATURES(NAME) };
@@ -80,7 +81,9 @@ inline std::string feature_parameters(Feature feature, FeatureScale scale) {
     if (kind == Constants::none) return "";
     if (kind == Constants::time) return "tick_ns=" + std::to_string(1 << scale.tick_shift);
     const std::string cells = "cell_bytes=" + std::to_string(1 << scale.cell_shift);
-    if (kind == Constants::reports) return cells + ",reported_every=" + std::to_string(reported_every);
+    const std::string reports = "reported_every=" + std::to_string(reported_every);
+    if (kind == Constants::tracked) return reports;
+    if (kind == Constants::tracked_cells) return cells + "," + reports;
     return kind == Constants::cells ? cells : cells + ",average_shift=" + std::to_string(scale.average_shift);
 }
 
@@ -146,6 +149,8 @@ void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues
                         const TrackedQueues& tracked, FeatureScale scale, FeatureSet wanted) {
     const QueueIndex queue = queues.queue_of(arrival);
     const Bytes free = queues.capacity() - queues.occupancy();
+    const bool reads_occupancy = wanted.has_any({Feature::occupancy_tracked, Feature::pressure_tracked});
+    const Bytes tracked_occupancy = reads_occupancy ? tracked.occupancy(queues) : 0;
     FORETAIL_REAL_FEATURES(READ)
 }
 
@@ -179,7 +184,8 @@ inline constexpr FeatureSet of_virtual_lqd{FORETAIL_VIRTUAL_FEATURES(INSERT)};
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,
                                         Feature::threshold_gradient, Feature::thresholds_sum_gradient};
 inline constexpr FeatureSet of_fast_averages{Feature::threshold_gradient, Feature::thresholds_sum_gradient};
-inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked};
+inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked,
+                                              Feature::pressure_tracked};
 inline constexpr FeatureSet of_arrival_rates{Feature::arrival_rate, Feature::arrivals_rate};
 
 }  // namespace foretail::buffer
