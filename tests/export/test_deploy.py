@@ -329,12 +329,21 @@ def test_what_is_no_switch_for_this_model_is_refused(
     switch.info = p4i.P4Info()
     with pytest.raises(ForetailError, match="the switch runs another program, without banks of DropPredictor: build"):
         deploy(files[0])
-    changed = p4i.P4Info()
-    changed.CopyFrom(info)
-    changed.tables[0].match_fields[0].bitwidth = 16
-    switch.info = changed
-    with pytest.raises(ForetailError, match=r"are not those that Foretail writes .*: export them again"):
-        deploy(files[0])
+    for damage in ("key", "decide", "order", "counter"):
+        changed = p4i.P4Info()
+        changed.CopyFrom(info)
+        decide = next(table for table in changed.tables if table.preamble.name.endswith("bank_b.decide"))
+        if damage == "key":
+            changed.tables[0].match_fields[0].bitwidth = 16
+        elif damage == "decide":
+            changed.tables.remove(decide)
+        elif damage == "order":
+            changed.tables[0].preamble.id += 100
+        else:
+            del changed.counters[:]
+        switch.info = changed
+        with pytest.raises(ForetailError, match=r"are not those that Foretail writes .*: export them again"):
+            deploy(files[0])
     switch.info = None
     with pytest.raises(ForetailError, match="has no program: put one onto it"):
         deploy(files[0])

@@ -144,11 +144,11 @@ def _bank(
         raise KeyError(f"the keys of {prefix}")
     rows = {table.size for table in filled}
     set_tau = actions[f"{prefix}set_tau"]
-    decide = next(table for table in own if table.preamble.name == f"{prefix}decide")
+    decide = {table.preamble.name: table.preamble.id for table in own}[f"{prefix}decide"]
     frame = Frame(features, trees, words, min(rows))
     bank = Bank(
         tuple(table.preamble.id for table in filled),
-        decide.preamble.id,
+        decide,
         set_tau.preamble.id,
         set_tau.params[0].bitwidth,
     )
