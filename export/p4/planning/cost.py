@@ -249,7 +249,7 @@ def candidates_of(
         for kind in profile.architecture.kinds if kinds == "auto" else (kinds,):
             rows = rows_of(code.intervals, kind, code.saturation)  # type: ignore[arg-type]
             if rows is not None:
-                if encoding.fixed_defaults:
+                if encoding.banked:
                     rows = rows.with_default((0,) * len(code.words))
                 table = FeatureTable(code, kind, rows)  # type: ignore[arg-type]
                 cost = _feature_cost(table, names[code.feature], profile)

@@ -97,13 +97,14 @@ class Encoding:
     votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree, or a single one with ``product``
     #: with ``bitvector``, number and width of the words that are the AND of all features'
     masks: tuple[tuple[int, int], ...] = ()
-    #: whether every default is 0, for any model: what one of its own would say is a last row that matches everything
-    fixed_defaults: bool = False
+    #: whether it is one of two banks. Then every default is 0, for any model: what a default of its own would say is a
+    #: last row that matches everything; and both banks share the adders
+    banked: bool = False
 
     def accumulator(self, index: int, architecture: Architecture) -> int | None:
         """Return which vote the table of vote `index` adds to; None when it sets a variable of its own."""
         keyed = [i for i, votes in enumerate(self.votes) if votes.key]
-        count = architecture.accumulators
+        count = self._accumulators(architecture)
         place = keyed.index(index)
         return None if count is None or place < count else keyed[place % count]
 
@@ -115,7 +116,11 @@ class Encoding:
     def vote_step(self, index: int, architecture: Architecture) -> int:
         """Return how many tables of votes come before that of vote `index`, one after the other."""
         keyed = [i for i, votes in enumerate(self.votes) if votes.key]
-        return keyed.index(index) // (architecture.accumulators or len(keyed))
+        return keyed.index(index) // (self._accumulators(architecture) or len(keyed))
+
+    def _accumulators(self, architecture: Architecture) -> int | None:
+        count = architecture.accumulators
+        return count // 4 if count is not None and self.banked else count  # of either bank, with sums
 
     def terms(self, architecture: Architecture) -> list[int]:
         """Return the votes with variables of their own, constant ones last."""

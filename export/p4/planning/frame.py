@@ -117,7 +117,7 @@ def _in_frame(encoding: Encoding, ensemble: Ensemble, frame: Frame) -> Encoding:
     place = {(part.feature, part.word): WORD_BITS * (len(key) - 1 - position) for position, part in enumerate(key)}
     votes = [_whole_key(table, key, place) for table in encoding.votes]
     nothing = VoteTable(key, "ternary", (Row(0, 0, 0),), 0)
-    return Encoding("leaf_rows", tuple(codes), (*votes, *[nothing] * (frame.trees - len(votes))), fixed_defaults=True)
+    return Encoding("leaf_rows", tuple(codes), (*votes, *[nothing] * (frame.trees - len(votes))), banked=True)
 
 
 def _whole_key(table: VoteTable, key: tuple[KeySlice, ...], place: Mapping[tuple[int | None, int], int]) -> VoteTable:

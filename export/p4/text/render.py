@@ -172,7 +172,7 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
     width, expressions = plan.score_bits, plan.profile.architecture.expressions
     for index, votes in enumerate(plan.chosen.encoding.votes):
         if votes.key:
-            framed = plan.chosen.encoding.fixed_defaults  # the same text for any votes
+            framed = plan.chosen.encoding.banked  # the same text for any votes
             signed = votes.signed or framed
             bits = votes.vote_bits if expressions and not framed else width
             widened = f"({'int' if signed else 'bit'}<{bits if signed else width}>) " if expressions else ""
