@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from foretail.features.catalog import feature
+from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree
 
 FEATURES = ("message_left", "fill", "first_rtt", "pressure")
+TRACKED = ("message_left", "first_rtt", "pressure_tracked")
 HIGHEST = 255
 """A limit that no value of 8 bits is above."""
 
@@ -35,14 +37,17 @@ class SharingRule:
 
     def ensemble(self, cell_bytes: int) -> Ensemble:
         """The rule as a tree of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
-        inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, FEATURES))
-        return Ensemble(
-            tuple(inputs), (nested_tree(self._tests(), FEATURES),), Fraction(1, 2), origin={"kind": "sharing_rule"}
-        )
+        return _ensemble(self._tests(), FEATURES, cell_bytes)
 
-    def _tests(self) -> Node:
-        def limit(pressure: int) -> Node:
-            return ("pressure", pressure, False, True) if pressure < HIGHEST else False
+    def tracked(self, cell_bytes: int) -> Ensemble:
+        """The same on what Tofino's ingress knows; ForetailError with a limit of ``fill``, which it does not know."""
+        if self.fill < HIGHEST:
+            raise ForetailError(f"no ingress of Tofino knows the fill of the buffer: set fill to {HIGHEST}")
+        return _ensemble(self._tests(TRACKED[-1]), TRACKED, cell_bytes)
+
+    def _tests(self, pressure: str = FEATURES[-1]) -> Node:
+        def limit(highest: int) -> Node:
+            return (pressure, highest, False, True) if highest < HIGHEST else False
 
         tests = limit(self.pressure)
         if self.first_rtt_pressure != self.pressure:
@@ -50,3 +55,8 @@ class SharingRule:
         if self.fill < HIGHEST:
             tests = ("fill", self.fill, tests, True)
         return ("message_left", self.message_left, False, tests) if self.message_left >= 0 else tests
+
+
+def _ensemble(tests: Node, names: tuple[str, ...], cell_bytes: int) -> Ensemble:
+    inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, names))
+    return Ensemble(tuple(inputs), (nested_tree(tests, names),), Fraction(1, 2), origin={"kind": "sharing_rule"})
