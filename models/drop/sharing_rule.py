@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from foretail.features.catalog import feature
+from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree
 
 FEATURES = ("message_left", "fill", "first_rtt", "pressure")
+TRACKED = ("message_left", "first_rtt", "pressure_tracked")
 HIGHEST = 255
 """A limit that no value of 8 bits is above."""
 
@@ -41,20 +43,24 @@ class SharingRule:
 
     def ensemble(self, cell_bytes: int) -> Ensemble:
         """The rule as one or two trees of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
-        inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, FEATURES))
-        trees = tuple(nested_tree(tests, FEATURES) for tests in self._trees())
-        return Ensemble(tuple(inputs), trees, Fraction(1, 2), origin={"kind": "sharing_rule"})
+        return _ensemble(self._trees(), FEATURES, cell_bytes)
+
+    def tracked(self, cell_bytes: int) -> Ensemble:
+        """The same on what Tofino's ingress knows; ForetailError with a limit of ``fill``, which it does not know."""
+        if self.fill < HIGHEST:
+            raise ForetailError(f"no ingress of Tofino knows the fill of the buffer: set fill to {HIGHEST}")
+        return _ensemble(self._trees(TRACKED[-1]), TRACKED, cell_bytes)
 
     def _limits(self, first_rtt: bool) -> tuple[int, int]:
         """The limits of ``pressure`` near the end of a message and far from it."""
         near = self.first_rtt_pressure if first_rtt else self.pressure
         return near, max(0, near - self.far_less)
 
-    def _trees(self) -> list[Node]:
+    def _trees(self, pressure: str = FEATURES[-1]) -> list[Node]:
         """A packet is dropped where one of the trees says so."""
 
-        def limit(pressure: int) -> Node:
-            return ("pressure", pressure, False, True) if pressure < HIGHEST else False
+        def limit(highest: int) -> Node:
+            return (pressure, highest, False, True) if highest < HIGHEST else False
 
         def either(later: int, first: int) -> Node:
             return limit(later) if first == later else ("first_rtt", 0, limit(later), limit(first))
@@ -78,3 +84,9 @@ class SharingRule:
 def kept_from(message_left: int, others: Node) -> Node:
     """What holds for all but the last packets, which are never dropped."""
     return ("message_left", message_left, False, others) if message_left >= 0 else others
+
+
+def _ensemble(trees: list[Node], names: tuple[str, ...], cell_bytes: int) -> Ensemble:
+    inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, names))
+    nested = tuple(nested_tree(tests, names) for tests in trees)
+    return Ensemble(tuple(inputs), nested, Fraction(1, 2), origin={"kind": "sharing_rule"})

@@ -170,6 +170,7 @@ RULES = [
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),
+    Rule(r"p4-tofino.md: (train|collect|evaluate|export model=rule.json) ", "compose"),
     Rule(r"p4-tofino.md: export .*arch=tna", "run", swap={"@champion": "@candidate"}),
     Rule(r"p4(-demo|-tofino)?.md: export ", "compose"),
 ]

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from foretail.models.drop.sharing_rule import FEATURES, SharingRule
+from foretail.features.errors import ForetailError
+from foretail.models.drop.sharing_rule import FEATURES, TRACKED, SharingRule
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,16 @@ def test_far_and_last_packets_have_limits_of_their_own(
 
 def test_without_far_packets_the_rule_is_one_tree() -> None:
     assert SharingRule(17, 229, 136, 176).ensemble(256) == SharingRule(17, 229, 136, 176, 255, 200, 0).ensemble(256)
+
+
+def test_the_rule_on_what_tofino_knows() -> None:
+    rule = SharingRule(17, 255, 136, 176)
+    ensemble = rule.tracked(cell_bytes=256)
+    seen = np.array(list(itertools.product((0, 17, 18, 255), (0, 1), (0, 136, 137, 176, 177, 255))), np.int64)
+    assert ensemble.exceeds(seen).tolist() == [
+        rule.drops(left, 0, first, ratio) for left, first, ratio in seen.tolist()
+    ]
+    assert [item.name for item in ensemble.features] == list(TRACKED)
+    assert [item.params for item in ensemble.features] == ["cell_bytes=256", "", "reported_every=8"]
+    with pytest.raises(ForetailError, match=r"^no ingress of Tofino knows the fill of the buffer: set fill to 255$"):
+        SharingRule(17, 229, 136, 176).tracked(cell_bytes=256)
