@@ -1,7 +1,7 @@
-"""The tables of NetBeacon, Planter and Flowrest for an ensemble: their rows, keys and action data.
+"""The tables of NetBeacon, Planter, Flowrest and IIsy for an ensemble: their rows, keys and action data.
 
 They are written again here, small, from their descriptions and code (NetBeacon 06c6127, Planter c1a0da8, Flowrest
-13a527c). Keys are as wide as the largest value of a trace, as their tools would choose them:
+13a527c, IIsy 8dc1718). Keys are as wide as the largest value of a trace, as their tools would choose them:
 
 - NetBeacon: one ternary table per feature maps a value to the thermometer mark of its interval; the rows of an interval
   may reach into its neighbours where rows of more priority are. One ternary table over all marks holds the product of
@@ -11,6 +11,7 @@ They are written again here, small, from their descriptions and code (NetBeacon 
   votes, without the commonest class. It votes hard.
 - Flowrest: one range row per interval of a feature gives a bit per split and tree; one ternary row per leaf; a table of
   all votes. It votes hard.
+- IIsy: one tree only; a code word per feature, the prefixes of each interval; an exact table of all combinations.
 """
 
 from __future__ import annotations
@@ -143,6 +144,27 @@ def flowrest(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[i
     decision = Field("decision", 1)
     last = PeerTable("votes", "exact", 3, 1 << len(trees), votes, (decision,))
     return Peer("Flowrest", (*features, *others, last), decision)
+
+
+def iisy(ensemble: Ensemble, cuts: Sequence[Sequence[int]], bits: Sequence[int]) -> Peer:
+    """IIsy: a code word per feature, an exact table of all combinations; SystemExit for more than one tree."""
+    if len(ensemble.trees) > 1:
+        raise SystemExit("one tree only")
+    codes = [Field(f"code_{i}", max(1, len(own).bit_length())) for i, own in enumerate(cuts)]
+    features = [
+        PeerTable(
+            f"feature_{i}",
+            "ternary",
+            1,
+            sum(len(range_prefixes(*ends, width)) for ends in intervals(own, width)),
+            (Field(f"f_{i}", width),),
+            (code,),
+        )
+        for i, (own, width, code) in enumerate(zip(cuts, bits, codes, strict=True))
+    ]
+    decision = Field("decision", 1)
+    rows = prod(len(own) + 1 for own in cuts)
+    return Peer("IIsy", (*features, PeerTable("decide", "exact", 2, rows, tuple(codes), (decision,))), decision)
 
 
 @dataclass(frozen=True)

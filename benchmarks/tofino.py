@@ -1,4 +1,4 @@
-"""Stages and memory that Tofino's compiler gives our text, and the tables of NetBeacon, Planter and Flowrest.
+"""Stages and memory that Tofino's compiler gives our text, and the tables of five peers.
 
 The forests are those of ``export_p4.py``. Every program is compiled by ``p4c-barefoot`` (docs/p4-tofino.md says how to
 build it), for Tofino and Tofino 2. A peer's tables are filled by its control plane, so its program declares their
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, Run, record
-from benchmarks.p4_peers import Peer, flowrest, netbeacon, planter
+from benchmarks.p4_peers import Peer, flowrest, iisy, netbeacon, planter
 from foretail.export.p4.planning.cost import Candidate, plan
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
@@ -64,12 +64,13 @@ def compare_peers(run: Run, size: str, console: Console) -> None:
                 sorted({int(c) for t in ensemble.trees for c in t.cut[t.feature == i]}) for i in range(len(run.inputs))
             ]
             jobs.append((chip, trees, "ours, one tau", partial(ours, ensemble, chip)))
-            for encode in (netbeacon, planter, flowrest):
+            for encode in (netbeacon, planter, flowrest, *((iisy,) if trees == 1 else ())):
                 name = encode.__name__
                 jobs.append((chip, trees, name, partial(theirs, encode, ensemble, cuts, bits, chip)))
+            jobs.append((chip, trees, "switchtree", partial(switchtree, ensemble, chip)))
     with ThreadPoolExecutor(2) as pool:
         for (chip, trees, name, _), found in zip(jobs, pool.map(lambda job: job[-1](), jobs), strict=True):
-            table.add_row(chip, str(trees), name, *found, end_section=name == "flowrest")
+            table.add_row(chip, str(trees), name, *found, end_section=name == "switchtree")
     console.print(table)
 
 
@@ -129,6 +130,71 @@ def theirs(
         main = render_main(ensemble.features, "peer", "tna", 8, words=words)
         found.append(compiled({"peer.p4": control, "peer_main.p4": main}, "peer", chip))
     return min(found, key=lambda figures: (len(figures) == 1, int(figures[0]) if len(figures) > 1 else 0))
+
+
+def switchtree(ensemble: Ensemble, chip: str) -> list[str]:
+    """Compile SwitchTree's form (fcb0e07): a table per level and tree, whose action compares the next feature, of 16 bits."""
+    main = render_main(ensemble.features, "peer", "tna", 8)
+    return compiled({"peer.p4": switchtree_control(ensemble), "peer_main.p4": main}, "peer", chip)
+
+
+def switchtree_control(ensemble: Ensemble) -> str:
+    """Return its text: a level matches the node and the sign of what was compared; it votes hard."""
+    names = [feature.name for feature in ensemble.features]
+    lines = ["control DropPredictor(", *(f"    in bit<24> f_{name}," for name in names)]
+    lines += ["    out int<8> score,", "    out bit<1> drop)", "{"]
+    lines += [f"    bit<16> x_{name};" for name in names]  # of a container that is added to
+    lines += ["    action widened() {", *(f"        x_{name} = f_{name}[15:0];" for name in names), "    }"]
+    lines += [
+        "    table widen {",
+        "        actions = { widened; }",
+        "        const default_action = widened();",
+        "    }",
+    ]
+    applied, votes = [], []
+    for number, tree in enumerate(ensemble.trees):
+        node, sign = f"node_{number}", f"left_{number}"
+        lines += [f"    bit<16> {node};", f"    bit<16> {sign};", f"    bit<8> vote_{number};"]
+        for i, name in enumerate(names):
+            body = f"{sign} = x_{name} + minus_cut; {node} = next;"
+            lines.append(f"    action compare_{number}_{i}(bit<16> minus_cut, bit<16> next) {{ {body} }}")
+        lines.append(f"    action leaf_{number}(bit<8> vote) {{ vote_{number} = vote; }}")
+        level = [0]
+        for depth in range(tree.depth + 1):
+            inner = [n for n in level if tree.feature[n] >= 0]
+            name = f"level_{number}_{depth}"
+            key = f"{node} : exact; {sign}[15:15] : exact;" if depth else ""
+            calls = "".join(f" compare_{number}_{i};" for i in range(len(names))) if inner else ""
+            default = f"leaf_{number}(0)" if depth or not inner else f"compare_{number}_{int(tree.feature[0])}(1, 0)"
+            lines += [
+                f"    table {name} {{",
+                *([f"        key = {{ {key} }}"] if key else []),
+                f"        actions = {{ leaf_{number};{calls} }}",
+                f"        default_action = {default};",
+                *([f"        size = {max(2, len(level))};"] if key else []),
+                "    }",
+            ]
+            applied.append(f"        {name}.apply();")
+            level = [int(child) for n in inner for child in (tree.left[n], tree.right[n])]
+        votes.append(f"vote_{number} : exact;")
+    lines += [
+        "    action decide(bit<1> value) { drop = value; }",
+        "    table majority {",
+        f"        key = {{ {' '.join(votes)} }}",
+        "        actions = { decide; }",
+        "        default_action = decide(0);",
+        f"        size = {1 << len(ensemble.trees)};",
+        "    }",
+        "    apply {",
+        "        widen.apply();",
+        *(f"        vote_{number} = 0;" for number in range(len(ensemble.trees))),
+        *applied,
+        "        majority.apply();",
+        "        score = 8s0;",
+        "    }",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def compiled(texts: Mapping[str, str], name: str, chip: str) -> list[str]:
