@@ -133,7 +133,7 @@ def theirs(
 
 
 def switchtree(ensemble: Ensemble, chip: str) -> list[str]:
-    """Compile SwitchTree's form (fcb0e07): a table per level and tree, whose action compares the next feature, of 16 bits."""
+    """Compile SwitchTree's form (fcb0e07): a table per level and tree, whose action compares 16 bits of a feature."""
     main = render_main(ensemble.features, "peer", "tna", 8)
     return compiled({"peer.p4": switchtree_control(ensemble), "peer_main.p4": main}, "peer", chip)
 
