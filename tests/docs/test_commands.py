@@ -110,7 +110,7 @@ RULES = [
     Rule(r"sharing-map.md: (evaluate experiment|report run)=", "compose"),
     Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
-    Rule(r"oracles.md: train ", "compose"),
+    Rule(r"oracles.md: (train|evaluate) ", "compose"),
     Rule(r"drop-costs.md: (search|evaluate|export) ", "compose"),
     Rule(r"slow-settings.md: (search|evaluate) experiment=", "compose"),  # tests/pipelines/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
