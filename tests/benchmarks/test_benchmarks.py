@@ -67,7 +67,7 @@ ROWS: dict[str, dict[str, int]] = {
         r"multi-hop throughput of the schedule of 16 nodes: 0\.\d+": 1,
     },
     "tofino": {  # where there is no compiler, each row says so
-        r"tofino \| 4 \| (ours, one tau|netbeacon|planter|flowrest|switchtree) \| (\d+ \||p4c-barefoot is not on PATH)": 5,
+        r"tofino \| 4 \| (ours, one tau|[a-z]+) \| (\d+ \||p4c-barefoot is not on PATH)": 5,
         r"\d+ \| \d+ \| \d+ / (\d+ \||p4c-barefoot is not on PATH)": 2,
     },
     "tofino_features": {
