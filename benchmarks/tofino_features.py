@@ -11,8 +11,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from foretail.export.p4.planning.cost import plan
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.text.render import render_p4
+from foretail.export.p4.tools.tofino import CHIPS, compile_for
+from foretail.export.passes.passes import lower
 from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY
+from foretail.features.errors import ForetailError
+from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.sim_bridge._native import slotted
@@ -31,6 +39,8 @@ from foretail.sim_bridge.open_loop.live import run_live
 PORTS, BUFFER = 20, 1000
 TRAFFIC = Incast(fan_in=5, background_load=0.6)
 TRAIN, VALIDATION = (1, 2, 3), (4, 5)
+RULE = SharingRule(17, 255, 136, 176)
+DECISIONS = ("product", "leaf_rows")
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ def main(size: str) -> None:
     for heading in ("features", "F1 asked", "Credence: sent, % of LQD", "R", "learned: sent, % of LQD", "R"):
         table.add_column(heading, justify="left" if heading == "features" else "right")
     fits = _sent("cs", sequences)
+    on_tofino: dict[str, Ensemble] = {}
     table.add_row("always accept", "", *_cells(accept, accept, lqd), *_cells(fits, accept, lqd))
     with tempfile.TemporaryDirectory() as folder:
         _foretail(folder, "collect", *_dataset(chosen))
@@ -72,7 +83,29 @@ def main(size: str) -> None:
                 runs = run_live(sequences, PORTS, BUFFER, model.exceeds, features, policy=policy).runs
                 cells += _cells(np.array([run.transmitted for run in runs]), accept, lqd)
             table.add_row(name, f"{f1:.3f}", *cells)
-    Console(width=180).print(table)
+            if set(features) <= set(FEATURE_GROUPS["tofino"]):
+                on_tofino[name] = model
+    console = Console(width=180)
+    console.print(table)
+    console.print(_compiled({"sharing rule": RULE.tracked(256), **on_tofino}, size))
+
+
+def _compiled(models: Mapping[str, Ensemble], size: str) -> Table:
+    """What the compiler says of the switch around every model, trees in one table and in tables of their own."""
+    table = Table(title="NAME_switch.p4 by Tofino's compiler, one tau")
+    for heading in ("features", "chip", "decision", "stages", "TCAM blocks", "SRAM blocks", "PHV bits"):
+        table.add_column(heading, justify="left" if heading in ("features", "chip", "decision") else "right")
+    for (name, model), chip, decision in product(models.items(), CHIPS[: 1 if size == "small" else 2], DECISIONS):
+        ensemble = lower(model, any_tau=False).ensemble
+        texts = render_p4(ensemble, plan(ensemble, load_profile(chip), decision=decision), "p")
+        try:
+            found = compile_for(chip, texts, "p")
+        except ForetailError as error:
+            table.add_row(name, chip, decision, str(error))
+            continue
+        figures = (found.stages, found.tcam_blocks, found.sram_blocks, found.phv_bits)
+        table.add_row(name, chip, decision, *map(str, figures))
+    return table
 
 
 def _dataset(size: Size) -> tuple[str, ...]:

@@ -76,6 +76,8 @@ ROWS: dict[str, dict[str, int]] = {
             rf"{features} \| {RATIO} (\| -?[\d.]+ \[-?[\d.]+, -?[\d.]+\] ?){{4}}$": 1
             for features in ("switch", "paper", "tofino", "queue and occupancy", "queue and occupancy, tracked")
         },
+        # where there is no compiler, each row says so
+        r".* \| tofino \| (product|leaf_rows) \| (\d+ \||p4c-barefoot is not on PATH)": 6,
     },
     "training_rows": {
         r"datasets written, in a process per core \|": 1,

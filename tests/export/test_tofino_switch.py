@@ -132,7 +132,8 @@ def test_the_program_reads_what_the_catalog_says() -> None:
         "drop",
     ]
     coarse = texts_for(tracked_forest(("gap_tracked", "message_left", "queue_tracked", "first_rtt"), 1024))
-    assert "(bit<24>) gap[31:10]" in coarse["p_switch.p4"]
+    assert "cells_of_gap = gap >> 10;" in coarse["p_switch.p4"]
+    assert " cells_of_gap[23:0]," in coarse["p_switch.p4"]
     assert "octaves" not in coarse["p_switch.p4"]
     assert " length[23:0]" in texts_for(tracked_forest(cell_bytes=1))["p_switch.p4"]
 

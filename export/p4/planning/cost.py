@@ -341,6 +341,7 @@ def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
         needs = [1]
         for used, offered in (
             (len(here), profile.tables_per_stage),
+            (sum(table.tcam_blocks > 0 for table in here), profile.tcam_tables_per_stage),
             (sum(table.tcam_blocks for table in here), profile.tcam_blocks),
             (sum(table.sram_blocks for table in here), profile.sram_blocks),
         ):

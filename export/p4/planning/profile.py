@@ -23,6 +23,7 @@ class Profile:
     arch: str  #: architecture that the text is written for: ``v1model`` or ``tna``
     stages: int | None  #: match stages in a row
     tables_per_stage: int | None  #: tables that one stage can hold
+    tcam_tables_per_stage: int | None  #: those of them that can have their keys in TCAM
     tcam_blocks: int | None  #: memory blocks of one stage
     tcam_block_rows: int  #: rows of a block; a table takes whole blocks
     tcam_block_bits: int  #: bits of a row of a block

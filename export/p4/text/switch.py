@@ -13,6 +13,8 @@ _BYTES = {"queue_tracked": "length", "occupancy_tracked": "occupancy", "gap_trac
 """Variables of the switch, 32 bits of bytes, that features in cells are read from."""
 
 _BITS = 32
+_WHOLE_BYTES = (0, _BITS - VALUE_BITS)
+"""Shifts that a slice can do; others take an operation."""
 
 
 _NO_PRESSURE = 127
@@ -39,6 +41,11 @@ def render_switch(
         width=score_bits,
         words=words,
         every=REPORTED_EVERY,
+        shifts=[
+            (_BYTES[given.name], _shift(given))
+            for given in features
+            if given.name in _BYTES and _shift(given) not in _WHOLE_BYTES
+        ],
         reads={feature: any(given.name == feature for given in features) for feature in TRACKED_FEATURES},
         above=_octaves(128 + _NO_PRESSURE),
         below=_octaves(_NO_PRESSURE),
@@ -58,10 +65,14 @@ def _octaves(added: int) -> list[tuple[int, int, int]]:
 def _value(given: FeatureInput) -> str:
     if given.name not in _BYTES:
         return f"(bit<{VALUE_BITS}>) {'pressure' if given.name in TRACKED_FEATURES else f'hdr.tag.{given.name}'}"
-    shift = _cell_bytes(given).bit_length() - 1
-    top = min(shift + VALUE_BITS, _BITS) - 1
-    value = f"{_BYTES[given.name]}[{top}:{shift}]"
-    return value if top - shift + 1 == VALUE_BITS else f"(bit<{VALUE_BITS}>) {value}"
+    shift = _shift(given)
+    if shift in _WHOLE_BYTES:
+        return f"{_BYTES[given.name]}[{shift + VALUE_BITS - 1}:{shift}]"
+    return f"cells_of_{_BYTES[given.name]}[{VALUE_BITS - 1}:0]"
+
+
+def _shift(given: FeatureInput) -> int:
+    return _cell_bytes(given).bit_length() - 1
 
 
 def _cell_bytes(given: FeatureInput) -> int:
