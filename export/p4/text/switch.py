@@ -17,6 +17,15 @@ _WHOLE_BYTES = (0, _BITS - VALUE_BITS)
 """Shifts that a slice can do; others take an operation."""
 
 
+_BY_KIND = (
+    ("count_let_in", "add_let_in", "subtract_let_in", "add_let_in"),
+    ("count_sent", "look_up_sent", "look_up_sent", "replace_sent"),
+    ("differences", "differ", "differ_back", "differ_report"),
+    ("count_buffer", "take_free", "take_free", "take_free"),
+    ("count_longest", "arrive_longest", "correct_longest", "correct_longest"),
+)
+"""Tables in order of time, and what they do with an arrival, one that comes back to be taken out, and a report."""
+
 _NO_PRESSURE = 127
 """Added to both logarithms, so that their difference is at least 255 where nothing is free."""
 
@@ -33,6 +42,7 @@ def render_switch(
     features: Sequence[FeatureInput], name: str, control: str, score_bits: int, words: Sequence[str]
 ) -> str:
     """Return a program around ``<name>.p4``; each of `words`, variables of its control, has a container of its own."""
+    names = {given.name for given in features}
     template = environment("foretail.export.p4.text").get_template("predictor_switch_tna.p4.j2")
     return template.render(
         inputs=[_value(given) for given in features],
@@ -41,12 +51,13 @@ def render_switch(
         width=score_bits,
         words=words,
         every=REPORTED_EVERY,
+        by_kind=[tables for tables in _BY_KIND if tables[0] != "count_longest" or "gap_tracked" in names],
         shifts=[
             (_BYTES[given.name], _shift(given))
             for given in features
             if given.name in _BYTES and _shift(given) not in _WHOLE_BYTES
         ],
-        reads={feature: any(given.name == feature for given in features) for feature in TRACKED_FEATURES},
+        reads={name: name in names for name in TRACKED_FEATURES},
         above=_octaves(128 + _NO_PRESSURE),
         below=_octaves(_NO_PRESSURE),
     )
