@@ -359,6 +359,9 @@ def _faults(
     for table in tables:
         if table.key_bits > profile.largest_key_bits:
             yield f"the key of {table.name} has {table.key_bits} bits of {profile.largest_key_bits}"
+    words = sum(len(code.words) for code in encoding.codes)
+    if profile.code_words is not None and words > profile.code_words:
+        yield f"the features have {words} code words of {profile.code_words}"
     if width > profile.largest_integer_bits:
         yield f"the score has {width} bits of {profile.largest_integer_bits}"
 

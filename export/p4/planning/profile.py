@@ -34,6 +34,7 @@ class Profile:
     range: bool
     largest_key_bits: int  #: widest key of a table
     largest_integer_bits: int  #: widest integer that can be added and compared, at most 64
+    code_words: int | None  #: code words of all features that find a place beside masks and sums
     word_bits: int  #: code words and masks are cut into fields of so many bits, at most 64
     whole_blocks: bool  #: whether a bit costs because its block does, so that all bits of a block count
     row_cost: float  #: weight of a row in the cost model that chooses between encodings, not negative
