@@ -59,7 +59,7 @@ class P4:
     #: also compile the program with p4c-barefoot, on PATH: stages and blocks of ``tofino`` or ``tofino2`` by its report
     compile: bool = False
     #: sizes of a program with two banks, into which a control plane swaps models: ``<name>_banks.p4`` and
-    #: ``<name>_b.p4`` beside the first bank, with the entries of the model, which is over the frame's features
+    #: ``<name>_b.p4`` beside the first bank, with runtime entries of the model, which is over the frame's features
     frame: Frame | None = None
     bank: Literal["a", "b"] = "a"  #: that the entries are for
     name: ClassVar[str] = "p4"

@@ -162,7 +162,7 @@ def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConf
     live, frame = switch.live(), switch.program.frame
 
     def exported(bank: int) -> ExportResult:
-        target = P4(entries="runtime", control=config.control, frame=frame, bank=BANKS[bank])
+        target = P4(control=config.control, frame=frame, bank=BANKS[bank])
         return export(over(model, frame), target, run_dir / f"bank_{BANKS[bank]}", NAME, any_tau=config.any_tau)
 
     bank, again = live.other, False
@@ -196,7 +196,7 @@ def _put_program(client: P4RuntimeSwitch, model: Ensemble, config: DeployConfig,
     from google.protobuf import text_format
 
     frame = frame_for(model, config.banks.trees or max(MOST_TREES, len(model.trees)), config.banks)
-    done = export(model, P4(entries="runtime", control=config.control, frame=frame), folder, NAME)
+    done = export(model, P4(control=config.control, frame=frame), folder, NAME)
     info = folder / f"{NAME}.p4info.txtpb"
     compiled = compile_p4(done.file("_main.p4"), info)
     client.set_program(text_format.Parse(info.read_text(), p4i.P4Info()), compiled.read_bytes())

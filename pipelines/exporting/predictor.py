@@ -208,10 +208,8 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
     if p4.arch not in (None, found := load_profile(profile).arch):
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
     demo = demo_switch(p4.demo)
-    frame, entries = None, p4.entries
-    if p4.banks.trees is not None:
-        frame, entries = frame_for(model, p4.banks.trees, p4.banks), "runtime"
-    return P4(p4.encoding, p4.decision, entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)  # type: ignore[arg-type]
+    frame = None if p4.banks.trees is None else frame_for(model, p4.banks.trees, p4.banks)
+    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)  # type: ignore[arg-type]
 
 
 def frame_for(model: Ensemble, trees: int, banks: P4Banks) -> Frame:

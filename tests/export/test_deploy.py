@@ -154,9 +154,30 @@ def test_a_canary_is_counted_and_does_not_decide(
     assert [counted.both_accept, counted.other_drops, counted.live_drops, counted.both_drop] == pairs
     assert counted.other_drops or counted.live_drops
     before = switch.updates
-    deploy(files[1])  # its rows are there: tau, tags, the number of the bank, and the counters
-    assert switch.updates - before == 3 + 4
+    deploy(files[1])  # it is there: the number of the bank, and the counters
+    assert switch.updates - before == 1 + 4
     assert decided(switch, MODELS[1])
+
+
+def test_another_tau_of_the_other_bank_waits_until_no_packet_is_in_it(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+) -> None:
+    deploy(files[0])
+    deploy(files[1])
+    deploy(rollback=True)
+    live = [[0, 0, 0]]
+    tau = MODELS[1].require_votes()[1] + 1
+    table = switch._id("tables", "bank_a.decide")
+
+    def see(number: int, update: p4r.Update) -> None:
+        if update.entity.table_entry.table_id == table:
+            live.append(switch._data("live", None))
+
+    switch.before_update = see
+    found = deploy(files[1], canary=True, tau=tau)
+    assert live[1:] == [[1, 0, tag_of(MODELS[0].sha256)]]  # the bank is not whole when its tau changes
+    assert {bank.bank: bank.tau for bank in found.banks}["a"] == tau
+    assert decided(switch, MODELS[0])
 
 
 def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from foretail.configs import schema
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
+from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.stages import STAGES
 from foretail.features.catalog import (
     FEATURE_GROUPS,
@@ -24,6 +25,7 @@ from foretail.features.catalog import (
     TRACKED_FEATURES,
     VIRTUAL_FEATURES,
 )
+from foretail.models.drop.sharing_rule import SharingRule
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
@@ -114,3 +116,8 @@ def test_websearch_has_the_mean_of_the_paper() -> None:
 def test_configs_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert composed("collect").scenario.name == "leafspine_small"
+
+
+def test_a_sharing_rule_has_the_same_defaults_in_settings() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(SharingRule)}
+    assert {name: default for name, default in defaults.items() if default is not dataclasses.MISSING} == RULE_DEFAULTS

@@ -7,7 +7,6 @@ one write leaves the live model as it was.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,11 +82,13 @@ class BankedProgram:
     @classmethod
     def of(cls, info: p4i.P4Info, control: str = CONTROL) -> BankedProgram:
         """Find the banks of `control` in a program; ForetailError when it has none, or other ones."""
-        tables = {table.preamble.id: table for table in info.tables}
         by_name = {table.preamble.name: table for table in info.tables}
-        found = [name for name in by_name if re.search(r"(^|\.)live$", name)]
         numbered = first_id(f"{control} banks")
-        names = [name for name in found if by_name[name].preamble.id & 0xFFFFFF == numbered]
+        names = [
+            name
+            for name, table in by_name.items()
+            if name.rpartition(".")[2] == "live" and table.preamble.id & 0xFFFFFF == numbered
+        ]
         if len(names) != 1:
             raise ForetailError(
                 f"the switch runs another program, without banks of {control}: build {control}'s program into it "
@@ -98,7 +99,7 @@ class BankedProgram:
         counters = {counter.preamble.name: counter for counter in info.counters}
         try:
             sides = [
-                _bank(f"{prefix}bank_{side}.", first_id(name), tables, actions)
+                _bank(f"{prefix}bank_{side}.", first_id(name), info.tables, actions)
                 for side, name in zip(BANKS, bank_controls(control), strict=True)
             ]
             frames = [frame for frame, _ in sides]
@@ -119,11 +120,9 @@ class BankedProgram:
 
 
 def _bank(
-    prefix: str, first: int, tables: Mapping[int, p4i.Table], actions: Mapping[str, p4i.Action]
+    prefix: str, first: int, tables: Iterable[p4i.Table], actions: Mapping[str, p4i.Action]
 ) -> tuple[Frame, Bank]:
-    own = sorted(
-        (table for table in tables.values() if table.preamble.name.startswith(prefix)), key=lambda t: t.preamble.id
-    )
+    own = sorted((table for table in tables if table.preamble.name.startswith(prefix)), key=lambda t: t.preamble.id)
     features: dict[str, str] = {}
     filled: list[p4i.Table] = []
     trees = words = 0
@@ -194,7 +193,7 @@ class BankedSwitch:
         return self.live().tags[bank] == tag and _normal(self.rows(bank)) == _normal(_sent(entries))
 
     def fill(self, bank: int, entries: str, tau: int, tag: int) -> bool:
-        """Put a model into the bank that does not decide; return False when it was there, whole.
+        """Put a model into the bank that does not decide; return False when it was there, whole and with this tau.
 
         ForetailError when the switch does not hold afterwards what it was sent; the live bank has not been touched.
 
@@ -207,12 +206,12 @@ class BankedSwitch:
         now = self.live()
         if bank == now.bank:
             raise ForetailError("the bank that decides is not to be written: report this as a bug")
-        wanted = _sent(entries)
-        whole = self.holds(bank, entries, tag)
-        if not whole:
-            self._set_live(now.bank, _with(now.tags, bank, 0))
-            time.sleep(self.drain_seconds)
-            old = self.rows(bank)
+        if self.holds(bank, entries, tag) and self.tau(bank) == tau:
+            return False
+        self._set_live(now.bank, _with(now.tags, bank, 0))
+        time.sleep(self.drain_seconds)
+        wanted, old = _sent(entries), self.rows(bank)
+        if _normal(old) != _normal(wanted):
             for kind, entries_of_kind in ((p4r.Update.DELETE, old), (p4r.Update.INSERT, wanted)):
                 self.switch.write(p4r.Update(type=kind, entity=p4r.Entity(table_entry=e)) for e in entries_of_kind)
             self.said(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(wanted)} written")
@@ -223,9 +222,8 @@ class BankedSwitch:
                 f"bank {BANKS[now.bank]} still decides: deploy again, and see that nobody else writes its tables"
             )
         self._set_live(now.bank, _with(now.tags, bank, tag))
-        if not whole:
-            self.reset_decisions()
-        return not whole
+        self.reset_decisions()
+        return True
 
     def flip(self) -> None:
         """Make the other bank the live one, by one write; ForetailError when it holds no whole model."""

@@ -215,7 +215,7 @@ def _name(rule: SharingRule) -> Rule:
 def rule_of(values: Mapping[str, int]) -> SharingRule:
     """The sharing rule with these numbers, by their names in settings."""
     more = min(values["pressure"] + values["first_rtt_more"], HIGHEST)
-    others = {**RULE_DEFAULTS, **{name: values[name] for name in RULE_DEFAULTS if name in values}}
+    others = {name: values.get(name, default) for name, default in RULE_DEFAULTS.items()}
     return SharingRule(values["message_left"], values["fill"], values["pressure"], more, **others)
 
 
