@@ -106,8 +106,6 @@ clean: ## remove build products and caches; .venv and outputs stay
 	done; echo "Foretail needs a C++20 compiler and found none: install g++ 10 or clang 12 or newer, or name one in CXX." >&2; exit 2
 	@echo "creating .venv with $$("$(PYTHON)" -V)"
 	@"$(PYTHON)" -m venv .venv
-	@# mypy cannot follow the import hook of an editable install, so it reads the rooms under their import names here.
-	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/foretail
 	@touch $@
 
 .venv/.tools: .venv/.created constraints.txt

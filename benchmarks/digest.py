@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from foretail.features import digest
+from foretail.core import digest
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines import cli
 

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, Run, record
 from benchmarks.p4_peers import Peer, flowrest, iisy, netbeacon, planter
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.cost import Candidate, plan
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
@@ -28,7 +29,6 @@ from foretail.export.p4.text.render import render_main, render_p4
 from foretail.export.p4.tools.tofino import compile_for
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble
 

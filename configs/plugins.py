@@ -22,8 +22,8 @@ from foretail.configs.schema.policies import (
     policy_name,
     settings_in_name,
 )
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
 
 AROUND = ("device", "jobs", "arrivals")
 """Parameters of a drop predictor that come from ``trainer`` and ``window``."""

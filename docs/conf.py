@@ -1,7 +1,7 @@
 """The documentation site: ``make docs`` builds it from the repository, with warnings as errors and no network.
 
-The pages are the Markdown files as they are on a Git host, README first, and ``docs/api``, made from docstrings. So the
-source folder is the repository, and this file alone is named with ``-c docs``.
+The pages are the Markdown files as they are on a Git host, README first, and ``docs/reference/api``, made from
+docstrings. So the source folder is the repository, and this file alone is named with ``-c docs``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ release = metadata.version("foretail")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/api/*.rst", f"{TUTORIAL}/*.rst"]
+include_patterns = [
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*/*.md", "docs/reference/api/*.rst", f"{TUTORIAL}/*.rst")
+]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
 
 sphinx_gallery_conf = {
@@ -81,72 +83,67 @@ CONTENTS = """
 
 ```{toctree}
 :hidden:
-:caption: Start
+:caption: Guide
 
 self
-docs/glossary
-```
-
-```{toctree}
-:hidden:
-:caption: Use
-
 docs/tutorial/index
-docs/python
-docs/predictors
-docs/metrics
-docs/tracking
-docs/live
-docs/plugins
-docs/closed-loop
-docs/sharing-map
-docs/sharing-rule
-docs/oracles
-docs/drop-costs
-docs/slow-settings
-docs/schedule
-docs/imports
-docs/cluster
-docs/reliability
-docs/p4-demo
+docs/guide/python
+docs/guide/predictors
+docs/guide/p4
+docs/guide/deploy
+docs/guide/p4-demo
+docs/guide/schedule
+docs/guide/imports
+docs/guide/emulator
+docs/guide/plugins
+docs/guide/tracking
+docs/guide/live
+docs/guide/cluster
 ```
 
 ```{toctree}
 :hidden:
-:caption: How it works
+:caption: Reference
 
-docs/design
-docs/driver
-docs/emulator
-docs/circuits-emulated
-docs/ensemble
-docs/p4
-docs/p4-tofino
-docs/deploy
-docs/speed
+docs/reference/glossary
+docs/reference/metrics
+docs/reference/driver
+docs/reference/ensemble
+docs/reference/api/core
+docs/reference/api/features
+docs/reference/api/models
+docs/reference/api/export
+docs/reference/api/gym
+docs/reference/api/sim_bridge
+docs/reference/api/testing
+docs/reference/api/configs
+```
+
+```{toctree}
+:hidden:
+:caption: Design
+
+docs/design/design
+docs/design/reliability
+docs/design/speed
 CONTRIBUTING
 SECURITY
 ```
 
 ```{toctree}
 :hidden:
-:caption: Findings
+:caption: Results
 
-docs/findings
-docs/worst-cases
-```
-
-```{toctree}
-:hidden:
-:caption: API
-
-docs/api/features
-docs/api/models
-docs/api/export
-docs/api/gym
-docs/api/sim_bridge
-docs/api/testing
-docs/api/configs
+docs/results/closed-loop
+docs/results/sharing-map
+docs/results/sharing-rule
+docs/results/oracles
+docs/results/drop-costs
+docs/results/slow-settings
+docs/results/circuits-emulated
+docs/results/p4-tofino
+docs/results/findings
+docs/results/worst-cases
 ```
 """
 

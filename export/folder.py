@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_folder, write_file
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder, write_file
 
 CERTIFICATE = "certificate.json"
 ENSEMBLE = "ensemble.json"

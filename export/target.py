@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from foretail.core.plugins import running
 from foretail.export.folder import ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
-from foretail.features.plugins import running
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 VALUE_BITS = 24
 """Widest feature: every integer below 2**24 is a float32."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.counters import COUNTERS
-from foretail.features.errors import ForetailError
 
 Records = NDArray[np.void]
 

@@ -11,7 +11,7 @@ Importing this module registers ``foretail/Buffer-v0``::
 
 from __future__ import annotations
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 try:
     import gymnasium

@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature, training_columns
-from foretail.features.errors import ForetailError
 from foretail.gym.traffic import Generated, Traffic
 from foretail.sim_bridge._native import LiveRuns
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 
 def session_of(content: bytes, what: str = "model", again: str = "export") -> Any:

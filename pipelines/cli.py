@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
 COMMANDS = {

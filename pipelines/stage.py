@@ -20,9 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stages import STAGES, register
-from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
-from foretail.features.errors import ForetailError
-from foretail.features.staging import recording
+from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
+from foretail.core.errors import ForetailError
+from foretail.core.files import recording
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from foretail.features.digest import examine
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_folder
+from foretail.core.digest import examine
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder
 
 ROOM = Path(__file__).parent
 """Include path of the buffer library."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import cmake
 import ninja
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import PluginError
 from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
 from foretail.export.target import Files, Target, prove_files
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import PluginError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.drop.parameters_contract import holds

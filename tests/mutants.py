@@ -1,7 +1,7 @@
 """Changes one place of the source at a time and runs the tests that cover it: what no test notices is printed.
 
 ``make mutants`` runs this, an hour and a half for 135. As many are drawn in every module. No file changes: the tests
-import the mutant instead. cosmic-ray says what can change; docs/reliability.md judges what survives.
+import the mutant instead. cosmic-ray says what can change; docs/design/reliability.md judges what survives.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 
-from foretail.features.digest import write_digest
+from foretail.core.digest import write_digest
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.pipelines.runs.result import Table, write_result

@@ -26,8 +26,8 @@ from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.configs.schema.training import Split
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import SCHEDULER_GROUP, offered
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import SCHEDULER_GROUP, offered
 
 SCHEDULERS = ("vermilion", "round_robin", "mars")
 """Foretail's own; packages offer others."""

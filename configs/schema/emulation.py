@@ -15,7 +15,7 @@ from foretail.configs.schema.racks import VoqExperiment
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""

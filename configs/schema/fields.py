@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 LONGEST_NS = 2**60
 """36 years: a few such times add up to what 64 bits hold."""

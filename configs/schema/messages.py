@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretail.configs.schema.fields import LONGEST_NS, PEERS, setting
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 MOST_MESSAGES = 1_000_000
 """Of a run, and what they wait for together: more would take gigabytes to write down."""

@@ -37,9 +37,9 @@ from foretail.configs.schema.training import (
     Trainer,
     Window,
 )
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import TARGET_GROUP, offered
 from foretail.features.catalog import selection_cost, training_columns
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import TARGET_GROUP, offered
 
 
 @dataclass

@@ -35,8 +35,8 @@ from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapIm
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
-from foretail.features.errors import ForetailError
 
 MODES = ("slots", "tradeoff", "flows", "sharing", "arrivals", "datasets")
 """Settings of ``foretail evaluate`` that make it run something else than flows in ns-3, once."""

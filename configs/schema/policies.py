@@ -11,7 +11,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
 from foretail.configs.schema.scenario import MOST_QUEUES, SCHEDULERS, Queues, Rules, Scenario, require_quanta
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge import policies
 
 POLICIES = policies.POLICIES

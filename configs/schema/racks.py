@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import FASTEST_BPS, Experiment, part, require_distinct, setting
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 MOST_RACKS = 250
 """A rack is the third number of an address in the log."""

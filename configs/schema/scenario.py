@@ -11,8 +11,8 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, PEERS, part, setting
 from foretail.configs.schema.messages import Collective, Elephants
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import LARGEST_CELL_BYTES
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
 MOST_SERVERS = 65_535

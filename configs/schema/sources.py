@@ -10,7 +10,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, require_distinct, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 
 @dataclass

@@ -37,8 +37,8 @@ from foretail.configs.schema.training import (
     FeatureSelection,
     Split,
 )
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS
-from foretail.features.errors import ForetailError
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")
 """Foretail's own."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretail.configs.schema.fields import setting
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 SWEEP_RUN = "FORETAIL_SWEEP_RUN"
 """Environment variable with the MLflow run around the jobs of a sweep."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 ABI_VERSION = 1
 FLAGS = ("-std=c99", "-O3", "-fPIC", "-shared")

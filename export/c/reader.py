@@ -14,11 +14,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.shapes import WORD, Bitvectors, Branch, Node, Trees
 from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes
 from foretail.models.ensemble.ensemble import FeatureInput
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, run_program, vector_widths
 from foretail.export.c.reader import read_c
 from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
@@ -27,7 +28,6 @@ from foretail.export.lowered import Lowered
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import Run
 from foretail.export.target import Files, Loaded, Rendered
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble

@@ -12,10 +12,10 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
 from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Branch, Node, Trees
 from foretail.export.templates import environment
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 IntArray = npt.NDArray[np.int64]

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, vector_widths
 from foretail.export.c.text import Batch, Header, Single, render_library
 from foretail.export.folder import in_json
-from foretail.features.errors import ForetailError
 
 ROUNDS = 31
 MAX_ROWS = 50_000

@@ -10,12 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import find_compiler
 from foretail.export.demand.c_header import prove_header, render_header
 from foretail.export.demand.fixed_point import FixedLinear, fixed_point
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
 from foretail.export.proof.certificate import at_most
-from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import name_of, to_json
 

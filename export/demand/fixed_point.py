@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries

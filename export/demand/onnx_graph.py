@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, checker, helper, numpy_helper
 
+from foretail.core.errors import ForetailError
 from foretail.export.onnx.graph import IR_VERSION, OPSET  # says what is missing when its packages are
 from foretail.export.proof.certificate import ProofError
-from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor

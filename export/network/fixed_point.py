@@ -17,8 +17,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.network.logarithm import Logarithm, log_bounds
-from foretail.features.errors import ForetailError
 from foretail.models.drop.network import DenseLayers, Network
 from foretail.models.ensemble.ensemble import FeatureInput
 

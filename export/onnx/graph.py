@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput, Tree
 from foretail.models.onnx_session import session_of

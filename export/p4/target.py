@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
 from foretail.export.lowered import Lowered
 from foretail.export.p4.planning.architecture import INPUT_BITS
@@ -26,7 +27,6 @@ from foretail.export.p4.tools.bmv2 import run_on_bmv2, tool_versions
 from foretail.export.p4.tools.tofino import CHIPS, COMPILER, compile_for
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import Files, Loaded, Rendered
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -13,12 +13,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.lowered import Lowered, PassReport
 from foretail.export.passes.votes import with_votes
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.catalog import STUDY_FEATURES
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, Tree

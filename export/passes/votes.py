@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.proof.prove import MAX_CELLS, relate
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_sums
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, keys_exceed, votes_of

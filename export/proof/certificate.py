@@ -7,9 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.export.folder import in_json
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 
 
 class ProofError(ForetailError):

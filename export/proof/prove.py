@@ -16,10 +16,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import digests
 from foretail.export.lowered import Lowered
 from foretail.export.proof.certificate import Certificate, ProofError
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.ensemble.effort import Effort

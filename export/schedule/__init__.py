@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.export.schedule.c_table import c_table, read_c_table
 from foretail.export.schedule.emulator import Emulator, emulator_schedule, read_emulator_schedule
 from foretail.export.schedule.json_text import read_json, schedule_json
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
-from foretail.features.errors import ForetailError
 
 __all__ = ["Emulator", "PlannedSchedule", "render_schedule"]
 

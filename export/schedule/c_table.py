@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import compiled_reader
 from foretail.export.templates import environment
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
 # Two periods through the accessor: it has to repeat.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 

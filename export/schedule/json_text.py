@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.export.schedule.planned import PlannedSchedule
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 

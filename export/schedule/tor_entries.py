@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.templates import environment
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 
 _LAST_PORT = 510

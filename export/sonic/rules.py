@@ -2,7 +2,7 @@
 
 ``NAME.json`` is a part of SONiC's configuration with one ``BUFFER_PROFILE`` per alpha, whose ``dynamic_th`` is
 log2(alpha). ``NAME_rules.json`` has rules over counters, of which exactly one holds, each with its profile, and the
-command by which a P4 switch gets the same alpha. ``docs/slow-settings.md`` shows both.
+command by which a P4 switch gets the same alpha. ``docs/results/slow-settings.md`` shows both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from foretail.core.json_text import parse_json
 from foretail.export.proof.certificate import ProofError
 from foretail.features.counters import COUNTER_BITS, COUNTERS
-from foretail.features.json_text import parse_json
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 SHIFT = -FIRST_EXPONENT

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, VALUE_BITS, State, Unit, feature
 from foretail.features.dataset.schema import SCHEMA_VERSION, Kind
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 
 MANIFEST_NAME = "manifest.json"
 

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from foretail.core.digest import check_folder
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
-from foretail.features.digest import check_folder
-from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
 
 AGAIN = "remove the dataset and collect the trace again"

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder, writing
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run, sha256_of
 from foretail.features.dataset.schema import (
@@ -31,9 +33,7 @@ from foretail.features.dataset.schema import (
     SCHEMAS,
     Kind,
 )
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.features.staging import staged_folder, writing
 
 PART_ROWS = 1 << 22
 

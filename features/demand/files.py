@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
-from foretail.features.errors import ForetailError
 
 FloatArray = npt.NDArray[np.float64]
 Read = TypeVar("Read")

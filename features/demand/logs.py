@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.files import open_npy, read_by_kind, refuse_extremes
 from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
-from foretail.features.errors import ForetailError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 MAX_NODES = 1 << 14
 _SLACK = 1e-9

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
 from foretail.features.rows.splits import drawn_sides, time_range
 

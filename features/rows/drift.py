@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 
 def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 PLACE_COLUMNS: tuple[str, ...] = ("switch", "port", "time_ns", "size_bytes")
 """Columns of a trace that tell how arrivals lie to each other."""

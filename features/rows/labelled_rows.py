@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.history import PLACE_COLUMNS, ArrivalWindow, WindowRows, windows
 from foretail.features.rows.splits import Selection, Side
 

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 
 SIDES = ("train", "validation", "test")
 

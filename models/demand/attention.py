@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
 from foretail.models.drop.predictor import parameter
 

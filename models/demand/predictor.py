@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import require_numbers, running
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import require_numbers, running
 from foretail.models.demand.hose import into_hose
 from foretail.models.drop.predictor import Parameterised
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from foretail.core.digest import check_file
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
+from foretail.core.json_text import parse_json
+from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, loaded, offered, package_of
 from foretail.features.demand.matrix import MAX_NODES
-from foretail.features.digest import check_file
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
-from foretail.features.plugins import DEMAND_PREDICTOR_GROUP, loaded, offered, package_of
-from foretail.features.staging import write_file
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_TREES, Ensemble, FeatureInput

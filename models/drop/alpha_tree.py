@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT

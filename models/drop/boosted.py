@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import SelectionCost, selection_cost
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.scoring.metrics import rank

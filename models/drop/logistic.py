@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
 from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FeatureInput

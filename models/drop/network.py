@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.digest import check_file
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
-from foretail.features.plugins import require, running
-from foretail.features.staging import write_file
+from foretail.core.digest import check_file
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
+from foretail.core.json_text import parse_json
+from foretail.core.plugins import require, running
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.onnx_session import session_of

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
 from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput

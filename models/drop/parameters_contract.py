@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import PluginError
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import PluginError
 from foretail.models.drop.predictor import Parameterised
 
 P = TypeVar("P", bound=Parameterised)

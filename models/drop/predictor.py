@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import require, require_numbers, running
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import require, require_numbers, running
 from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 from foretail.models.scoring.metrics import RAISE_CONGESTION

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import checked_weights
 

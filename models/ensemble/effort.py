@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 Item = TypeVar("Item")
 

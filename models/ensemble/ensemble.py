@@ -3,7 +3,7 @@
 Meaning (design section 4): every leaf holds a float64, which is a dyadic rational; the *exact sum* of an input is the
 base plus the values of the leaves it reaches, in exact arithmetic, and the packet is dropped iff that sum exceeds
 `threshold`. Integer votes, filled by ``foretail.export``, turn this into ``score > tau`` on 64-bit integers.
-Nothing here computes with rounding. `docs/ensemble.md` specifies the file format.
+Nothing here computes with rounding. `docs/reference/ensemble.md` specifies the file format.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
-from foretail.features.staging import write_file
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
 from foretail.models.ensemble import ensemble_json
 from foretail.sim_bridge._native import tree_leaves
 

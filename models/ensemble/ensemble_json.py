@@ -1,4 +1,4 @@
-"""The ensemble's file, ``docs/ensemble.md``: its canonical text, its JSON schema, and reading it back."""
+"""The ensemble's file, ``docs/reference/ensemble.md``: its canonical text, its JSON schema, and reading it back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from foretail.models.ensemble.ensemble import Ensemble, Tree

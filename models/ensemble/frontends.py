@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from foretail.features.digest import check_file
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.digest import check_file
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 SKOPS_TYPES = (

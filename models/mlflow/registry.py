@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import (

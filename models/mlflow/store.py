@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from foretail.features.errors import ForetailError
-from foretail.features.staging import writing
+from foretail.core.errors import ForetailError
+from foretail.core.files import writing
 
 SQLITE = "sqlite:///"
 

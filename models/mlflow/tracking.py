@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import flat
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import flat
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE, save_model

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.scoring.metrics import Score, brier_score, expected_calibration_error, rank
 
 FloatArray = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"

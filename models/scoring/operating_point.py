@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Confusion, rank

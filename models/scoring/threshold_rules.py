@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.plugins import THRESHOLD_RULE_GROUP, Kinds, require_numbers, running
+from foretail.core.plugins import THRESHOLD_RULE_GROUP, Kinds, require_numbers, running
 
 Counts = npt.NDArray[np.int64]
 

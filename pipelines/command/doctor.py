@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import find_compiler
-from foretail.features.errors import ForetailError
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.versions import version_of
@@ -53,7 +53,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         Finding("TUN interfaces", _tun(), "for foretail emulate: modprobe tun, or chmod 0666 /dev/net/tun"),
         *_extras(),
         _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
-        Finding("P4 compiler and switch", _p4_tools(), "docs/p4-demo.md says how to build them"),
+        Finding("P4 compiler and switch", _p4_tools(), "docs/guide/p4-demo.md says how to build them"),
         *_outputs(folder),
     )
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
     ASKED_COLUMNS,

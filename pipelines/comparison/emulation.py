@@ -11,8 +11,8 @@ from typing import Any
 from foretail.configs.schema.emulation import Emulation
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_folder
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
 from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_for

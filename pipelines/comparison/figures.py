@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from foretail.features.staging import staged_folder
+from foretail.core.files import staged_folder
 from foretail.models.scoring.figure_style import styled
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun

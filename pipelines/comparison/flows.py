@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision

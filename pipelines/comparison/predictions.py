@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, feature
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score
 from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store

@@ -11,9 +11,9 @@ from typing import Any
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
-from foretail.features.staging import write_file
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
 from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
@@ -181,7 +181,9 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     found = imported["survey"]
     if not found:
         return [f"{seed}: rows in the order of their fates, for training and scores only"]
-    notes = [f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/imports.md says what is missing"]
+    notes = [
+        f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
+    ]
     if found.get("without_ip"):
         notes.append(f"{seed}: {found['without_ip']:,} frames without IP, such as ARP, were left out")
     if found.get("active_ports") == 1:

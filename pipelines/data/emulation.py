@@ -10,7 +10,7 @@ from typing import Any
 from foretail.configs.schema.emulation import Emulation
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import reporting
 from foretail.pipelines.runs.jobs import Report

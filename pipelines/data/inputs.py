@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foretail.configs.schema.training import Split as SplitConfig
+from foretail.core.digest import check_folder
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.features.dataset.manifest import MANIFEST_NAME
 from foretail.features.dataset.reader import Dataset
-from foretail.features.digest import check_folder
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
 from foretail.features.rows import splits
 from foretail.features.rows.history import PLACE_INPUTS, ArrivalWindow, name_in_window
 from foretail.models.ensemble.ensemble import FeatureInput

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.racks import RackFabric, RackTraces, RackTraffic
+from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
-from foretail.features.errors import ForetailError
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
 from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.runs.jobs import Report

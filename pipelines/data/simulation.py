@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.digest import check_file
+from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import code_digest, file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.sources import SlottedTraffic
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import source_sha256
 from foretail.features.dataset.manifest import Run
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import source_sha256
 from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.arrivals.slotted import Slotted

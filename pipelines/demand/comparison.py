@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.circuits import DemandConfig
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
-from foretail.features.staging import write_file
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.training import Split
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.sequences import (
@@ -20,7 +21,6 @@ from foretail.features.demand.sequences import (
     refuse_large,
     split_sequences,
 )
-from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.pipelines.data.inputs import open_datasets, split_datasets

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.core.errors import ForetailError
 from foretail.export.demand import DemandCertificate, export_demand
-from foretail.features.errors import ForetailError
 from foretail.models.demand.predictor_file import SCHEMA, load
 from foretail.pipelines.runs.result import Cell, Table
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DeployConfig
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.frame import over
 from foretail.export.p4.target import P4
 from foretail.export.p4.tools.bmv2 import compile_p4
 from foretail.export.target import ExportResult, export
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.model_files import Limits
 from foretail.pipelines.exporting.predictor import NAME, frame_for

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import NETWORK_TAG
 from foretail.pipelines.exporting.predictor import (

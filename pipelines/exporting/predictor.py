@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.configs.schema.targets import P4Banks, P4Demo
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import TARGET_GROUP, loaded, offered, package_of, running
 from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
@@ -27,8 +29,6 @@ from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import TARGET_GROUP, loaded, offered, package_of, running
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits

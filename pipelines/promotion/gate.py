@@ -13,13 +13,13 @@ import numpy as np
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig
 from foretail.configs.schema.targets import P4Target
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
 from foretail.export.proof.certificate import Certificate
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import row_batches
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells

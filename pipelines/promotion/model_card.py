@@ -15,9 +15,9 @@ import jinja2
 import pandas as pd
 import pyarrow.parquet as pq
 
+from foretail.core.digest import check_file
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
-from foretail.features.digest import check_file
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.promotion.gate import held_out_table

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.model_stages import PromoteConfig
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_files
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import Selection
-from foretail.features.staging import staged_files
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import (

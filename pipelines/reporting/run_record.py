@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stages import STAGES
-from foretail.features.digest import check_folder
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.digest import check_folder
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.runs.result import RESULT_FILE, Table

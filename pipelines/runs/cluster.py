@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import code_digest
@@ -163,7 +163,7 @@ def _check_cluster(address: str) -> None:
     except OSError as error:
         raise ForetailError(
             f"no Ray cluster answers at launcher.address = {address} ({error.strerror or error}): "
-            "start it there, as docs/cluster.md says, or choose launcher=local"
+            "start it there, as docs/guide/cluster.md says, or choose launcher=local"
         ) from error
 
 
@@ -177,7 +177,7 @@ def _joined(address: str) -> Iterator[Any]:
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise ForetailError(
             f"cannot join the Ray cluster at launcher.address = {address}: {_first_line(error)}; "
-            "docs/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
+            "docs/guide/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
         ) from error
     try:
         yield ray

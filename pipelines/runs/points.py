@@ -18,8 +18,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.tracking import Launcher
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_files
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_files
 from foretail.models.scoring.figure_style import figure_style
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points

@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from foretail.features.staging import write_file
+from foretail.core.files import write_file
 
 RESULT_FILE = "result.json"
 COLUMNS = 80

@@ -22,10 +22,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from foretail.features.digest import check_folder
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
-from foretail.features.staging import staged_folder, writing
+from foretail.core.digest import check_folder
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder, writing
+from foretail.core.json_text import parse_json
 
 KEY_FILE = "key.json"
 CONTENT = "content"

@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from foretail.core.digest import DIGEST_FILE, examine, files_below
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import MANIFEST_NAME
-from foretail.features.digest import DIGEST_FILE, examine, files_below
-from foretail.features.errors import ForetailError
 from foretail.pipelines.runs.result import RESULT_FILE, Table
 from foretail.pipelines.runs.store import CONTENT, KEY_FILE
 

@@ -18,8 +18,8 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import flat
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import flat
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed
 

@@ -10,8 +10,8 @@ from typing import Any
 from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import running
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import running
 from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from foretail.configs.schema.experiments.studies import Dimension, Search
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
 
 PREDICTOR = "predictor"

@@ -17,7 +17,7 @@ from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, Tr
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import NUMBERS
 from foretail.configs.schema.stage import Stage
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 StageConfig = TypeVar("StageConfig", bound=Stage)
 

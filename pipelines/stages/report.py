@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.stages import ReportConfig
-from foretail.features.staging import write_file
+from foretail.core.files import write_file
 from foretail.pipelines.reporting.page import render_page
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table

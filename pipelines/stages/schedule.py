@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from foretail.configs.schema.circuits import ScheduleConfig
+from foretail.core.digest import DIGEST_FILE
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_files, write_file
 from foretail.export.schedule import render_schedule
 from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.digest import DIGEST_FILE
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_files, write_file
 from foretail.pipelines import stage
 from foretail.pipelines.experiments.circuits.cells import cell_experiment
 from foretail.pipelines.experiments.circuits.designs import design_experiment

@@ -13,8 +13,8 @@ from typing import Literal
 
 from foretail.configs.schema.experiments.studies import SEARCH_SCORES, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import load_profile
-from foretail.features.errors import ForetailError
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiments.costs.experiment import DropCostResult, drop_cost_search
 from foretail.pipelines.experiments.costs.iteration import IterationResult, policy_iteration

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretail.configs.schema.tracking import Tracking
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 
 LOOPBACK = "127.0.0.1"

@@ -19,9 +19,9 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.tracking import SWEEP_RUN, Tracking
-from foretail.features.digest import check_folder
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.digest import check_folder
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import parse_json
 from foretail.models.mlflow.registry import register_model
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store

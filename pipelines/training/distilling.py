@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from foretail.configs.schema.model_stages import DistillConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, read_rows
 from foretail.models.drop.distillation import Budget, distill

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import named, source_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import named, source_sha256
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.models.drop.predictor import DropPredictor, TreePredictor

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ASKED, Region
 from foretail.features.rows.splits import Side
 from foretail.models.scoring.operating_point import ThresholdWorth

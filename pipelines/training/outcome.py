@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
 from foretail.features.catalog import group_of
-from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
-from foretail.features.staging import write_file
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri

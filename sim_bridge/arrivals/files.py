@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_ROWS = 1 << 20

@@ -12,7 +12,7 @@ NB_MODULE(_native, m) {
         try {
             std::rethrow_exception(raised);
         } catch (const std::invalid_argument& refused) {
-            const nanobind::object error = nanobind::module_::import_("foretail.features.errors").attr("ForetailError");
+            const nanobind::object error = nanobind::module_::import_("foretail.core.errors").attr("ForetailError");
             PyErr_SetString(error.ptr(), refused.what());
         }
     });

@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.writer import write_rows_in_order_of_fate
-from foretail.features.errors import ForetailError
 
 COLUMNS = ("queueLength", "averageQueueLength", "sharedOccupancy", "averageOccupancy", "drop")
 BLOCK_BYTES = 1 << 22

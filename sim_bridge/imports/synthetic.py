@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
+from foretail.core.files import writing
 from foretail.features.records import Records
-from foretail.features.staging import writing
 from foretail.sim_bridge.imports.etalon.records import DOWN, LAYOUTS, UP
 
 PACKET_DTYPE = np.dtype(

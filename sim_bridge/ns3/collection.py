@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from foretail.core.files import writing
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, iterate_records
-from foretail.features.staging import writing
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, etalon_log

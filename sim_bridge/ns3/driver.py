@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, Records, read_records
 from foretail.sim_bridge.builds import cached, is_cached, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator

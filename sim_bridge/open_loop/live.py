@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import Rules
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import LiveRuns, slotted
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop import scores

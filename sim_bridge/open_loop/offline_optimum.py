@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 
 @dataclass(frozen=True, eq=False)

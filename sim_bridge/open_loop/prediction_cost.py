@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge.open_loop.replay import RunReplay, feed, replay_of
 

@@ -32,9 +32,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue, voqs_of

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy

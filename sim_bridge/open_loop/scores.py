@@ -5,7 +5,7 @@ bytes: by LQD, by FollowLQD without the packets that are predicted to drop, by F
 an always-accept predictor gives, and by Credence with the predictions.
 
 Eta and the recovered loss judge FollowLQD, never Credence. Both can be 1 while Credence sends 5.7 to 21 % of what LQD
-sends (``docs/findings.md``), so :func:`sent_percent_of_lqd` belongs beside them.
+sends (``docs/results/findings.md``), so :func:`sent_percent_of_lqd` belongs beside them.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Rules
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import SlottedRun, late_qd
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import native_policy

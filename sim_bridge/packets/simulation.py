@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import pandas as pd
 
-from foretail.features.errors import ForetailError
-from foretail.features.json_text import parse_json
+from foretail.core.errors import ForetailError
+from foretail.core.files import writing
+from foretail.core.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
-from foretail.features.staging import writing
 from foretail.sim_bridge.packets.queries import query_table, round_table
 
 

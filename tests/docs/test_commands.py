@@ -69,9 +69,9 @@ RULES = [
     Rule(
         r"README.md: schedule experiment=", "run", ("designs.small.nodes=[8]", "designs.small.matrices=[permutation]")
     ),
-    # docs/ensemble.md
+    # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=forest.skops", "compose"),
-    # docs/predictors.md
+    # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
@@ -102,7 +102,7 @@ RULES = [
     Rule(r"predictors.md: select ", "compose"),
     Rule(r"predictors.md: search ", "compose"),
     Rule(r"predictors.md: study ", "compose"),
-    # docs/closed-loop.md, sharing-map.md and findings.md: minutes to hours of ns-3 or of linear programs
+    # docs/results/closed-loop.md, sharing-map.md and findings.md: minutes to hours of ns-3 or of linear programs
     Rule(r"closed-loop.md: evaluate experiment=", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"worst-cases.md: evaluate experiment=", "compose"),
@@ -115,7 +115,7 @@ RULES = [
     Rule(r"slow-settings.md: (search|evaluate) experiment=", "compose"),  # tests/pipelines/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
     Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
-    # docs/schedule.md
+    # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(
         r"schedule.md: schedule experiment=vermilion_fig9_5",
@@ -138,13 +138,13 @@ RULES = [
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
     Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
-    # docs/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
+    # docs/guide/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
     Rule(r"deploy.md: (deploy|export) ", "compose"),
-    # docs/emulator.md; tests/pipelines/test_emulate.py runs the stages
+    # docs/guide/emulator.md; tests/pipelines/test_emulate.py runs the stages
     Rule(r"emulator.md: (emulate|collect|train|evaluate) ", "compose"),
-    # docs/circuits-emulated.md; tests/pipelines/test_voqs.py and test_rack_traces.py run the stages
+    # docs/results/circuits-emulated.md; tests/pipelines/test_voqs.py and test_rack_traces.py run the stages
     Rule(r"circuits-emulated.md: (emulate|schedule|collect|train) ", "compose"),
-    # docs/imports.md
+    # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
     Rule(r"imports.md: train datasets=\[DATASET\]", "compose"),
@@ -152,7 +152,7 @@ RULES = [
     Rule(r"imports.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
     Rule(r"imports.md: collect source=credence_artifact", "run"),
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
-    # docs/plugins.md; tests/plugins/ installs the guests and runs the others
+    # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
     Rule(r"plugins.md: evaluate arrivals=", "run"),
@@ -163,7 +163,7 @@ RULES = [
     Rule(r"plugins.md: schedule experiment=", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
-    # docs/tracking.md
+    # docs/guide/tracking.md
     Rule(r"tracking.md: train ", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),

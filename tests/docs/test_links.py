@@ -16,6 +16,7 @@ SUFFIXES = r"(?:py|hpp|h|cc|cpp|j2|yaml|md|json|csv|toml|txt|svg|png)"
 REPOSITORY_PATH = re.compile(rf"(?:[\w.-]+/)+(?:[\w.-]+\.{SUFFIXES})?")
 ROOMS = (
     "configs",
+    "core",
     "pipelines",
     "export",
     "models",
@@ -78,7 +79,7 @@ def test_lines_are_short(page: Path) -> None:
 def test_api_pages_name_modules_that_exist_and_every_module_of_settings() -> None:
     named = {
         module
-        for page in (ROOT / "docs" / "api").glob("*.rst")
+        for page in (ROOT / "docs" / "reference" / "api").glob("*.rst")
         for module in re.findall(r"automodule:: foretail\.([\w.]+)", page.read_text("utf-8"))
     }
     files = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in tracked()}

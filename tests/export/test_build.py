@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, find_compiler, predictor_abi
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from tests.forests import stumps
 
 

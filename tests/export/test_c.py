@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
@@ -23,7 +24,6 @@ from foretail.export.c.text import Batch, Single, c_string
 from foretail.export.passes.votes import with_votes
 from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.target import ExportResult, export
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps

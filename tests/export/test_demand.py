@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.export.demand import TARGETS, export_demand
 from foretail.export.demand.c_header import prove_header, render_header
 from foretail.export.demand.fixed_point import FixedLinear, FixedTrees, fixed_point
 from foretail.export.proof.certificate import ProofError, at_most
 from foretail.features.demand.sequences import DemandSequence
-from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.contract import synthetic_sequences

@@ -22,13 +22,13 @@ from mlflow import MlflowClient
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.frame import Frame, over
 from foretail.export.p4.runtime.banks import BANKS, tag_of
 from foretail.export.p4.runtime.client import P4RuntimeSwitch
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
 from foretail.pipelines.settings.validation import typed

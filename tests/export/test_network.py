@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.network import export_network
 from foretail.export.network.c_header import probes, prove_network, render_network
 from foretail.export.network.fixed_point import FixedNetwork, fixed_network, threshold_in_units
 from foretail.export.network.logarithm import Logarithm, log_bounds
 from foretail.export.proof.certificate import ProofError
-from foretail.features.errors import ForetailError
 from foretail.models.drop.network import Layer, Network
 from foretail.models.ensemble.ensemble import FeatureInput
 from tests.examples import draws

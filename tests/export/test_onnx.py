@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from foretail.core.errors import ForetailError
 from foretail.export.onnx.target import Onnx
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import export, prove_files
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, votes_of
 from tests.examples import draws

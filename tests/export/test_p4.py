@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
 from foretail.export.p4.planning.architecture import TNA
 from foretail.export.p4.planning.cost import most_trees, plan
@@ -30,7 +31,6 @@ from foretail.export.p4.text.render import render_p4
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import ExportResult, export, prove_files
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 from tests.examples import draws

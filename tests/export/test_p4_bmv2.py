@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.target import P4, PACKETS
 from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4, run_on_bmv2, tool_versions
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Tree

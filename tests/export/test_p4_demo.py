@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.cost import plan
 from foretail.export.p4.planning.encoding import score_bits
 from foretail.export.p4.planning.profile import load_profile
@@ -20,7 +21,6 @@ from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.passes.votes import with_votes
 from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
-from foretail.features.errors import ForetailError
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.export.bmv2 import needs_p4_tools

@@ -22,7 +22,9 @@ from tests.forests import paper_forest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("p4testgen") is None, reason="p4testgen not on PATH: docs/p4.md says what it is"),
+    pytest.mark.skipif(
+        shutil.which("p4testgen") is None, reason="p4testgen not on PATH: docs/guide/p4.md says what it is"
+    ),
 ]
 
 TARGETS = (P4(), P4(encoding="ternary"), P4(decision="bitvector"), P4(encoding="range", decision="leaf_rows"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from foretail.core.errors import ForetailError
 from foretail.export.passes import passes
 from foretail.export.passes.passes import (
     drop_redundant_thresholds,
@@ -20,7 +21,6 @@ from foretail.export.passes.passes import (
 from foretail.export.passes.votes import with_votes
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import relate
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from tests.examples import draws

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export import schedule as export
 from foretail.export.c.build import find_compiler
 from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
@@ -18,7 +19,6 @@ from foretail.export.schedule.c_table import c_table, read_c_table
 from foretail.export.schedule.emulator import emulator_schedule, read_emulator_schedule
 from foretail.export.schedule.json_text import read_json
 from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import random_hose, ring
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.sonic.rules import SHIFT, ExportedRules
 from foretail.export.sonic.target import Sonic
 from foretail.export.target import Files, export, prove_files
 from foretail.features.counters import COUNTERS, counter_params
-from foretail.features.errors import ForetailError
 from foretail.models.drop.alpha_tree import alpha_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree

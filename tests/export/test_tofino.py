@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.cost import plan
 from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.profile import load_profile
@@ -23,12 +24,11 @@ from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.tools.tofino import CHIPS, COMPILER, Compiled, command, compile_for
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from tests.export.p4_texts import small_ensemble
 from tests.forests import paper_forest
 
 needs_compiler = pytest.mark.skipif(
-    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/p4-tofino.md says how to build it"
+    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/results/p4-tofino.md says how to build it"
 )
 
 REPORTS = """#!/bin/sh

@@ -28,7 +28,7 @@ WORD = 1 << 32
 BUFFER = 20_000
 
 needs_compiler = pytest.mark.skipif(
-    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/p4-tofino.md says how to build it"
+    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/results/p4-tofino.md says how to build it"
 )
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.export.passes.votes import with_votes
 from foretail.export.proof.prove import Relation, relate, relate_by_boxes
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, votes_of
 from foretail.models.ensemble.rounding import rounding_bound

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.c.target import C
 from foretail.export.c.text import Batch, Single
@@ -17,7 +18,6 @@ from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
 from foretail.export.passes.votes import with_votes
 from foretail.export.target import Target, export
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.examples import draws
 from tests.forests import paper_forest, stump

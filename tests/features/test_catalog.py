@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
@@ -18,7 +19,6 @@ from foretail.features.catalog import (
     selection_cost,
     training_columns,
 )
-from foretail.features.errors import ForetailError
 
 NAMES = tuple(f.name for f in FEATURES)
 

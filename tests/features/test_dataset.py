@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import writer
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import CONTROL_SCHEMA, DROP_COSTS_SCHEMA, ROWS_SCHEMA, SCHEMAS
-from foretail.features.errors import ForetailError
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
 from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy

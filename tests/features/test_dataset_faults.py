@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder
 from foretail.features.dataset.manifest import Manifest, PartFile
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import VERSION_KEY
 from foretail.features.dataset.writer import write_dataset
-from foretail.features.digest import DIGEST_FILE, no_digest_allowed, write_digest
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_folder
 from tests.traces import RUN, make_arrivals, write_trace
 
 PART = "rows/part-00000.parquet"
@@ -270,7 +270,7 @@ def test_ctrl_c_during_a_write_leaves_nothing(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from tests.traces import make_arrivals, write_trace
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.files import read_demand
-from foretail.features.errors import ForetailError
 
 MATRIX = np.array([[0, 1.5, 0], [0.1, 0, 1e-3], [2, 1 / 3, 0]])
 

@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand import logs as demand_logs
 from foretail.features.demand.logs import Steps, read_demand_logs
-from foretail.features.errors import ForetailError
 
 BYTES = Steps(interval_ns=1000, uplink_bps=8_000_000_000)  # an uplink carries 1000 bytes in a step
 SEQUENCE = np.array([[[0, 10, 0], [0, 0, 5], [300, 0, 0]], [[0, 0, 0], [7, 0, 0], [0, 9, 0]], np.zeros((3, 3))])

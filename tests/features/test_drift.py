@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.drift import kolmogorov_smirnov, population_stability_index
 
 VALUES = st.lists(st.integers(0, 20), min_size=1, max_size=50)

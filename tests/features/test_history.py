@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.history import ArrivalWindow, WindowRows, name_in_window, windows
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ASKED, LABEL, Rows, Sampling, read_rows, row_batches
 from foretail.features.rows.splits import Selection, Side
 from tests.traces import make_arrivals, write_trace

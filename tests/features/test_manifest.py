@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Manifest, PartFile
-from foretail.features.errors import ForetailError
 from tests.traces import RUN
 
 FILES = (

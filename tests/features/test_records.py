@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import foretail.sim_bridge
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import (
     ARRIVAL_DTYPE,
     FLOW_DTYPE,

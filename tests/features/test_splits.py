@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Selection, Split, split_by_run, split_by_seed, split_by_time
 from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy

@@ -183,7 +183,7 @@ def in_fork(read: Callable[[Path], object], path: Path, data: bytes, folder: Pat
 
 def judge(read: Callable[[Path], object], path: Path, data: bytes, folder: Path) -> int:
     """Read a file; keep the input when the answer is neither a result nor one sentence."""
-    from foretail.features.errors import ForetailError
+    from foretail.core.errors import ForetailError
 
     try:
         with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from foretail.core.digest import DIGEST_FILE, check_folder, write_digest
 from foretail.export.c.reader import read_c
 from foretail.export.c.target import C, render_c, stated
 from foretail.export.p4.planning.profile import load_profile
@@ -28,7 +29,6 @@ from foretail.features.dataset.manifest import Manifest, Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.logs import Steps, read_demand_logs
-from foretail.features.digest import DIGEST_FILE, check_folder, write_digest
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.contract import synthetic_sequences
 from foretail.models.demand.predictor_file import load as load_demand_predictor

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.ensemble import FeatureInput, Tree
 from tests.examples import draws

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import brier_score, expected_calibration_error, rank
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit, split_sequences
-from foretail.features.errors import ForetailError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.passes.passes import lower
-from foretail.features.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distill
 from foretail.models.ensemble.ensemble import Ensemble

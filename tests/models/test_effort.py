@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.target import P4
 from foretail.export.target import export
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.effort import Effort
 from tests.forests import stumps
 

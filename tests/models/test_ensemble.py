@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps

@@ -19,7 +19,7 @@ import joblib
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
@@ -207,7 +207,7 @@ def test_a_reader_that_the_machine_holds_up_is_waited_for(files: dict[str, bytes
 DAMAGED = """
 import os, signal, sys
 from pathlib import Path
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble import frontends
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.model_files import Format, format_of, read_foreign

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.metrics import rank

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble

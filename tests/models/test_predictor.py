@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop import forest
 from foretail.models.drop.boosted import BoostedTrees

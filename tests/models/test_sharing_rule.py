@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.sharing_rule import FEATURES, TRACKED, SharingRule
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, run_document
 from foretail.models.mlflow.store import SQLITE, create_store, store_exists
 from foretail.models.mlflow.tracking import run_exists, track
@@ -76,7 +76,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> No
     create_store(f"{SQLITE}{tmp_path}/mlflow.db")
     limited = f"""
 import resource, sys
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     exec({FIRST_RUN!r})

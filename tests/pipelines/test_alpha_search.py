@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.experiments.studies import SearchConfig
+from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTERS
-from foretail.features.errors import ForetailError
 from foretail.features.records import COUNTER_DTYPE
 from foretail.models.drop.alpha_tree import alpha_exponents
 from foretail.models.ensemble.ensemble import Ensemble

@@ -52,7 +52,7 @@ BAD_POINT = """
 import json, sys
 from functools import partial
 from foretail.configs.schema.tracking import Launcher
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.runs.jobs import run_points
 
 def point(number, report):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from foretail.configs.schema.stages import STAGES as SCHEMAS
-from foretail.features.json_text import flat
+from foretail.core.json_text import flat
 from foretail.pipelines import cli
 from foretail.pipelines.command import doctor
 from foretail.pipelines.command.completion import SCRIPTS, words

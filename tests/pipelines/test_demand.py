@@ -15,9 +15,9 @@ from scipy.stats import ttest_1samp
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.sequences import DemandSequence, carried_demand
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS, load

@@ -14,8 +14,8 @@ from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.network import Network

@@ -15,7 +15,7 @@ import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.scenario import TRANSPORTS
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge.ns3.driver import build_driver

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.configs.schema.experiments.studies import SearchConfig
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.drop.cost_trees import fit_cost_trees
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines import cli

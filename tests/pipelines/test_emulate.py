@@ -13,8 +13,8 @@ import pytest
 
 from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.cli import main

@@ -9,7 +9,7 @@ import pytest
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import ExportConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed

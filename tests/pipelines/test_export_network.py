@@ -11,9 +11,9 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.stages import STAGES
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.drop.network import Network
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.network import NetworkExport

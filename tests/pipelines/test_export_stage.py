@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 
 from foretail.configs.schema.model_stages import ExportConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

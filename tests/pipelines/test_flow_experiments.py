@@ -13,7 +13,7 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
 from foretail.pipelines.comparison.flows import check_same_flows

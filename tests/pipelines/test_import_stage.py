@@ -11,8 +11,8 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.pipelines.settings.validation import refuse_unused, typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train

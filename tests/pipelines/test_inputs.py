@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from foretail.core.digest import write_digest
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.digest import write_digest
-from foretail.features.errors import ForetailError
 from foretail.pipelines.data.inputs import open_datasets
 from tests.traces import make_arrivals, write_trace
 

@@ -11,9 +11,9 @@ import pytest
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Labels
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.models.drop.forest import RandomForest
 from foretail.pipelines.experiments.studies.label_study import LabelStudy, label_study

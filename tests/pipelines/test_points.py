@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.points import Point, SoFar, measure_points

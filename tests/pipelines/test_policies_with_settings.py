@@ -6,7 +6,7 @@ import pytest
 
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.policies import name_with_settings, policy_words, settings_in_name
 

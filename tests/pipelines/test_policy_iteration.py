@@ -13,7 +13,7 @@ import pytest
 
 from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.costs.learning import Learning, labelled_policies

@@ -16,9 +16,9 @@ from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
 from foretail.configs.schema.stages import STAGES
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
 from foretail.models.mlflow.tracking import track

@@ -10,11 +10,11 @@ import pytest
 from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
 from foretail.gym.traffic import FromDatasets
 from foretail.models.drop.forest import RandomForest

@@ -122,7 +122,7 @@ def test_axe_finds_nothing_to_mend(width: int, dark: bool, shown_folder: Path) -
 
 
 def test_the_glossary_is_that_of_the_documentation() -> None:
-    rows = re.findall(r"^\| (?!---|term)", (ROOT / "docs" / GLOSSARY_FILE).read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (?!---|term)", (ROOT / "docs" / "reference" / GLOSSARY_FILE).read_text(), re.MULTILINE)
     meanings = {meaning for circuits in (False, True) for meaning in glossary(circuits).values()}
     assert len(meanings) > 0.7 * len(rows) > 20
     assert "throughput" in glossary(True).keys() - glossary(False).keys()

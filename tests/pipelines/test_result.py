@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, plain, show, write_result
 from tests.examples import draws

@@ -18,7 +18,7 @@ import pytest
 
 from foretail.configs.schema.experiments.studies import SearchConfig
 from foretail.configs.schema.packet_stages import DemoConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines import cli

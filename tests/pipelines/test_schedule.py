@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema.circuits import ScheduleConfig
+from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule_demand

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from foretail.configs.schema.model_stages import SelectConfig
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import selection_cost, training_columns
-from foretail.features.errors import ForetailError
 from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
 from foretail.features.rows.splits import SIDES, Selection
 from foretail.models.scoring.metrics import rank

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from foretail.configs.schema.experiments.packets import Family, SharingMap
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.data.simulation import Ns3

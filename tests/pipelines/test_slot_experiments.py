@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.experiments.slots.experiment import cases_of, slot_experiment
 from foretail.pipelines.settings.compose import compose_settings

@@ -16,10 +16,10 @@ import pytest
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
+from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
-from foretail.features.staging import staged_folder
+from foretail.core.errors import ForetailError
+from foretail.core.files import staged_folder
 from foretail.pipelines.runs.store import Key, Store, canonical_json, code_digest
 
 KEY = Key("dataset", {"seed": 1, "scenario": {"load": 0.8}})

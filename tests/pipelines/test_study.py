@@ -9,7 +9,7 @@ from mlflow.tracking import MlflowClient
 
 from foretail.configs.schema.experiments.studies import StudyConfig
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.scoring.metrics import Confusion

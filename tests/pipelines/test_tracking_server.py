@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.cli import main
 from foretail.pipelines.tracking import server
 

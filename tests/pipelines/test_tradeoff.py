@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stages import STAGES
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
 from tests.composed import composed

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foretail.features.digest import DIGEST_FILE
-from foretail.features.errors import ForetailError
+from foretail.core.digest import DIGEST_FILE
+from foretail.core.errors import ForetailError
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli
 from foretail.pipelines.runs.verification import verify

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.emulation import EmulateConfig
+from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import schedule_json
 from foretail.export.schedule.planned import PlannedSchedule
-from foretail.features.errors import ForetailError
 from foretail.pipelines.experiments.frame import ExperimentResult
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.emulate import emulate

@@ -29,12 +29,12 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from foretail.core.digest import DIGEST_FILE
+from foretail.core.errors import ForetailError
 from foretail.export.c.target import render_c
 from foretail.export.folder import check_name
 from foretail.export.onnx.graph import render_onnx
 from foretail.features.demand.files import read_demand
-from foretail.features.digest import DIGEST_FILE
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.registry import load_ensemble
@@ -275,7 +275,7 @@ def test_bombs_are_refused_within_bounded_memory(name: str, tmp_path: Path) -> N
         "import sys\n"
         "from pathlib import Path\n"
         "from foretail.features.demand.files import read_demand\n"
-        "from foretail.features.errors import ForetailError\n"
+        "from foretail.core.errors import ForetailError\n"
         "from foretail.models.ensemble.model_files import load_model_file\n"
         "from foretail.pipelines.reporting.run_record import _is_svg\n"
         "from tests.fuzz.readers import READERS, TWO\n"
@@ -335,7 +335,7 @@ TEXTS = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "javascr
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("place", ["command", "finished", "config", "versions", "title", "cell", "note"])
 def test_a_report_holds_text_and_no_script(text: str, place: str, tmp_path: Path) -> None:
-    from foretail.features.digest import write_digest
+    from foretail.core.digest import write_digest
 
     (seed,) = READERS["result"].seeds(tmp_path)
     document = json.loads(seed)

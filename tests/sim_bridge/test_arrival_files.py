@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.arrivals import files as arrival_files
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, run_driver
 from tests.scenarios import settings

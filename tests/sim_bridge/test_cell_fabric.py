@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric, CellFlows, Routing
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, mean_size, poisson_flows

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Rules
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.slotted import (

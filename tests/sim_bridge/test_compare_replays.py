@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import SwitchGeometry
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
 from foretail.sim_bridge.policies import ASKING, BUCKET_BYTES, DROP_BUDGET_BYTES, POLICIES

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested_tree

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
 from foretail.sim_bridge.circuits.demand.sequences import (
     JOBS,

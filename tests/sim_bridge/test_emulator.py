@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use

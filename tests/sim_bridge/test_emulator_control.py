@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog

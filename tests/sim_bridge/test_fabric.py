@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import perfect_matchings, round_matrix
 from foretail.sim_bridge.circuits.demand.matrices import (
     MATRICES,

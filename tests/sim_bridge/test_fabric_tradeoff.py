@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     consistency,

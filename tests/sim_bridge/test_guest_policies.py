@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import GuestPolicy, native_policy

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapNgWriter, RawPcapWriter
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.pcap import log as pcap_log
 from foretail.sim_bridge.imports.pcap.log import CaptureLog, read_captures

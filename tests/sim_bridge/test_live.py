@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SWITCH_FEATURES
 from foretail.features.dataset.manifest import Rules
-from foretail.features.errors import ForetailError
 from foretail.features.records import Outcome
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import slotted

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES, feature
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.ns3.live import run_live_driver

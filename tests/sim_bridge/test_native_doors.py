@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
 from foretail.sim_bridge._native import (
     LiveRuns,

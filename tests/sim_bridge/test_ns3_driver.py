@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import Progress

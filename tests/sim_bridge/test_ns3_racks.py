@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.examples import draws

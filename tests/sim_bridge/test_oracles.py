@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.gym.traffic import FromDatasets
 from foretail.pipelines.settings.validation import typed, validate

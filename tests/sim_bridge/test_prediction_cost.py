@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass
 from foretail.features.rows.labelled_rows import LABEL
 from foretail.sim_bridge.open_loop.prediction_cost import prediction_costs

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.export.c.build import compile_library, find_compiler, predictor_abi
 from foretail.export.c.target import C
 from foretail.export.target import ExportResult, export
 from foretail.features.catalog import PAPER_FEATURES, SWITCH_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import FlowClass, Outcome
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

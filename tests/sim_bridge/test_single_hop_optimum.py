@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import MATRICES, all_to_all, permutation, random_hose
 from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, vermilion

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import Replay
 from tests.sim_bridge.test_native_doors import REPLAY
 

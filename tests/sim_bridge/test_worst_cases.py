@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.open_loop.worst_cases.objectives import GUARDS, OBJECTIVES, WorstCase, measure
 from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json
 from foretail.sim_bridge.open_loop.worst_cases.search import search
@@ -18,7 +18,7 @@ from tests.sim_bridge.slow_slotted import parse, reduced, run_slotted
 from tests.sim_bridge.test_offline_optimum import slow_late_qd
 
 CASES = Path(__file__).with_name("worst_cases.json")
-PAGE = Path(__file__).parents[2] / "docs" / "worst-cases.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "worst-cases.md"
 cases = pytest.mark.parametrize("case", read_json(CASES), ids=lambda case: f"{case.objective}-{case.ports}")
 
 

@@ -4,7 +4,7 @@ Examples::
 
     python -m tests.torture --minutes 30              # goes on where the last call with this seed ended
     python -m tests.torture --only promote SIGKILL    # cases of a command, a fault or a family
-    python -m tests.torture table                     # what the journal says, as in docs/reliability.md
+    python -m tests.torture table                     # what the journal says, as in docs/design/reliability.md
 """
 
 from __future__ import annotations

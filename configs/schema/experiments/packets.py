@@ -11,7 +11,7 @@ from foretail.configs.schema.fields import Experiment, part, setting
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_distinct_policies, require_tunable
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.configs.schema.training import Split
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 
 @dataclass

@@ -29,8 +29,8 @@ from foretail.configs.schema.policies import (
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.errors import ForetailError
 
 
 @dataclass

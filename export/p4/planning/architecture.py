@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.prefixes import KINDS, Kind
 from foretail.features.catalog import VALUE_BITS
-from foretail.features.errors import ForetailError
 
 INPUT_BITS = VALUE_BITS
 """Of a feature as the control takes it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from typing import Literal
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.architecture import Architecture
 from foretail.export.p4.planning.encoding import (
     DECISIONS,
@@ -27,7 +28,6 @@ from foretail.export.p4.planning.encoding import (
 from foretail.export.p4.planning.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
 from foretail.export.p4.planning.profile import Profile
 from foretail.export.proof.prove import MAX_CELLS
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 

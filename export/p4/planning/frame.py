@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.architecture import INPUT_BITS
 from foretail.export.p4.planning.cost import Plan, candidates_of
 from foretail.export.p4.planning.encoding import (
@@ -23,7 +24,6 @@ from foretail.export.p4.planning.encoding import (
 )
 from foretail.export.p4.planning.prefixes import Intervals, Row
 from foretail.export.p4.planning.profile import Profile
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 
 WORD_BITS = 32

@@ -10,8 +10,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.architecture import Architecture, architecture
-from foretail.features.errors import ForetailError
 
 
 @dataclass(frozen=True)

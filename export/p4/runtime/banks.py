@@ -15,12 +15,12 @@ from typing import Literal
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.frame import WORD_BITS, Frame
 from foretail.export.p4.runtime.client import P4RuntimeSwitch
 from foretail.export.p4.text.banks import bank_controls
 from foretail.export.p4.text.render import first_id
 from foretail.export.p4.text.syntax import CONTROL
-from foretail.features.errors import ForetailError
 
 BANKS: tuple[Literal["a", "b"], ...] = ("a", "b")
 TAG_DIGITS = 8

@@ -15,7 +15,7 @@ from typing import Self
 import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_code, rpc_status
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 SECONDS = 30
 """That a switch has for an answer."""

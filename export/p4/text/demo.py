@@ -22,12 +22,12 @@ from math import gcd
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
 from foretail.export.p4.planning.encoding import score_bits
 from foretail.export.p4.text.syntax import CONTROL
 from foretail.export.templates import environment
 from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
 MAX_PORTS = 8

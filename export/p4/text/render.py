@@ -12,6 +12,7 @@ from zlib import crc32
 
 import jinja2
 
+from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
 from foretail.export.p4.planning.architecture import INPUT_BITS
 from foretail.export.p4.planning.cost import FeatureTable, Plan
@@ -21,7 +22,6 @@ from foretail.export.p4.planning.prefixes import Row
 from foretail.export.p4.text.switch import can_compute, render_switch
 from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 FIRST_ID = 0xF07A01

@@ -1,6 +1,6 @@
 """The P4 tools: p4c compiles a program, BMv2's simple_switch runs it on packets.
 
-Neither is in a package registry; ``docs/p4-demo.md`` says how to build them. The command port of a running
+Neither is in a package registry; ``docs/guide/p4-demo.md`` says how to build them. The command port of a running
 simple_switch listens on all interfaces, and BMv2 has no option for another address.
 """
 
@@ -22,8 +22,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.export.proof.certificate import ProofError
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 
 TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")

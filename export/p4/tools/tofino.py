@@ -1,6 +1,6 @@
 """Tofino's compiler: p4c-barefoot of p4lang/p4c places a program in a chip, and says what it takes.
 
-It is in no package registry; ``docs/p4-tofino.md`` says how to build it.
+It is in no package registry; ``docs/results/p4-tofino.md`` says how to build it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 COMPILER = "p4c-barefoot"
 CHIPS = ("tofino", "tofino2")

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.circuits import CellDesign, CellExperiment, ScheduleConfig
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
 from foretail.pipelines.experiments.circuits.figures import draw_completion_times, draw_utilisation
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.circuits import DesignExperiment, ScheduleConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.runs.points import SoFar, write_files

@@ -17,8 +17,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.circuits import NoiseExperiment, ScheduleConfig
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_noise, draw_smoothness
 from foretail.pipelines.experiments.circuits.smoothness import smoothness, smoothness_table

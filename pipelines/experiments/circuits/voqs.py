@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.emulation import EmulateConfig, Emulation
 from foretail.configs.schema.racks import PublishedUse, VoqExperiment
-from foretail.features.staging import staged_folder
+from foretail.core.files import staged_folder
 from foretail.pipelines.data.emulation import emulator_for
 from foretail.pipelines.data.racks import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import Ns3, reporting

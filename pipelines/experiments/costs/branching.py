@@ -13,9 +13,9 @@ import pandas as pd
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, STUDY_FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.records import Records
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.data.scenario import driver_config

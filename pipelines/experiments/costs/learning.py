@@ -15,11 +15,11 @@ import pandas as pd
 
 from foretail.configs.schema.experiments.studies import DropCosts, SearchConfig
 from foretail.configs.schema.policies import Policy
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 from foretail.features.dataset.manifest import Run, traffic_sha256
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.writer import write_drop_costs
-from foretail.features.errors import ForetailError
 from foretail.models.drop.cost_trees import fit_cost_trees
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun

@@ -21,7 +21,7 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
 from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, say_unasked, simulate

@@ -22,7 +22,7 @@ import pandas as pd
 
 from foretail.configs.schema.experiments.studies import AlphaSearch, SearchConfig
 from foretail.configs.schema.policies import DT_PREDICTED
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel

@@ -23,10 +23,10 @@ from optuna.distributions import IntDistribution
 
 from foretail.configs.schema.experiments.studies import RuleSearch, SearchConfig
 from foretail.configs.schema.policies import RULE_DEFAULTS
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of
-from foretail.features.errors import ForetailError
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiments.studies import SEARCH_COSTS, SEARCH_SCORES, Search, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import Profile
 from foretail.export.switch_cost import switch_cost
-from foretail.features.errors import ForetailError
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists

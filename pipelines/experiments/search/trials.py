@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file
 from foretail.pipelines.runs.store import canonical_json
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from foretail.configs.schema.model_stages import PromoteConfig
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import traffic_sha256_of
-from foretail.features.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text

@@ -13,7 +13,7 @@ from foretail.configs.schema.experiments.packets import SharingMap
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison import cost, counted, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
 from foretail.pipelines.experiments.frame import RunsPoints, measure_cases
 from foretail.pipelines.experiments.sharing.plan import DEFAULT, Condition, Rule, SharingCase, SharingPlan, measured

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.experiments.packets import PredictionTradeoff
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import source_sha256
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri

@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, training_columns
 from foretail.features.dataset.manifest import Victim
-from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.drift import kolmogorov_smirnov, population_stability_index
 from foretail.features.rows.labelled_rows import Rows, read_rows

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from foretail.configs.schema.experiments.studies import Study, StudyConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.features.errors import ForetailError
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE
 from foretail.models.drop.predictor import TreePredictor

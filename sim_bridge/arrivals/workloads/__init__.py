@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from foretail.features.plugins import WORKLOAD_GROUP, Kinds
+from foretail.core.plugins import WORKLOAD_GROUP, Kinds
 from foretail.sim_bridge.arrivals.workloads.collectives import AllToAll, Ring
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import (
     CompleteSharingLowerBound,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import is_foreign, require, running
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import is_foreign, require, running
 from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_PACKETS = 2**18

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
 
 FloatArray = npt.NDArray[np.float64]

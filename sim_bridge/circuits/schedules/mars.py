@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.throughput.valiant import valiant

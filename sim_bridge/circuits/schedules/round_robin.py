@@ -6,8 +6,8 @@ from math import gcd
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import MAX_NODES
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 
 

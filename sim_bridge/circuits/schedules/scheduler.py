@@ -14,9 +14,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import SCHEDULER_GROUP, Kinds, PluginError, is_foreign, named, require, running
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
-from foretail.features.plugins import SCHEDULER_GROUP, Kinds, PluginError, is_foreign, named, require, running
 from foretail.sim_bridge.circuits.schedules.mars import best_degree, mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule

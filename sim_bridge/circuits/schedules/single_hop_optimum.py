@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.regularise import regularised
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 

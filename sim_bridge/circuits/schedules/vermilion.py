@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge._native import round_matrix
 from foretail.sim_bridge.circuits.schedules.regularise import regularised
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.demand.matrices import (
     all_to_all,
     chessboard,

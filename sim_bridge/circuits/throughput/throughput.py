@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import linprog
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 
 FloatArray = npt.NDArray[np.float64]
 

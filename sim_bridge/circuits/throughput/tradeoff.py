@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency
 
 FloatArray = npt.NDArray[np.float64]

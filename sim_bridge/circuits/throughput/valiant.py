@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csgraph, csr_array
 
+from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.errors import ForetailError
 
 FloatArray = npt.NDArray[np.float64]
 

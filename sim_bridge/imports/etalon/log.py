@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.etalon.records import Chunk, RecordFile
 from foretail.sim_bridge.imports.etalon.survey import Findings, Survey

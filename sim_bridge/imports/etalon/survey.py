@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.etalon.records import UP, Chunk, RecordFile
 
 _MOST_BACKWARD_NS = 1_000_000

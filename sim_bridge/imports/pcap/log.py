@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.pcap.capture import frames_of
 from foretail.sim_bridge.imports.pcap.frames import HEAD_BYTES, Flows, Packets, packets_of

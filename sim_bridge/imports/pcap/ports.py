@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 
 _COLUMNS = ["prefix", "port"]
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network

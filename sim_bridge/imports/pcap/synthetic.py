@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
+from foretail.core.files import write_file, writing
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
-from foretail.features.staging import write_file, writing
 
 HEADER_BYTES = 54
 """Ethernet, IPv4 and TCP without options."""

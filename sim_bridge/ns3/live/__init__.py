@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature, training_columns
-from foretail.features.errors import ForetailError
 from foretail.sim_bridge.builds import ROOM, cached, compiler, first_error, run_compiler, sources_digest
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.live import CheckedPredictor

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, objective_of
 from foretail.sim_bridge.open_loop.worst_cases.page import page, read_json, table, write_json

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.policies import POLICIES, is_guest, may_ask, policy_name
@@ -36,7 +36,7 @@ TITLES = {name: policy.title for name, policy in POLICIES.items()} | {
 
 
 def nth(ports: int, buffer: int) -> Fraction:
-    """Return N, which docs/worst-cases.md proves of all who accept into an empty buffer, at most N arrivals a slot."""
+    """Return N, the bound for whoever accepts into an empty buffer, proven in docs/results/worst-cases.md."""
     return Fraction(ports)
 
 
@@ -55,7 +55,7 @@ class Objective:
     ratio: Callable[[Mapping[str, int], int], Fraction | None]
     #: the most that the literature claims, from N; None where it claims nothing
     claimed: Callable[[int], float | None] = lambda ports: None
-    #: the most that it can be, by the proofs in docs/worst-cases.md, from N and B; None where there is none
+    #: the most that it can be, by the proofs in docs/results/worst-cases.md, from N and B; None where there is none
     proven: Callable[[int, int], Fraction | None] = lambda ports, buffer: None
     predicted: bool = False  #: search predictions too; otherwise all packets are predicted to pass
     any_load: bool = False  #: up to 2 B packets a slot, beyond the papers' model; otherwise up to N

@@ -1,4 +1,4 @@
-"""Worst cases as a file and as the page docs/worst-cases.md."""
+"""Worst cases as a file and as the page docs/results/worst-cases.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from foretail.sim_bridge.open_loop.worst_cases.search import MAX_SLOTS
 from foretail.sim_bridge.policies import policy_name
 
 PROOFS = """\
-Guarded Credence ([its guards](design.md#policies-as-fixed-here)) stands beside Credence: with its defaults in slots
-(three answers in a row, no limit to drops), with two answers, and with one answer but one predicted drop in 25 slots,
-per queue. "Told right": its predictions are what LQD does. Credence told right sends what LQD sends.
+Guarded Credence ([its guards](../design/design.md#policies-as-fixed-here)) stands beside Credence: with its defaults in
+slots (three answers in a row, no limit to drops), with two answers, and with one answer but one predicted drop in 25
+slots, per queue. "Told right": its predictions are what LQD does. Credence told right sends what LQD sends.
 
 **N, whatever the predictions say**, with at most N arrivals a slot and B >= N. Take any policy that accepts a packet
 into an empty buffer and pushes nothing out but to let another in. In every slot in which a packet arrives it has one
@@ -110,7 +110,7 @@ def table(cases: Iterable[WorstCase]) -> str:
 
 
 def page(cases: Iterable[WorstCase]) -> str:
-    """Return the page docs/worst-cases.md."""
+    """Return the page docs/results/worst-cases.md."""
     return f"""# Worst cases that a search found
 
 Short sequences on which a policy, or what is claimed of it, does badly: N at most 4, B at most 8, at most {MAX_SLOTS}
@@ -139,6 +139,6 @@ upper bound for that N and B that the next section proves; where it is empty, al
 {table(cases)}
 
 Search again with `python -m foretail.sim_bridge.open_loop.worst_cases`; `--json tests/sim_bridge/worst_cases.json`
-keeps what it finds, and `--page tests/sim_bridge/worst_cases.json > docs/worst-cases.md` writes this page. The cases
-are tests (`tests/sim_bridge/test_worst_cases.py`).
+keeps what it finds, and `--page tests/sim_bridge/worst_cases.json > docs/results/worst-cases.md` writes this page. The
+cases are tests (`tests/sim_bridge/test_worst_cases.py`).
 """

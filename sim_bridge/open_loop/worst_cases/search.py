@@ -17,7 +17,7 @@ from itertools import product
 
 import numpy as np
 
-from foretail.features.errors import ForetailError
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.open_loop.worst_cases.objectives import OBJECTIVES, WorstCase, measure, objective_of
 
 MAX_SLOTS = 12

@@ -1,0 +1,258 @@
+"""Plug-ins: what other installed packages offer by entry points, and one sentence for whatever goes wrong in them.
+
+A package offers a predictor in its pyproject.toml by ``my_stump = "my_package:Stump"`` under
+``[project.entry-points."foretail.predictors"]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from foretail.core.errors import ForetailError
+
+PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER_GROUP, THRESHOLD_RULE_GROUP = (
+    "foretail.predictors",
+    "foretail.demand_predictors",
+    "foretail.targets",
+    "foretail.workloads",
+    "foretail.schedulers",
+    "foretail.threshold_rules",
+)
+"""Groups of entry points."""
+
+Base = TypeVar("Base")
+
+
+class PluginError(ForetailError):
+    """A plug-in failed, or broke a rule of its contract."""
+
+
+def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
+    """Return what installed packages offer in a group of entry points, by name; `ours` are names of Foretail's own.
+
+    ForetailError on a name that is no word, is one of ours, or comes from two packages.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+        package = package_of(point)
+        if re.fullmatch(r"[a-z][a-z0-9_]*", point.name) is None:
+            raise ForetailError(
+                f"the package {package} offers {point.name!r} in {group}, which is no name: use lower-case letters, "
+                f"digits and _, the first a letter"
+            )
+        if point.name in ours:
+            raise ForetailError(
+                f"the package {package} offers {point.name} in {group}, which Foretail has itself: rename its entry "
+                f"point or uninstall it"
+            )
+        if point.name in found and found[point.name].value != point.value:
+            raise ForetailError(
+                f"the packages {package_of(found[point.name])} and {package} both offer {point.name} in {group}: "
+                f"uninstall one of them"
+            )
+        found[point.name] = point
+    return found
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the package that offers an entry point."""
+    return point.dist.name if point.dist is not None else point.module
+
+
+def loaded(point: EntryPoint) -> Any:
+    """Return what an entry point names; ForetailError when it cannot be loaded."""
+    try:
+        return point.load()
+    except Exception as error:  # an import runs whatever the package does
+        raise PluginError(
+            f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: {_said(error)}; "
+            f"mend the package or uninstall it"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Kinds(Generic[Base]):
+    """Dataclasses that settings choose by name, and whose fields are settings: Foretail's own and those of packages."""
+
+    group: str  #: of entry points
+    base: type[Base]  #: what all of them subclass
+    called: str  #: what errors call one, such as ``workload``
+    ours: Mapping[str, type[Base]]  #: Foretail's own, by name
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, our own first."""
+        return (*self.ours, *offered(self.group, self.ours))
+
+    def kind(self, name: str) -> type[Base]:
+        """Return the class of a name; ForetailError when there is none, or it is no `base` made without arguments."""
+        if name in self.ours:
+            return self.ours[name]
+        points = offered(self.group, self.ours)
+        if name not in points:
+            raise ForetailError(f"{self.called} {name} is unknown: choose from {', '.join(self.names())}")
+        found: Any = loaded(points[name])
+        whose = f"{name} of the package {package_of(points[name])}"
+        if not (isinstance(found, type) and issubclass(found, self.base) and is_dataclass(found)):
+            raise ForetailError(f"{whose} is no {self.base.__name__}: subclass it, a dataclass")
+        bare = [
+            field.name
+            for field in fields(found)
+            if field.init and field.default is MISSING and field.default_factory is MISSING
+        ]
+        if bare:
+            raise ForetailError(f"{whose} has no default for {bare[0]}: give one")
+        return cast("type[Base]", found)
+
+    def name(self, made: Base) -> str:
+        """Return the name under which one is known; ForetailError when it has none."""
+        for name in self.names():
+            if type(made) is self.kind(name):
+                return name
+        raise ForetailError(
+            f"the {self.called} {type(made).__name__} has no name: offer it in the group {self.group} of a package"
+        )
+
+    def sources(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the hashes of the files of packages among `names`, on which results depend, by ``plugin NAME``."""
+        found = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
+        return {name: source for name, source in found.items() if source is not None}
+
+    def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
+        """Make the one of a name; fields that `settings` does not give keep their defaults.
+
+        ForetailError on an unknown name or field, and on a value of another type or out of range.
+        """
+        from pydantic import ConfigDict, TypeAdapter, ValidationError  # a command that makes none does not wait for it
+
+        kind: Any = self.kind(name)
+        values, given = {}, {} if settings is None else settings
+        if not isinstance(given, Mapping):
+            raise ForetailError(f"the settings of {name} are {given!r}: write them as {{NAME: VALUE}}")
+        with running(kind, "its settings"):
+            types = typing.get_type_hints(kind)
+            known = [field.name for field in fields(kind)]
+            for field, value in given.items():
+                if field not in known:
+                    raise ForetailError(f"{name} has no parameter {field}: it takes {', '.join(known) or 'none'}")
+                try:
+                    checked = TypeAdapter(types[field], config=ConfigDict(strict=True)).validate_python(value)
+                except ValidationError as error:
+                    said = error.errors(include_url=False)[0]["msg"]
+                    raise ForetailError(f"{field} of {name} must not be {value!r}: {said.lower()}") from None
+                values[field] = checked
+            made: Base = kind(**values)
+        return made
+
+
+def is_foreign(kind: type) -> bool:
+    """Return whether a class is none of Foretail's own."""
+    return not kind.__module__.startswith("foretail.")
+
+
+def source_sha256(kind: type) -> str | None:
+    """Return the hash of the file that defines a foreign class, on which its results depend; None for our own.
+
+    ForetailError when the class has no file.
+    """
+    if not is_foreign(kind):
+        return None
+    try:
+        return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        raise ForetailError(
+            f"{kind.__module__}.{kind.__qualname__} has no source file, by which results are known again: put it into "
+            f"a module"
+        ) from None
+
+
+@contextmanager
+def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[None]:
+    """Run code of `plugin`; when it is not Foretail's own, what it raises is one sentence that names it.
+
+    PluginError when it raises anything but a ForetailError, or changes an input.
+
+    Parameters
+    ----------
+    plugin : an instance of its class, or the class itself
+    what : the method, for the sentence
+    **inputs : what it may read and must not change, by the words that errors have for it
+    """
+    if not is_foreign(_kind(plugin)):
+        yield
+        return
+    before = {name: _digest(array) for name, array in inputs.items()}
+    try:
+        yield
+    except (ForetailError, MemoryError):
+        raise
+    except Exception as error:
+        raise PluginError(f"{named(plugin)} fails in {what}: {_said(error)}; mend it, --debug shows where") from error
+    for name, array in inputs.items():
+        if _digest(array) != before[name]:
+            raise PluginError(f"{named(plugin)} breaks a rule: {what} must not change the {name}; let it copy them")
+
+
+def require(plugin: object, holds: bool, rule: str, met: str) -> None:
+    """Raise PluginError unless a rule `holds` for a plug-in that is not Foretail's own; `met` says what was met."""
+    if is_foreign(type(plugin)) and not holds:
+        raise PluginError(f"{named(plugin)} breaks a rule: {rule}, not {met}")
+
+
+def require_numbers(
+    plugin: object,
+    what: str,
+    found: object,
+    shape: tuple[int, ...],
+    low: float = -np.inf,
+    high: float = np.inf,
+    each: str = "row",
+) -> None:
+    """Raise PluginError unless a foreign plug-in returned finite float64 numbers of a shape, in [`low`, `high`].
+
+    One dimension has a number for each of what `each` says.
+    """
+    if not is_foreign(type(plugin)):
+        return
+    if not isinstance(found, np.ndarray) or found.shape != shape:
+        met = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
+        of_rows = f"one number per {each}" if len(shape) == 1 else "a matrix"
+        raise PluginError(f"{named(plugin)} breaks a rule: {what} must give {of_rows}, shape {shape}, not {met}")
+    require(plugin, found.dtype == np.float64, f"{what} must be float64", str(found.dtype))
+    for words, wrong in (
+        ("finite", found[~np.isfinite(found)]),
+        (f"in [{low:g}, {high:g}]", found[(found < low) | (found > high)]),
+    ):
+        require(plugin, not len(wrong), f"{what} must be {words}", str(wrong.flat[0]) if len(wrong) else "")
+
+
+def named(plugin: object) -> str:
+    """Return what errors call a plug-in: its class with its module."""
+    return f"the plug-in {_kind(plugin).__module__}.{_kind(plugin).__qualname__}"
+
+
+def _kind(plugin: Any) -> Any:
+    """The class of an instance; a class, or a function, itself."""
+    return plugin if hasattr(plugin, "__qualname__") else type(plugin)
+
+
+def _said(error: BaseException) -> str:
+    """Type and first line of an error."""
+    line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _digest(array: npt.NDArray[Any]) -> bytes:
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array).data)
