@@ -1,20 +1,12 @@
-"""The stage that lets this machine's kernel send the flows of a scenario."""
+"""How this machine's kernel sends the flows of a scenario, in namespaces and in real time."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import MISSING
-
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
-from foretail.configs.schema.policies import Policy, require_known, require_policies
-from foretail.configs.schema.racks import VoqExperiment
+from foretail.configs.schema.fields import setting
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 
 IN_NS3 = {"reno": "newreno"}
@@ -69,86 +61,3 @@ def require_emulated(where: str, scenario: Scenario) -> None:
         raise ForetailError(f"{where} has elephants or a collective, which are not emulated: choose another scenario")
     if scenario.incast.connections != "new":
         raise ForetailError(f"{where}.incast.connections = {scenario.incast.connections} is not emulated: choose new")
-
-
-@dataclass
-class EmulateConfig(Stage):
-    """``foretail emulate``: policies on the flows that ns-3 would send, sent by this machine's TCP in namespaces.
-
-    With ``voqs``, racks around a circuit switch instead; settings that mean nothing there are refused: see ``unused``.
-    """
-
-    scenario: Scenario = part(Scenario, "what is emulated; its transport is ns-3's, all but sizes, timeout and marks")
-    policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
-    seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
-    emulation: Emulation = part(Emulation, "the emulator")
-    model: str | None = setting(None, "as in export; for policies that ask and have no library of their own")
-    train: list[str] = setting(
-        [], "overrides of foretail train, which trains in ns-3 what policies ask; for model=null"
-    )
-    command: list[str] = setting(
-        [], "program and arguments that every host runs, instead of the scenario's flows; on the command line behind --"
-    )
-    command_seconds: int = setting(
-        600, "of this machine's clock, within which the command ends on host 0", at_least=1, at_most=86_400
-    )
-    against_ns3: bool = setting(
-        False, "simulate the same in ns-3, and compare flow by flow; of an experiment, use and latencies"
-    )
-    tracking: Tracking = part(Tracking, "MLflow, for a training and for registered models")
-    voqs: dict[str, VoqExperiment] = setting(
-        {}, "experiment on virtual output queues of racks with circuits, by size; empty = none"
-    )
-    size: str = setting("full", "of the experiment", one_of=SIZES)
-
-    @property
-    def asking(self) -> list[str]:
-        """The policies that ask the stage's exported model."""
-        if not self.voqs:
-            return [name for name, policy in self.policy.items() if policy.asks_exported_model]
-        return [name for name in experiment_of_size("voqs", self.voqs, self.size).policies if name == "credence"]
-
-    def unused(self) -> Mapping[str, str]:
-        """What means nothing to racks with circuits, which have policies of their own and draw no traffic."""
-        if not self.voqs:
-            return {}
-        names = ["scenario", "policy", "flow_sizes", "seeds", "command", "command_seconds"]
-        if not self.asking:
-            names += ["model", "train", "tracking", "store_dir", *(() if self.against_ns3 else ("ns3_prefix",))]
-        return dict.fromkeys(names, "voqs=...")
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
-        if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
-            raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
-        self._check_predictor()
-        if self.voqs:
-            if self.against_ns3 and self.emulation.control not in ON_LOSSES:
-                raise ForetailError(
-                    f"against_ns3 compares Linux's {self.emulation.control} with ns-3's, which has none for racks: set "
-                    f"emulation.control to {' or '.join(ON_LOSSES)}"
-                )
-            return
-        require_policies("policy", self.policy)
-        require_known("policy", self.policy, self.scenario)
-        require_seeds("seeds", self.seeds)
-        require_emulated("scenario", self.scenario)
-        if self.against_ns3 and self.emulation.in_ns3 != self.scenario.transport.name:
-            raise ForetailError(
-                f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "
-                f"set scenario.transport.name={self.emulation.in_ns3}, or another emulation.control"
-            )
-        if self.command and self.against_ns3:
-            raise ForetailError("against_ns3 compares flows of the plan, and command sends its own: leave one out")
-        if self.command and shutil.which(self.command[0]) is None:
-            raise ForetailError(f"command = {self.command[0]} is no program on PATH: name one that this machine has")
-
-    def _check_predictor(self) -> None:
-        for name in self.asking:
-            if self.model is None and not self.train:
-                other = "the policy credence_accept" if self.voqs else f"policy.{name}.library=PATH"
-                raise ForetailError(
-                    f"policy {name} asks a predictor and there is none: give model=FILE, train=[...] or {other}"
-                )
-        if self.model is not None and self.train and (self.asking or not self.voqs):
-            raise ForetailError("model and train are both given: leave one of the two out")

@@ -14,8 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
-from foretail.configs.schema.policies import NUMBERS
+from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
 
@@ -76,24 +75,6 @@ def _check_names(config: Stage) -> None:
 
         if config.operating_point.maximise != "recovered_loss":
             THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
-    if isinstance(config, EvaluateConfig) and config.mode == "slots":
-        from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-
-        for name in config.slots[config.size].workloads:
-            _require_known(f"slots.{config.size}.workloads", name, WORKLOADS)
-    if isinstance(config, EvaluateConfig) and config.mode == "tradeoff":
-        from foretail.sim_bridge.arrivals.workloads import workload_of
-
-        sweep = config.tradeoff[config.size]
-        for name in sweep.workloads:
-            workload_of(*sweep.parameters(name)).batches(
-                sweep.ports, sweep.ports * sweep.buffer_per_port, sweep.slots, seed=1
-            )
-    if isinstance(config, EvaluateConfig) and config.mode == "sharing":
-        for policy, parameters in config.sharing[config.size].policies.items():
-            for name, values in parameters.items():
-                for value in values:
-                    _check_value(f"sharing.{config.size}.policies.{policy}.{name}", value, NUMBERS[name].bounds)
     if isinstance(config, CollectConfig) and config.source == "slotted":
         from foretail.sim_bridge.arrivals.workloads import workload_of
 
@@ -111,11 +92,6 @@ def _check_names(config: Stage) -> None:
                 )
 
 
-def _require_known(where: str, name: str, known: Mapping[str, Any]) -> None:
-    if name not in known:
-        raise ForetailError(f"{where} = {name} is unknown: choose from {', '.join(known)}")
-
-
 def _check_ranges(node: Any, path: str) -> None:
     fields = {field.name: field for field in dataclasses.fields(node)}
     for extra in vars(node).keys() - fields.keys():  # what +name=value adds
@@ -130,12 +106,13 @@ def _check_ranges(node: Any, path: str) -> None:
                     _check_ranges(item, f"{where}.{key}" + ".")
         elif isinstance(value, list):
             for item in value:
-                _check_value(where, item, field.metadata)
+                check_value(where, item, field.metadata)
         elif value is not None:
-            _check_value(where, value, field.metadata)
+            check_value(where, value, field.metadata)
 
 
-def _check_value(where: str, value: Any, limits: Mapping[str, Any]) -> None:
+def check_value(where: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raise ForetailError on a value outside its limits; `where` is the setting."""
     allowed = limits.get("one_of")
     if allowed is not None and value not in allowed:
         raise ForetailError(f"{where} = {value} is unknown: choose from {', '.join(allowed)}")

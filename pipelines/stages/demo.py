@@ -17,12 +17,12 @@ from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiments.search.rules import LEARNED, rule_of
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.policies import policy_words
