@@ -1,4 +1,4 @@
-"""``foretail evaluate arrivals=FILE``: ten million arrivals, eight policies; seconds and memory, CSV and Parquet."""
+"""``foretail replay arrivals=FILE``: ten million arrivals, eight policies; seconds and memory, CSV and Parquet."""
 
 from __future__ import annotations
 

@@ -63,18 +63,19 @@ class RackTraffic:
 
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere."""
+        prefix = f"{where}." if where else ""
         if not self.destination_racks:
-            raise ForetailError(f"{where}.destination_racks is empty: give at least one rack")
-        require_distinct(f"{where}.destination_racks", self.destination_racks, "name every rack once")
+            raise ForetailError(f"{prefix}destination_racks is empty: give at least one rack")
+        require_distinct(f"{prefix}destination_racks", self.destination_racks, "name every rack once")
         for rack in (self.source_rack, *self.destination_racks):
             if rack > self.fabric.racks:
                 raise ForetailError(
-                    f"{where} has flows of rack {rack}, and {where}.fabric.racks = {self.fabric.racks}: choose one of "
-                    "these"
+                    f"{where or 'the experiment'} has flows of rack {rack}, and {prefix}fabric.racks = "
+                    f"{self.fabric.racks}: choose one of these"
                 )
         if self.source_rack in self.destination_racks:
             raise ForetailError(
-                f"{where}.source_rack = {self.source_rack} is in {where}.destination_racks, and flows inside a rack "
+                f"{prefix}source_rack = {self.source_rack} is in {prefix}destination_racks, and flows inside a rack "
                 "cross no VOQ: choose others"
             )
 

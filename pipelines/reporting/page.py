@@ -15,8 +15,8 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from foretail.pipelines.reporting.glossary import Words
 from foretail.pipelines.experiment.catalog import experiments
+from foretail.pipelines.reporting.glossary import Words
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text

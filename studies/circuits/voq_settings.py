@@ -69,11 +69,11 @@ class VoqSettings(ExperimentSettings, RackTraffic):
         hosts = self.fabric.hosts_per_rack * (1 + len(self.destination_racks))
         if hosts > MOST_HOSTS:
             raise ForetailError(
-                f"{where} has {hosts} hosts, and a process each: lower fabric.hosts_per_rack or name fewer "
+                f"the experiment has {hosts} hosts, and a process each: lower fabric.hosts_per_rack or name fewer "
                 f"racks, for at most {MOST_HOSTS}"
             )
         if not (self.static_packets or self.ahead_ns or self.policies):
-            raise ForetailError(f"{where} compares nothing: give static_packets, ahead_ns or policies")
+            raise ForetailError("the experiment compares nothing: give static_packets, ahead_ns or policies")
         if bool(self.policies) != bool(self.shared_packets):
             raise ForetailError("policies and shared_packets go together: give both, or neither of them")
         if self.resized_packets < self.small_packets:

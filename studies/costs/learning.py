@@ -188,10 +188,10 @@ class Learning:
     def trees(self, labelled: pd.DataFrame) -> Ensemble:
         """Trees whose sum is what dropping gains, from labels."""
         settings = self.settings
-        chosen = [feature(name) for name in settings.features]
+        chosen = [feature(name) for name in settings.columns]
         inputs = [FeatureInput(one.name, one.params(self.simulations.cell_bytes, 0), one.bits) for one in chosen]
         return fit_cost_trees(
-            labelled[settings.features].to_numpy(np.int32),
+            labelled[settings.columns].to_numpy(np.int32),
             gains(labelled, settings.clip_percent),
             inputs,
             trees=settings.trees,
@@ -209,7 +209,7 @@ class Learning:
         `named` begins the names of rules, which are distinct among all that one search tries.
         """
         settings, simulations = self.settings, self.simulations
-        predicted = trees.float_sum(labelled[settings.features].to_numpy(np.int32))
+        predicted = trees.float_sum(labelled[settings.columns].to_numpy(np.int32))
         single = (labelled["hold_ns"] == 0).to_numpy()
         stands_for = labelled["arrivals"].to_numpy(float)[single]
         order = np.argsort(-predicted[single], kind="stable")

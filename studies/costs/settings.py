@@ -51,7 +51,7 @@ class CostSettings(JobSettings, Families):
     flips_per_point: int = setting(
         MISSING, "of these so many are simulated by one process: what a killed command repeats", at_least=1
     )
-    features: list[str] = setting(MISSING, "of the trees, in columns of a trace")
+    columns: list[str] = setting(MISSING, "of the trees, in columns of a trace")
     trees: int = setting(4, "of the regression", at_least=1, at_most=64)
     depth: int = setting(4, "of each tree", at_least=1, at_most=8)
     learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
@@ -78,12 +78,12 @@ class CostSettings(JobSettings, Families):
             if policy is not None and policy.pushes_out:
                 raise ForetailError(f"policies names {name}, which pushes out: name one that decides arrivals")
         known = {one.name: one for one in FEATURES}
-        for name in self.features:
+        for name in self.columns:
             if name not in known:
-                raise ForetailError(f"features names {name}, which no switch has: choose from {', '.join(known)}")
+                raise ForetailError(f"columns names {name}, which no switch has: choose from {', '.join(known)}")
             if known[name].averaged:
                 raise ForetailError(
-                    f"features names {name}, an average over a time that networks differ in: name others"
+                    f"columns names {name}, an average over a time that networks differ in: name others"
                 )
         for seed in self.validation_seeds:
             if seed in self.seeds:

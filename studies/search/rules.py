@@ -151,7 +151,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     rule = ", ".join(f"{number.replace('_', ' ')} {value}" for number, value in asdict(best.rule).items())
     regret = "" if best.regret is None else f", mean regret {100 * best.regret:.3g} %"
     return Shown(
-        frame.assign(losses=[_losses_of(trial) for trial in finished]),
+        frame.assign(losses=pd.Series([_losses_of(trial) for trial in finished])),
         [_table(settings, finalists)],
         frames={"trials.csv": frame},
         notes=(

@@ -26,7 +26,7 @@ from foretail.sim_bridge.emulator.emulator import why_not_here
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed
+from tests.composed import composed, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.ns3]
 

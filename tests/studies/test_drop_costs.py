@@ -168,8 +168,8 @@ def test_trees_learn_where_a_drop_gains_and_reach_a_switch(tmp_path: Path) -> No
     ("override", "sentence"),
     [
         ("policies=[lqd_head]", "names lqd_head, which pushes out: name one that decides arrivals"),
-        ("features=[incast]", "names incast, which no switch has"),
-        ("features=[queue_average]", "names queue_average, an average over a time that networks"),
+        ("columns=[incast]", "names incast, which no switch has"),
+        ("columns=[queue_average]", "names queue_average, an average over a time that networks"),
         ("validation_seeds=[111]", "validation_seeds holds 111, a labelled run"),
         ("flips=0", "flips"),
         ("seeds=[]", "seeds is empty"),
