@@ -99,24 +99,24 @@ USED: dict[str, tuple[str, ...]] = {
         "target",
         "out",
         "name",
-        "switch_ports",
-        "p4.arch",
-        "p4.profile",
-        "p4.program",
-        "budget_seconds",
+        "inputs",
+        "dataset",
+        "any_tau",
         "max_cells",
+        "budget_seconds",
+        "store_dir",
     ),
     "deploy": (
         "model",
         "switch",
-        "swap",
+        "canary",
         "rollback",
-        "status",
         "tau",
+        "program",
+        "control",
         "device_id",
-        "tracking.uri",
+        "drain_ms",
         "store_dir",
-        "allow_no_digest",
     ),
     "promote": (
         "model",
@@ -195,16 +195,11 @@ class SettingHelp:
 
 def experiments_text(what: str, example: str) -> str:
     """The help of ``foretail run``: every experiment with a sentence."""
-    lines = [
-        example,
-        *_wrapped(what, "  ", "  "),
-        "",
-        "usage: foretail run NAME [size=small|medium|full] [name=value ...]",
-        "",
-    ]
+    lines = [example, *_wrapped(what, "  ", "  ")]
+    lines += ["usage: foretail run NAME [size=small|medium|full] [name=value ...]", "       foretail run NAME --help"]
     for name, one in experiments().items():
         lines += _wrapped(f"{name}: {one.sentence}", "  ", "      ")
-    return "\n".join([*lines, "", *_wrapped("foretail run NAME --help shows the settings of one.", "", "")])
+    return "\n".join(lines)
 
 
 def help_text(command: Command, what: str, example: str, overrides: Sequence[str], wanted: Sequence[str]) -> str:
@@ -343,8 +338,9 @@ def _of_node(schema: type[Any], prefix: str, values: Mapping[str, Any]) -> Itera
         meaning = field.metadata.get("doc", "") + _range(field.metadata)
         inner = next((arg for arg in typing.get_args(kind) if dataclasses.is_dataclass(arg)), None)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            inside = value if isinstance(value, Mapping) else {}
             yield SettingHelp(name, None, meaning)
-            yield from _of_node(kind, f"{name}.", value if isinstance(value, Mapping) else {})
+            yield from _of_node(_chosen(kind, inside), f"{name}.", inside)
         elif isinstance(inner, type) and typing.get_origin(kind) is dict:
             chosen = f"[{','.join(value)}]" if isinstance(value, Mapping) else str(value)
             yield SettingHelp(name, chosen, meaning)
@@ -355,6 +351,14 @@ def _of_node(schema: type[Any], prefix: str, values: Mapping[str, Any]) -> Itera
         else:
             options = ("true", "false") if kind is bool else field.metadata.get("one_of") or ()
             yield SettingHelp(name, _written(value), meaning, options)
+
+
+def _chosen(kind: type[Any], values: Mapping[str, Any]) -> type[Any]:
+    """The kind of a node, or that of its kinds which has all of these settings."""
+    for one in (kind, *kind.__subclasses__()):
+        if values.keys() <= {field.name for field in dataclasses.fields(one)}:
+            return one
+    return kind
 
 
 def _first(value: Any) -> Mapping[str, Any]:

@@ -69,7 +69,7 @@ def test_help_names_every_setting_of_a_stage_or_its_group(capsys: pytest.Capture
 def test_help_of_a_group_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["collect", "--help", "scenario.incast"]) == 0
     printed = capsys.readouterr().out
-    assert "scenario.incast.fan_in=4" in printed
+    assert "scenario.incast.fan_in=" in printed
     assert "scenario.background.load" not in printed
     assert cli.main(["collect", "--help", "incast"]) == 2
     assert "foretail collect has no group of settings incast" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_help_of_experiments_has_a_sentence_for_each(capsys: pytest.CaptureFixtu
     printed = " ".join(capsys.readouterr().out.split())
     for name, one in experiments().items():
         assert f" {name}: {' '.join(one.sentence.split())}" in printed
-    assert cli.main(["run", "sharing_map", "--help", "families.websearch", "size=small"]) == 0
+    assert cli.main(["run", "sharing_map", "--help", "families", "size=small"]) == 0
     assert cli.main(["run", "nothing", "--help"]) == 2
 
 
@@ -226,7 +226,7 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(
 def test_a_reader_that_has_enough_is_no_error() -> None:
     command = f"{sys.executable} -m foretail.pipelines.cli train --help | head -n 1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("usage: foretail train")
+    assert done.stdout.startswith("foretail train predictor")
     assert done.stderr == ""
 
 
@@ -238,7 +238,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         ("onnxruntime", ("train", "predictor=mlp"), "nn"),
         ("xgboost", ("demand", "demand_predictor=boosted_entries"), "xgboost"),
         ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
-        ("ray", ("evaluate", "experiment=competitive_ratio", "size=small", "launcher=ray"), "ray"),
+        ("ray", ("run", "competitive_ratio", "size=small", "launcher=ray"), "ray"),
         ("onnx", ("export", "target=onnx", "model=ensemble.json"), "onnx"),
     ],
 )
