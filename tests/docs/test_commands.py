@@ -139,7 +139,7 @@ RULES = [
     # docs/guide/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
     Rule(r"deploy.md: (deploy|export) ", "compose"),
     # docs/guide/emulator.md; tests/pipelines/test_emulate.py runs the stages
-    Rule(r"emulator.md: (run|collect|train|evaluate) ", "compose"),
+    Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
     # docs/results/circuits-emulated.md; tests/studies/test_voqs.py and test_rack_traces.py run the stages
     Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md

@@ -91,7 +91,7 @@ def test_credence_asks_the_exported_model_about_packets_of_linux(
 def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
     result, said, _ = emulated
     late = [run for run in result.runs if not run.is_valid]
-    assert len([line for line in said if "is invalid: " in line and "emulation.factor" in line]) == len(late)
+    assert len([line for line in said if "is invalid: " in line and "network.factor" in line]) == len(late)
     assert all(run.why_invalid for run in late)
     one = dataclasses.replace(result.runs[0], is_valid=False, why_invalid="it was asleep")
     assert "1 of 1 runs were late" in dataclasses.replace(result, runs=(one,)).verdict()[-1]
@@ -208,7 +208,7 @@ def test_two_bulk_flows_fill_their_link_and_no_more(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
     one = ("policy=[cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=1", "network.factor=500")
-    given = ["emulate", *TINY, *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
+    given = ["evaluate", *TINY, *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
     assert main([*given, sys.executable, str(EXAMPLES / "bulk_transfer.py"), "10"]) == 0
     printed = (tmp_path / "run" / "runs" / "cs_seed_101" / "host_0.log").read_text(encoding="utf-8")
     first, second = (float(line.split()[2]) for line in printed.splitlines())

@@ -27,7 +27,6 @@ from tests.composed import experiment_settings, run_of
 
 NAMES = [counter.name for counter in COUNTERS]
 BOTH_FAMILIES = (
-    "experiment=tune",
     "families.loss_based.held_out=false",
     "+families.loss_based.conditions.load_30=['scenario.background.load=0.3']",
 )
