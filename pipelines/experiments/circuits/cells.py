@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.circuits import CellDesign, CellExperiment, ScheduleConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
@@ -23,7 +24,6 @@ from foretail.pipelines.experiments.circuits.figures import draw_completion_time
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, Routing
 from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, CountedSlots, cell_trial
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows

@@ -15,12 +15,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.circuits import DesignExperiment, ScheduleConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.experiments.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS, evaluation_matrix, outcomes_of

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.circuits import NoiseExperiment, ScheduleConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
@@ -25,7 +26,6 @@ from foretail.pipelines.experiments.circuits.smoothness import smoothness, smoot
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     Diagonal,

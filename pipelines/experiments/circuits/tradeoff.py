@@ -17,13 +17,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.circuits import ScheduleConfig, TradeoffExperiment
+from foretail.core.code import code_digest
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiments.circuits.figures import draw_tradeoff
 from foretail.pipelines.experiments.frame import ExperimentResult, figure_files, measure_cases
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import Table, plain
-from foretail.pipelines.runs.store import code_digest
 from foretail.sim_bridge.circuits.demand.matrices import random_hose
 from foretail.sim_bridge.circuits.schedules.vermilion import (
     Diagonal,

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiments.studies import SEARCH_COSTS, SEARCH_SCORES, Search, SearchConfig
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import Profile
 from foretail.export.switch_cost import switch_cost
@@ -28,7 +29,7 @@ from foretail.pipelines.experiments.search.trials import Drawn, Trial, Trials
 from foretail.pipelines.experiments.studies.held_out import HeldOut, judge_held_out
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.search_space import Space
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiments.packets import SlotExperiment
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.code import code_digest
 from foretail.features.dataset.manifest import Rules
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.scoring.metrics import Confusion
@@ -25,7 +26,7 @@ from foretail.pipelines.experiments.frame import ExperimentResult, figure_files,
 from foretail.pipelines.experiments.slots.figures import CAPTIONS, draw
 from foretail.pipelines.experiments.slots.tables import EXACT, LQD_RATIO, SENT, conclusion, plain_rows, tables_of
 from foretail.pipelines.runs.points import SoFar, write_files
-from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS

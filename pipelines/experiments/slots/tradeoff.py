@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.experiments.packets import PredictionTradeoff
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
@@ -33,7 +34,7 @@ from foretail.pipelines.experiments.slots.tradeoff_figures import draw_flips, dr
 from foretail.pipelines.experiments.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations
 from foretail.pipelines.runs.points import SoFar, write_files
 from foretail.pipelines.runs.result import plain
-from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
