@@ -46,8 +46,8 @@ def stages_and_experiments(place: Place) -> Iterator[Fingerprint]:
 def files(place: Place) -> Iterator[Fingerprint]:
     """What every option says by itself, without its comments."""
     for group in (
-        *("demand_predictor", "features", "flow_sizes", "launcher", "matrices/size", "packets/size", "policy"),
-        *("predictor", "scenario", "split", "tracking"),
+        *("demand_predictor", "demonstration/size", "features", "flow_sizes", "launcher", "matrices/size"),
+        *("packets/size", "policy", "predictor", "scenario", "split", "tracking"),
     ):
         for option in options(group):
             text = (resources.files("foretail.configs") / group / f"{option}.yaml").read_text("utf-8")
