@@ -142,7 +142,7 @@ def run(command: Command, node: DictConfig) -> None:
     notes = [*said.sentences, f"result: {path}", *beside]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
-    show(tables)
+    show([table for table in tables if table not in said.printed])
     failure = result.failure() if isinstance(result, MayFail) else None
     if failure is not None:
         raise StageFailed(failure)

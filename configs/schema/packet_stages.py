@@ -296,7 +296,7 @@ class DemoConfig(Stage):
     seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
     baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
-    size: str = setting("full", "what scenario and seeds are for", one_of=SIZES)
+    size: str = setting("medium", "Size of the comparison: its scenario, seeds and policies.", one_of=SIZES)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""

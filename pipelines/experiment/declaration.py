@@ -19,12 +19,13 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiment import RUN_SETTINGS, ExperimentSettings, PointSettings
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.code import code_digest
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.experiment.cases import measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table, plain
-from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.stage import SaysVerdict, StageResult
 
 Settings = TypeVar("Settings", bound=ExperimentSettings)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from foretail.configs.schema.policies import Policy
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 from foretail.features.dataset.manifest import Run, traffic_sha256
@@ -24,7 +25,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.data.collecting import DATASET, collect_runs
-from foretail.pipelines.data.simulation import Ns3, dataset_code
+from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.cases import ThisMachine, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
@@ -177,7 +178,7 @@ class Learning:
                 {
                     "trace": trace.manifest.content_sha256,
                     "points": [digest for _, _, digest in mine],
-                    "code": [file_digest(Path(labels.__file__)), dataset_code()],
+                    "code": [file_digest(Path(labels.__file__)), code_digest(write_drop_costs)],
                 },
             )
             described = Run(**{field.name: getattr(trace.manifest, field.name) for field in fields(Run)})

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.code import code_digest
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.scores import judge_run

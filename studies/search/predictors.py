@@ -20,6 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import Profile, load_profile
 from foretail.export.switch_cost import switch_cost
@@ -31,7 +32,7 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store, canonical_json, code_digest
+from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset

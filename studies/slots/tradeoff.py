@@ -19,6 +19,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
@@ -30,7 +31,7 @@ from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.experiment.cases import axes, measure_cases
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.runs.store import Store, code_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted

@@ -134,7 +134,6 @@ RULES = [
     Rule(r"schedule.md: collect scenario=tiny", "compose"),  # ten runs of ns-3
     Rule(r"schedule.md: demand datasets=", "compose"),
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
-    Rule(r"schedule.md: run vermilion_prediction", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/guide/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
     Rule(r"deploy.md: (deploy|export) ", "compose"),

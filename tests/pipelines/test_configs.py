@@ -59,7 +59,7 @@ def test_every_policy_composes_under_its_own_name(policy: str) -> None:
     assert policy in config.policy
 
 
-@pytest.mark.parametrize("size", options("packets/size"))
+@pytest.mark.parametrize("size", options("demonstration/size"))
 def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
     typed(composed("demo", f"size={size}"), DemoConfig)
 
