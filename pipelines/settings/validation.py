@@ -6,7 +6,6 @@ Every failure is a ``ForetailError`` of one sentence that names the setting as i
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,9 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
-from foretail.configs.schema.policies import NUMBERS
+from foretail.configs.schema.policies import limits
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
+from foretail.core.limits import require_within
 
 StageConfig = TypeVar("StageConfig", bound=Stage)
 
@@ -93,7 +93,7 @@ def _check_names(config: Stage) -> None:
         for policy, parameters in config.sharing[config.size].policies.items():
             for name, values in parameters.items():
                 for value in values:
-                    _check_value(f"sharing.{config.size}.policies.{policy}.{name}", value, NUMBERS[name].bounds)
+                    require_within(f"sharing.{config.size}.policies.{policy}.{name}", value, limits(name))
     if isinstance(config, CollectConfig) and config.source == "slotted":
         from foretail.sim_bridge.arrivals.workloads import workload_of
 
@@ -130,25 +130,6 @@ def _check_ranges(node: Any, path: str) -> None:
                     _check_ranges(item, f"{where}.{key}" + ".")
         elif isinstance(value, list):
             for item in value:
-                _check_value(where, item, field.metadata)
+                require_within(where, item, field.metadata)
         elif value is not None:
-            _check_value(where, value, field.metadata)
-
-
-def _check_value(where: str, value: Any, limits: Mapping[str, Any]) -> None:
-    allowed = limits.get("one_of")
-    if allowed is not None and value not in allowed:
-        raise ForetailError(f"{where} = {value} is unknown: choose from {', '.join(allowed)}")
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        return
-    if not math.isfinite(value):
-        raise ForetailError(f"{where} = {value} is not a finite number")
-    low, above, high = limits.get("at_least"), limits.get("above"), limits.get("at_most")
-    if low is not None and value < low:
-        raise ForetailError(f"{where} = {value} is out of range: it must be at least {low}")
-    if above is not None and value <= above:
-        raise ForetailError(f"{where} = {value} is out of range: it must be above {above}")
-    if high is not None and value > high:
-        raise ForetailError(f"{where} = {value} is out of range: it must be at most {high}")
-    if limits.get("power_of_two") and isinstance(value, int) and value & (value - 1):
-        raise ForetailError(f"{where} = {value} is not a power of two")
+            require_within(where, value, field.metadata)

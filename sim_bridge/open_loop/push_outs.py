@@ -135,12 +135,9 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        counting=run.rules.counting,
-        tie=run.rules.tie,
-        victim=victim,
-        seed=run.seed,
-        order=with_victim(run, victim).rules.order,
         voqs=voqs_of(run),
+        seed=run.seed,
+        **vars(with_victim(run, victim).rules),
     )
     first_port = np.cumsum([0, *(s.ports for s in run.switches)])
     stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

@@ -19,17 +19,7 @@ from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import (
-    ALPHA,
-    ANSWERS_NEEDED,
-    FIRST_RTT_ALPHA,
-    KNOW_PRIORITIES,
-    POLICIES,
-    SPARE_BANDWIDTH,
-    SPARES_FIRST_RTT,
-    may_ask,
-    policy_name,
-)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters, may_ask, policy_name
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
 """Column of the features that says it."""
@@ -157,11 +147,7 @@ def compare_replays(
     policies: Sequence[str],
     predicted_drop: NDArray[np.bool_],
     *,
-    alpha: float = ALPHA.default,
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
-    spare_bandwidth: float = SPARE_BANDWIDTH.default,
-    spares_first_rtt: int = SPARES_FIRST_RTT.default,
-    answers_needed: int = ANSWERS_NEEDED.default,
+    parameters: NetworkParameters | None = None,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
 ) -> ReplayComparison:
@@ -175,7 +161,7 @@ def compare_replays(
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
-    alpha, first_rtt_alpha, spare_bandwidth, spares_first_rtt, answers_needed : as :func:`replay_of`
+    parameters : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
@@ -184,23 +170,12 @@ def compare_replays(
     if len(predicted_drop) != manifest.rows:
         raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
 
-    def replay(policy: str) -> RunReplay:
-        return replay_of(
-            policy,
-            manifest,
-            alpha=alpha,
-            first_rtt_alpha=first_rtt_alpha,
-            spare_bandwidth=spare_bandwidth,
-            spares_first_rtt=spares_first_rtt,
-            answers_needed=answers_needed,
-        )
-
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):
         if policy in ran:
             require_one_queue(manifest, policy)
-    replays = {policy_name(policy): replay(policy) for policy in ran}
-    reduced = replay("followlqd")
+    replays = {policy_name(policy): replay_of(policy, manifest, parameters=parameters) for policy in ran}
+    reduced = replay_of("followlqd", manifest, parameters=parameters)
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
     row = arrived = offered_bytes = 0
 
@@ -269,15 +244,7 @@ def bytes_without(
 
 
 def replay_of(
-    policy: str,
-    run: Run,
-    *,
-    features: bool = False,
-    alpha: float = ALPHA.default,
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
-    spare_bandwidth: float = SPARE_BANDWIDTH.default,
-    spares_first_rtt: int = SPARES_FIRST_RTT.default,
-    answers_needed: int = ANSWERS_NEEDED.default,
+    policy: str, run: Run, *, features: bool = False, parameters: NetworkParameters | None = None
 ) -> RunReplay:
     """Return a replay of `policy` on the switches and queues of `run`, to be fed with arrivals of that run in order.
 
@@ -286,35 +253,22 @@ def replay_of(
     policy : a name of ``POLICIES``, or a policy from outside
     run : switches, rules, seed and the arithmetic of features
     features : also compute features and labels
-    alpha : DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold
-    first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
-    spare_bandwidth : Occamy: of the memory, as a share of the sum of the port rates
-    spares_first_rtt : Guarded Credence: 1, predictions drop no packet of a flow's first round trip; 0, they may
-    answers_needed : Guarded Credence: predictions drop when so many answers in a row say so, 1 to 8
+    parameters : of policies
     """
     queues = queues_of(run)
     replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        counting=run.rules.counting,
-        tie=run.rules.tie,
-        victim=run.rules.victim,
-        order=run.rules.order,
+        cell_bytes=run.cell_bytes if features else 0,
+        voqs=voqs_of(run),
+        seed=run.seed,
+        average_shift=run.average_shift,
         queues=queues.count,
         scheduler=queues.scheduler,
         quanta=queues.quanta,
-        oracle=run.rules.oracle,
-        oracle_alpha=run.rules.oracle_alpha,
-        seed=run.seed,
-        cell_bytes=run.cell_bytes if features else 0,
-        average_shift=run.average_shift,
-        alpha=[alpha],
-        first_rtt_alpha=first_rtt_alpha,
-        spare_bandwidth=spare_bandwidth,
-        spares_first_rtt=spares_first_rtt,
-        answers_needed=answers_needed,
-        voqs=voqs_of(run),
+        **vars(run.rules),
+        **vars(parameters or NetworkParameters()),
     )
     return RunReplay(replay, queues)
 
@@ -323,7 +277,7 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
     Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-    fate is not known at the end of the batch) and ``features`` (n, 24) int32.
+    fate is not known at the end of the batch) and ``features`` (n, features) int32.
     """
     return replay.native.feed(
         np.ascontiguousarray(arrivals["time_ns"]),

@@ -28,6 +28,7 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
 constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
                                                              "theta_powertcp", "timely", "powertcp"};
+constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::span loss_based = of_ns3.last<2>();
 
@@ -72,6 +73,20 @@ std::vector<Message> read_messages(const Group& group, int servers, std::int64_t
     return messages;
 }
 
+/// The parameters of policies among the settings of a policy, by their names in C++, which have no unit.
+std::map<std::string, double, std::less<>> policy_numbers(const Group& policy) {
+    std::map<std::string, double, std::less<>> numbers;
+    for (const auto& known : buffer::Policies::known) {
+        for (const std::string_view parameter : known.parameters) {
+            for (const char* unit : {"", "_ns", "_bytes"}) {
+                const auto key = std::string(parameter) + unit;
+                if (parameter != "alpha" && policy.has(key)) numbers[std::string(parameter)] = policy.get<double>(key);
+            }
+        }
+    }
+    return numbers;
+}
+
 /// Where the run is forked; `s` has all other settings.
 BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t longest) {
     BranchChoice found{.rows = {},
@@ -85,9 +100,7 @@ BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t l
     if (!found.fork && (found.rows.size() > 1 || found.repeats > 1))
         group.refuse("fork", "must be true with several branches");
     if (s.trace && found.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
-    buffer::Shape shape;
-    shape.priorities = s.queues.count;
-    if (buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& one) { return one.pushes_out; }))
+    if (buffer::known_policy(s.policy.name).pushes_out)
         refuse("setting 'branches' needs a policy that decides arrivals, and " + s.policy.name + " pushes out");
     return found;
 }
@@ -259,15 +272,9 @@ Settings read_settings(const std::string& path) {
     const Group policy = root.group("policy");
     s.policy.name = policy.get<std::string>("name");
     s.policy.name.erase(0, s.policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
-    s.policy.settings = {.alpha = buffer::Alphas(count, policy.positive("alpha")),
-                         .first_rtt_alpha = policy.positive("first_rtt_alpha"),
-                         .interval = s.base_rtt_ns(),
-                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40),
-                         .spare_bandwidth = policy.between("spare_bandwidth", 0.0, 100.0),
-                         .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer),
-                         .spares_first_rtt = policy.between("spares_first_rtt", 0, 1) == 1,
-                         .drop_budget = policy.between<std::int64_t>("drop_budget_bytes", 0, largest_buffer),
-                         .answers_needed = policy.between("answers_needed", 1, 8)};
+    s.policy.settings = {buffer::Alphas(count, policy.positive("alpha")), policy_numbers(policy)};
+    s.policy.settings.numbers["rtt"] = static_cast<double>(s.base_rtt_ns());
+    s.policy.settings.numbers["artifact_cut"] = full_packet_bytes;
     if (!policy.is_null("incast_alpha")) {
         const auto [control, background, incast] = s.queues.queue_of;
         if (incast == background || incast == control)
@@ -285,13 +292,9 @@ Settings read_settings(const std::string& path) {
     s.policy.flip_probability = policy.between("flip_probability", 0.0, 1.0);
     s.policy.alpha_interval_ns =
         policy.between<std::int64_t>("alpha_interval_ns", shortest_alpha_interval, longest_alpha_interval);
-    buffer::Shape shape;
-    shape.priorities = s.queues.count;
-    const bool asks = buffer::with_policy(s.policy.name, s.policy.settings, shape, [&](const auto& chosen) {
-        s.policy.takes_alpha = chosen.takes_alpha;
-        return chosen.asks;
-    });
-    if (given && !asks && !s.policy.takes_alpha)
+    const auto& known = buffer::known_policy(s.policy.name);
+    s.policy.takes_alpha = known.takes_alpha;
+    if (given && !known.asks && !s.policy.takes_alpha)
         refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
 
     using namespace buffer;
@@ -309,8 +312,7 @@ Settings read_settings(const std::string& path) {
     if (rules.choice<Oracle>("oracle", oracle_names) == Oracle::occamy) {
         if (s.policy.fluid_slack_bytes)
             refuse("setting 'policy.virtual_lqd' must be exact with 'rules.oracle' occamy: fluid counters know LQD");
-        s.occamy_oracle.emplace();
-        s.occamy_oracle->alpha.assign(static_cast<std::size_t>(count), oracle_alpha);
+        s.occamy_oracle = buffer::occamy_of_its_authors(buffer::Alphas(count, oracle_alpha));
     }
 
     const Group features = root.group("features");

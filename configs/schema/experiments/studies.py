@@ -20,10 +20,10 @@ from foretail.configs.schema.fields import (
 from foretail.configs.schema.policies import (
     FIRST_EXPONENT,
     LAST_EXPONENT,
-    NUMBERS,
     POLICIES,
     RULE_DEFAULTS,
     RULE_NUMBERS,
+    limits,
     require_tunable,
 )
 from foretail.configs.schema.stage import Stage
@@ -360,7 +360,7 @@ class AlphaSearch(Experiment):
     exponents: list[int] = setting(
         MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
     )
-    interval_ns: int = setting(MISSING, "between two predictions", **NUMBERS["alpha_interval_ns"].bounds)
+    interval_ns: int = setting(MISSING, "between two predictions", **limits("alpha_interval_ns"))
     depths: list[int] = setting(
         MISSING,
         "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",

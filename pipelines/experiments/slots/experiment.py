@@ -31,7 +31,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.guest_policies import native_policy, policy_identity
-from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped
+from foretail.sim_bridge.open_loop.slotted import compare, flipped
 
 POINT = "slots"
 FLIP_SEED = 2**32
@@ -152,7 +152,7 @@ def _counts(case: SlotCase, so_far: SoFar, sweep: SlotExperiment, config: Evalua
         sorted(sweep.policies),
         flipped(case.flip_probability, FLIP_SEED + case.seed),
         rules=Rules(**asdict(config.rules)),
-        parameters=Parameters(**(asdict(config.parameters) | {"alpha": tuple(config.parameters.alpha), "quanta": ()})),
+        parameters=config.parameters,
         seed=config.rules_seed,
         optimum=sweep.experiment in EXACT,
         threads=1,

@@ -44,7 +44,7 @@ from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, SLOT_NS, arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.worst_cases.search import search
-from foretail.sim_bridge.policies import ALPHA
+from foretail.sim_bridge.policies import SlotParameters
 
 POINT, SEARCH_POINT = "tradeoff", "tradeoff_search"
 RULES, PERFECT = "rules", "perfect"
@@ -301,7 +301,7 @@ def _row(
     threshold: float | None = None,
     flip: float | None = None,
 ) -> dict[str, Any]:
-    used = [ALPHA.default if alpha is None else alpha]
+    used = SlotParameters().alpha if alpha is None else [alpha]
     ran = slotted(policy, sweep.ports, buffer, traffic.slot, traffic.port, told, labels=False, alpha=used)
     row = {**_empty(policy), "arrivals": len(traffic), "sent": ran["transmitted"]}
     if told is not None:
