@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
-from foretail.configs.schema.policies import Policy, require_known, require_policies
-from foretail.configs.schema.racks import VoqExperiment
+from foretail.configs.schema.policies import Policy, require_known, require_policies, takes_alpha
+from foretail.configs.schema.racks import MOST_HOSTS, VoqExperiment
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
@@ -21,6 +22,8 @@ IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""
 ON_LOSSES = ("cubic", "reno")
 """Those that ns-3 has too and that need no marks, which racks with circuits do not set."""
+LEAST_RTO_NS = 1_000_000
+DAY_NS = 86_400 * 10**9
 
 
 @dataclass
@@ -47,6 +50,29 @@ class Emulation:
         at_most=1,
     )
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on what is no congestion control's name."""
+        for name, control in self.controls(where).items():
+            if not re.fullmatch("[a-z0-9_]{1,15}", control):
+                raise ForetailError(f"{name} = {control} is no name of a congestion control: give one, such as cubic")
+
+    def controls(self, where: str) -> dict[str, str]:
+        """The congestion controls by the settings that name them."""
+        settings = self.settings()
+        return {f"{where}.{name}": str(settings[name]) for name in ("control", "background_control")}
+
+    def require_real_time(self, where: str, min_rto_ns: int, longest_ns: int) -> None:
+        """Raise ForetailError on a timeout that is too short for Linux, or a run that is longer than a day."""
+        if min_rto_ns * self.factor < LEAST_RTO_NS:
+            raise ForetailError(
+                f"{where}.min_rto_ns times emulation.factor is {min_rto_ns * self.factor} ns, and Linux takes no less "
+                "than 1 ms: raise one of them"
+            )
+        if longest_ns * self.factor > DAY_NS:
+            raise ForetailError(
+                f"{where} takes {longest_ns} ns, which times emulation.factor is more than a day: lower one of them"
+            )
+
     @property
     def in_ns3(self) -> str:
         """The name that ns-3 has for the congestion control, if it has it."""
@@ -63,12 +89,38 @@ class Emulation:
         }
 
 
-def require_emulated(where: str, scenario: Scenario) -> None:
-    """Raise ForetailError on traffic that the emulator does not send."""
+def require_emulated(scenario: Scenario, policies: Mapping[str, Policy], emulation: Emulation) -> None:
+    """Raise ForetailError on what only ns-3 has."""
+    where, transport = "scenario", scenario.transport
     if scenario.elephants.flows_per_server > 0 or scenario.collective.kind is not None:
         raise ForetailError(f"{where} has elephants or a collective, which are not emulated: choose another scenario")
     if scenario.incast.connections != "new":
         raise ForetailError(f"{where}.incast.connections = {scenario.incast.connections} is not emulated: choose new")
+    servers = scenario.topology.leaves * scenario.topology.servers_per_leaf
+    if servers > MOST_HOSTS:
+        raise ForetailError(
+            f"{where}.topology has {servers} servers, and a process each: lower it to at most {MOST_HOSTS}"
+        )
+    if transport.background_name is not None:
+        raise ForetailError(
+            f"{where}.transport.background_name is ns-3's: set it to null, and emulation.background_control instead"
+        )
+    if transport.delayed_ack_segments > 2:
+        raise ForetailError(
+            f"{where}.transport.delayed_ack_segments = {transport.delayed_ack_segments} is not what Linux does: set it "
+            "to 1 or 2"
+        )
+    for named, control in emulation.controls("emulation").items():
+        if control == "dctcp" and transport.mark_bytes == 0:
+            raise ForetailError(f"{named} is dctcp, which lives on marks: set {where}.transport.mark_bytes above 0")
+        if control == "retcp":
+            raise ForetailError(f"{named} is retcp, which lives on circuits: give voqs=..., or choose another")
+    for name, policy in policies.items():
+        if takes_alpha(policy.name) and policy.predictor == "library":
+            raise ForetailError(f"policy.{name} predicts alphas, which the emulator does not: set its predictor=accept")
+    longest_ns = max(scenario.traffic_ns, scenario.drain_ns, scenario.incast.connect_ahead_ns)
+    emulation.require_real_time(f"{where}.transport", transport.min_rto_ns, 0)
+    emulation.require_real_time(where, LEAST_RTO_NS, longest_ns)
 
 
 @dataclass
@@ -123,6 +175,7 @@ class EmulateConfig(Stage):
             raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
         self._check_predictor()
         if self.voqs:
+            self._check_racks()
             if self.against_ns3 and self.emulation.control not in ON_LOSSES:
                 raise ForetailError(
                     f"against_ns3 compares Linux's {self.emulation.control} with ns-3's, which has none for racks: set "
@@ -132,7 +185,7 @@ class EmulateConfig(Stage):
         require_policies("policy", self.policy)
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
-        require_emulated("scenario", self.scenario)
+        require_emulated(self.scenario, self.policy, self.emulation)
         if self.against_ns3 and self.emulation.in_ns3 != self.scenario.transport.name:
             raise ForetailError(
                 f"against_ns3 compares Linux's {self.emulation.control} with ns-3's {self.scenario.transport.name}: "
@@ -142,6 +195,11 @@ class EmulateConfig(Stage):
             raise ForetailError("against_ns3 compares flows of the plan, and command sends its own: leave one out")
         if self.command and shutil.which(self.command[0]) is None:
             raise ForetailError(f"command = {self.command[0]} is no program on PATH: name one that this machine has")
+
+    def _check_racks(self) -> None:
+        for name, control in self.emulation.controls("emulation").items():
+            if control == "dctcp":
+                raise ForetailError(f"{name} is dctcp, and switches of racks do not mark: choose another")
 
     def _check_predictor(self) -> None:
         for name in self.asking:

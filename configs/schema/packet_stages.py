@@ -85,7 +85,7 @@ class CollectConfig(Stage):
         if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
         if self.source == "emulator":
-            require_emulated("scenario", self.scenario)
+            require_emulated(self.scenario, self.policy, self.emulation)
         if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
             raise ForetailError(
                 "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "

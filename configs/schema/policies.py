@@ -34,6 +34,7 @@ RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
 NUMBERS, limits, numbers_of = policies.NUMBERS, policies.limits, policies.numbers_of
+takes_alpha = policies.takes_alpha
 
 
 @dataclass

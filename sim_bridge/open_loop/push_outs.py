@@ -37,7 +37,14 @@ from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue, voqs_of
+from foretail.sim_bridge.open_loop.replay import (
+    arrivals_with,
+    feed,
+    message_left,
+    replay_of,
+    require_one_queue,
+    voqs_of,
+)
 
 Freedom = Literal["stretch", "queue"]
 
@@ -204,13 +211,7 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     run = with_victim(dataset.manifest, victim)
     shadow = replay_of("credence", run, features=True)
     features, asked = [], []
-    row = 0
-    for arrivals in dataset.arrivals():
-        is_data = arrivals["flow_class"] != FlowClass.CONTROL
-        drop = np.zeros(len(arrivals), np.uint8)
-        rows = int(np.count_nonzero(is_data))
-        drop[is_data] = labels[row : row + rows]
-        row += rows
+    for arrivals, is_data, drop in arrivals_with(dataset, labels.view(np.uint8), of_control=0):
         seen = feed(shadow, arrivals, drop)
         features.append(seen["features"][is_data])
         asked.append(seen["asked"][is_data] != 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -165,11 +165,7 @@ def compare_replays(
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
-    dataset.require_trace()
     manifest = dataset.manifest
-    if len(predicted_drop) != manifest.rows:
-        raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
-
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):
         if policy in ran:
@@ -177,7 +173,7 @@ def compare_replays(
     replays = {policy_name(policy): replay_of(policy, manifest, parameters=parameters) for policy in ran}
     reduced = replay_of("followlqd", manifest, parameters=parameters)
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
-    row = arrived = offered_bytes = 0
+    arrived = offered_bytes = 0
 
     def pass_on(policy: str, arrivals: Records, drop: NDArray[np.uint8], is_data: NDArray[np.bool_]) -> None:
         asks = policy in questions
@@ -187,12 +183,7 @@ def compare_replays(
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[Any]] = []
-        for arrivals in dataset.arrivals():
-            is_data = arrivals["flow_class"] != FlowClass.CONTROL
-            rows = int(np.count_nonzero(is_data))
-            drop = np.zeros(len(arrivals), np.uint8)
-            drop[is_data] = predicted_drop[row : row + rows]
-            row += rows
+        for arrivals, is_data, drop in arrivals_with(dataset, predicted_drop.view(np.uint8), of_control=0):
             offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
             _wait(at_work)  # so far the policies were busy with the arrivals before
             at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
@@ -218,29 +209,34 @@ def bytes_without(
     `dataset` is a trace with its control packets, `level` is int[rows]. All replays, one for each of `least`, take one
     pass over the arrivals. ForetailError if the number of levels is not the number of rows.
     """
-    dataset.require_trace()
-    if len(level) != dataset.manifest.rows:
-        raise ForetailError(f"{len(level)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
     replays = [replay_of("followlqd", dataset.manifest) for _ in least]
-    row = 0
-
-    def feed_without(replay: RunReplay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
-        feed(replay, arrivals[of_arrival < from_level])
-
+    never_left_out = np.iinfo(np.int64).min
     with ThreadPoolExecutor(threads) as pool:
-        for arrivals in dataset.arrivals():
-            is_data = arrivals["flow_class"] != FlowClass.CONTROL
-            rows = int(np.count_nonzero(is_data))
-            of_arrival = np.full(len(arrivals), np.iinfo(np.int64).min)  # control packets are never left out
-            of_arrival[is_data] = level[row : row + rows]
-            row += rows
-            _wait(
-                [
-                    pool.submit(feed_without, replay, arrivals, of_arrival, from_level)
-                    for replay, from_level in zip(replays, least, strict=True)
-                ]
-            )
+        for arrivals, _, of_arrival in arrivals_with(dataset, level.astype(np.int64), of_control=never_left_out):
+            parts = (arrivals[of_arrival < from_level] for from_level in least)
+            _wait([pool.submit(feed, replay, part) for replay, part in zip(replays, parts, strict=True)])
     return [_sent(replay).bytes for replay in replays]
+
+
+def arrivals_with(
+    dataset: Dataset, of_rows: NDArray[Any], of_control: int
+) -> Iterator[tuple[Records, NDArray[np.bool_], NDArray[Any]]]:
+    """Yield the arrivals of a trace, which of them are labelled rows, and a value for each of them.
+
+    A row has its value in `of_rows`, a control packet `of_control`. ForetailError if `dataset` is no trace with its
+    control packets, or the number of values is not the number of rows.
+    """
+    dataset.require_trace()
+    if len(of_rows) != dataset.manifest.rows:
+        raise ForetailError(f"{len(of_rows)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
+    row = 0
+    for arrivals in dataset.arrivals():
+        is_data = arrivals["flow_class"] != FlowClass.CONTROL
+        rows = int(np.count_nonzero(is_data))
+        values = np.full(len(arrivals), of_control, of_rows.dtype)
+        values[is_data] = of_rows[row : row + rows]
+        row += rows
+        yield arrivals, is_data, values
 
 
 def replay_of(

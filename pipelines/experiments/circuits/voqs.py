@@ -111,6 +111,8 @@ def voq_experiment(
         }
 
     emulated, simulated = documents(sweep.weeks), dict[str, VoqTraffic]()
+    for document in emulated.values():
+        config.emulation.require_real_time(f"voqs.{config.size}", sweep.min_rto_ns, document["traffic_ns"])
     if config.against_ns3:  # first, since it says soon what is missing
         ns3, folder = Ns3(config.ns3_prefix), run_dir / "runs_in_ns3"
         simulated = run_jobs(
