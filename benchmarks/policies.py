@@ -112,9 +112,6 @@ def _replay(policy: str, ports: int, buffer: int, slot: NDArray[np.int64], port:
         policy,
         [(1000 * buffer, [8_000_000_000] * ports)],
         wire_overhead_bytes=0,
-        counting="counted",
-        tie="lowest_port",
-        victim="tail",
     )
     for start in range(0, len(slot), BATCH):
         now = slot[start : start + BATCH] * 1000

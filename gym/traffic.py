@@ -140,12 +140,10 @@ class RecordedEpisode(Episode):
             run.scenario["topology"]["wire_overhead_bytes"],
             *columns,
             lqd_drop=lqd_drop if labels else None,
-            counting=run.rules.counting,
-            tie=run.rules.tie,
-            victim=run.rules.victim,
-            seed=run.seed,
             cell_bytes=run.cell_bytes,
             average_shift=run.average_shift,
+            seed=run.seed,
+            **vars(run.rules),
         )
 
 

@@ -107,7 +107,7 @@ class GuestPolicy:
                 *(compiler(), "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
                 *(f"-D{definition}" for definition in self.definitions(copy)),
-                *(ROOM / "buffer/policies/guest_library.cpp", "-o", folder / _LIBRARY, "-ldl"),
+                *(ROOM / "buffer/guests/guest_library.cpp", "-o", folder / _LIBRARY, "-ldl"),
             ]
         )
         if said is not None:

@@ -1,94 +1,19 @@
-"""The buffer policies and their parameters, as Python knows them; a test holds the table to the types in C++.
+"""The buffer policies and their parameters: the one place that has the meaning, default and bounds of each.
 
-It imports nothing heavy: ``foretail --help`` reads it.
+Settings, the option ``policy=NAME``, the runs of this room and, through these, the types in C++ read it; a test holds
+the names to those types. It imports nothing heavy: ``foretail --help`` reads it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Parameter:
-    """A setting that some policies heed."""
-
-    meaning: str  #: one sentence
-    default: Any  #: number, str or None
-    bounds: dict[str, Any]  #: ``above``, ``at_least``, ``at_most`` or ``one_of``, as settings have them
-
-
-ALPHA = Parameter("threshold = alpha * free buffer", 0.5, {"above": 0})
-INCAST_ALPHA = Parameter(
-    "alpha of the queue that incast has for itself (scenario.queues); null: as the others",
-    None,
-    {"above": 0},
-)
-ALPHA_INTERVAL_NS = Parameter(
-    "predictor=library: every queue's alpha is predicted anew, from the counters of the switch, once in so long",
-    100_000,
-    {"at_least": 10_000, "at_most": 10**9},
-)
 FIRST_EXPONENT, LAST_EXPONENT = -7, 6
 """Of two, as predicted alphas: the dynamic thresholds of SAI that are neither nothing nor everything."""
-FIRST_RTT_ALPHA = Parameter("alpha for packets of a flow's first RTT", 64.0, {"above": 0})
-RTT_SLOTS = Parameter(
-    "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",
-    25,
-    {"at_least": 1, "at_most": 2**40},
-)
-LOW_PASS_NS = Parameter("time constant of the averaged queue lengths", 524_288, {"at_least": 1, "at_most": 2**40})
-LOW_PASS_SLOTS = Parameter(
-    "arrivals: the average moves to the queue's length by 1 / this per slot", 1024, {"at_least": 1, "at_most": 2**40}
-)
-SPARE_BANDWIDTH = Parameter(
-    "memory bandwidth that expulsions have beyond the sum of the port rates, as a share of that sum",
-    0.1,  # the authors' software switch: 55e6 cells of 200 bytes per second for 8 ports of 10 Gbit/s
-    {"at_least": 0, "at_most": 100},
-)
-BUCKET_BYTES = Parameter(
-    "what may be expelled at once after a rest",
-    40_000,
-    {"at_least": 0, "at_most": 2**30},  # their 200 cells
-)
-BUCKET_PACKETS = Parameter(
-    "arrivals: what may be expelled at once after a rest",
-    25,  # full packets of 8 cells in 200 cells
-    {"at_least": 0, "at_most": 2**30},
-)
-SPARES_FIRST_RTT = Parameter(
-    "1: predictions drop no packet of a flow's first RTT; 0: they may", 1, {"at_least": 0, "at_most": 1}
-)
-DROP_BUDGET_BYTES = Parameter(
-    "what predictions may drop of a queue in a base RTT",
-    30_000,  # what a link of 10 Gbit/s sends in 24 us
-    {"at_least": 0, "at_most": 2**30},
-)
-DROP_BUDGET_PACKETS = Parameter(
-    "arrivals: what predictions may drop of a queue in rtt_slots",
-    2**30,  # no limit: bursts in slots have to lose far more than a link sends
-    {"at_least": 0, "at_most": 2**30},
-)
-ANSWERS_NEEDED = Parameter(
-    "a prediction drops a packet only when so many of its queue's answers in a row say drop",
-    3,
-    {"at_least": 1, "at_most": 8},
-)
-VIRTUAL_LQD = Parameter("packet-exact thresholds or fluid counters", "exact", {"one_of": ("exact", "fluid")})
-FLUID_SLACK_BYTES = Parameter(
-    "fluid counters: a queue may exceed its threshold by this much", 0, {"at_least": 0, "at_most": 2**30}
-)
-PREDICTOR = Parameter(
-    "accept: nobody is asked, so packets are accepted and an alpha stays; library: a compiled predictor is",
-    "accept",
-    {"one_of": ("accept", "library")},
-)
-LIBRARY = Parameter("path of the compiled predictor; null = the stage's exported model", None, {})
-TAU = Parameter("drop iff score > tau; null = the predictor's own", None, {"at_least": -(2**63), "at_most": 2**63 - 1})
-FLIP_PROBABILITY = Parameter("share of predictions that are inverted", 0.0, {"at_least": 0, "at_most": 1})
 
 VICTIMS = ("tail", "tail_kept", "head", "random", "spare_first_rtt", "most_left")
 """Which packet of a queue LQD pushes out: by its place, or by what its sender says of it (`BY_TAGS`)."""
@@ -100,26 +25,20 @@ ORDERS = ("longest_queue", "lower_classes_first", "any_queue")
 ORACLES = ("lqd", "occamy")
 """Push-out policies whose decisions can be labels."""
 
-VICTIM = Parameter(
-    "which packet of a queue it pushes out; null: as scenario.rules.victim, which labels follow",
-    None,
-    {"one_of": VICTIMS},
-)
-ORDER = Parameter("in which queue it looks for that packet; null: as scenario.rules.order", None, {"one_of": ORDERS})
+SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
+"""Which of its queues a port serves next."""
 
-_THRESHOLDS = (VIRTUAL_LQD, FLUID_SLACK_BYTES)
-_PREDICTION = (PREDICTOR, LIBRARY, TAU, FLIP_PROBABILITY)
-_GUARDS = (SPARES_FIRST_RTT, DROP_BUDGET_BYTES, DROP_BUDGET_PACKETS, RTT_SLOTS, ANSWERS_NEEDED)
+MOST_QUEUES = 8
+"""Of a port."""
 
 
 @dataclass(frozen=True)
 class BufferPolicy:
-    """A buffer policy."""
+    """A buffer policy. Its parameters are fields below, which name it."""
 
     name: str  #: in settings and in the native library
     title: str  #: in tables and sentences
     meaning: str  #: one sentence
-    parameters: tuple[Parameter, ...] = ()  #: what it heeds, beside the alpha of incast where it has one
     asks: bool = False  #: whether it asks a predictor about packets
     knows_priorities: bool = True  #: whether a port may have several queues; else it has one
     pushes_out: bool = False  #: whether it removes packets that it has accepted
@@ -142,7 +61,6 @@ POLICIES = {
             "dt",
             "DT",
             "Dynamic Thresholds: a queue grows while it is shorter than its threshold",
-            (ALPHA, PREDICTOR, LIBRARY, ALPHA_INTERVAL_NS),
             words="Dynamic Thresholds",
         ),
         BufferPolicy("harmonic", "Harmonic", "the k longest of n queues hold at most H_k / H_n of the buffer"),
@@ -150,20 +68,17 @@ POLICIES = {
             "abm",
             "ABM",
             "Active Buffer Management: Dynamic Thresholds over the congested queues of a priority",
-            (ALPHA, FIRST_RTT_ALPHA, RTT_SLOTS),
         ),
         BufferPolicy(
             "reverie",
             "Reverie",
             "Reverie for lossy traffic: the averaged queue against the threshold",
-            (ALPHA, RTT_SLOTS, LOW_PASS_NS, LOW_PASS_SLOTS),
             option={"alpha": 1.0},  # with which the thesis evaluates it
         ),
         BufferPolicy(
             "occamy",
             "Occamy",
             "Dynamic Thresholds; spare memory bandwidth expels the heads of queues above their threshold",
-            (ALPHA, SPARE_BANDWIDTH, BUCKET_BYTES, BUCKET_PACKETS),
             pushes_out=True,
             option={"alpha": 8.0},  # with which its authors evaluate it
         ),
@@ -171,15 +86,13 @@ POLICIES = {
             "lqd",
             "LQD",
             "Longest Queue Drop: a full buffer pushes out of the longest queue",
-            (VICTIM, ORDER),
             pushes_out=True,
         ),
-        BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions", _THRESHOLDS),
+        BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions"),
         BufferPolicy(
             "credence",
             "Credence",
             "LQD's thresholds, then a prediction",
-            (*_THRESHOLDS, *_PREDICTION),
             asks=True,
             option={"predictor": "library"},
         ),
@@ -187,7 +100,6 @@ POLICIES = {
             "guarded",
             "Guarded Credence",
             "Credence, where guards must allow a predicted drop",
-            (*_THRESHOLDS, *_PREDICTION, *_GUARDS),
             asks=True,
             option={"predictor": "library"},
         ),
@@ -195,7 +107,6 @@ POLICIES = {
             "learned",
             "Learned rule",
             "Complete Sharing, but for the packets that a predictor drops: it is asked about every data packet",
-            _PREDICTION,
             asks=True,
             option={"predictor": "library"},
         ),
@@ -203,7 +114,6 @@ POLICIES = {
             "credence_artifact",
             "Credence (artifact)",
             "Credence as its public artifact does it",
-            _PREDICTION,
             asks=True,
             knows_priorities=False,
             option={"predictor": "library"},
@@ -211,6 +121,196 @@ POLICIES = {
     )
 }
 """By name, in the order of tables and figures."""
+
+PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
+ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
+KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
+_WITH_THRESHOLD = ("dt", "abm", "reverie", "occamy")
+_FOLLOWING_LQD = ("followlqd", "credence", "guarded")
+IN_INTERVALS = ("abm", "reverie", "guarded")
+
+
+def parameter(heeding: Sequence[str], default: Any, meaning: str, **bounds: Any) -> Any:
+    """A dataclass field that policies heed; `bounds` are those of a setting (:func:`foretail.core.limits.within`)."""
+    titles = ", ".join(POLICIES[name].title for name in heeding)
+    metadata = {"doc": f"{titles}: {meaning}", "heeding": tuple(heeding), **bounds}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class CommonParameters:
+    """Parameters of the policies that are the same everywhere."""
+
+    first_rtt_alpha: float = parameter(("abm",), 64.0, "alpha for packets of a flow's first RTT", above=0)
+    spare_bandwidth: float = parameter(
+        ("occamy",),
+        0.1,  # the authors' software switch: 55e6 cells of 200 bytes per second for 8 ports of 10 Gbit/s
+        "memory bandwidth that expulsions have beyond the sum of the port rates, as a share of that sum",
+        at_least=0,
+        at_most=100,
+    )
+    spares_first_rtt: int = parameter(
+        ("guarded",), 1, "1: predictions drop no packet of a flow's first RTT; 0: they may", at_least=0, at_most=1
+    )
+    answers_needed: int = parameter(
+        ("guarded",),
+        3,
+        "a prediction drops a packet only when so many of its queue's answers in a row say drop",
+        at_least=1,
+        at_most=8,
+    )
+
+
+@dataclass
+class NetworkParameters(CommonParameters):
+    """Parameters of the policies where packets have bytes and arrive at a time in nanoseconds."""
+
+    alpha: float = parameter(_WITH_THRESHOLD, 0.5, "threshold = alpha * free buffer", above=0)
+    low_pass_ns: int = parameter(
+        ("reverie",), 524_288, "time constant of the averaged queue lengths", at_least=1, at_most=2**40
+    )
+    bucket_bytes: int = parameter(
+        ("occamy",),
+        40_000,
+        "what may be expelled at once after a rest",
+        at_least=0,
+        at_most=2**30,  # their 200 cells
+    )
+    drop_budget_bytes: int = parameter(
+        ("guarded",),
+        30_000,  # what a link of 10 Gbit/s sends in 24 us
+        "what predictions may drop of a queue in a base RTT",
+        at_least=0,
+        at_most=2**30,
+    )
+
+
+@dataclass
+class SwitchParameters(NetworkParameters):
+    """And those of a switch in a simulated network: which queues have what, how it chooses victims, whom it asks."""
+
+    alpha_interval_ns: int = parameter(
+        ("dt",),
+        100_000,
+        "predictor=library: every queue's alpha is predicted anew, from the counters of the switch, once in so long",
+        at_least=10_000,
+        at_most=10**9,
+    )
+    incast_alpha: float | None = parameter(
+        _WITH_THRESHOLD,
+        None,
+        "alpha of the queue that incast has for itself (scenario.queues); null: as the others",
+        above=0,
+    )
+    victim: str | None = parameter(
+        ("lqd",),
+        None,
+        "which packet of a queue it pushes out; null: as scenario.rules.victim, which labels follow",
+        one_of=VICTIMS,
+    )
+    order: str | None = parameter(
+        ("lqd",), None, "in which queue it looks for that packet; null: as scenario.rules.order", one_of=ORDERS
+    )
+    virtual_lqd: str = parameter(
+        _FOLLOWING_LQD, "exact", "packet-exact thresholds or fluid counters", one_of=("exact", "fluid")
+    )
+    fluid_slack_bytes: int = parameter(
+        _FOLLOWING_LQD, 0, "fluid counters: a queue may exceed its threshold by this much", at_least=0, at_most=2**30
+    )
+    predictor: str = parameter(
+        ("dt", *ASKING),
+        "accept",
+        "accept: nobody is asked, so packets are accepted and an alpha stays; library: a compiled predictor is",
+        one_of=("accept", "library"),
+    )
+    library: str | None = parameter(
+        ("dt", *ASKING), None, "path of the compiled predictor; null = the stage's exported model"
+    )
+    tau: int | None = parameter(
+        ASKING, None, "drop iff score > tau; null = the predictor's own", at_least=-(2**63), at_most=2**63 - 1
+    )
+    flip_probability: float = parameter(ASKING, 0.0, "share of predictions that are inverted", at_least=0, at_most=1)
+
+
+@dataclass
+class SlotParameters(CommonParameters):
+    """Parameters of the policies on unit packets in slots, of the features there, and of the queues of a port."""
+
+    alpha: list[float] = parameter(
+        _WITH_THRESHOLD,
+        [0.5],
+        "threshold = alpha * free buffer, one for all queues of a port or one for each",
+        above=0,
+    )
+    rtt_slots: int = parameter(
+        IN_INTERVALS,
+        25,
+        "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",
+        at_least=1,
+        at_most=2**40,
+    )
+    low_pass_slots: int = parameter(
+        ("reverie",),
+        1024,
+        "arrivals: the average moves to the queue's length by 1 / this per slot",
+        at_least=1,
+        at_most=2**40,
+    )
+    bucket_packets: int = parameter(
+        ("occamy",),
+        25,  # full packets of 8 cells in 200 cells
+        "arrivals: what may be expelled at once after a rest",
+        at_least=0,
+        at_most=2**30,
+    )
+    drop_budget_packets: int = parameter(
+        ("guarded",),
+        2**30,  # no limit: bursts in slots have to lose far more than a link sends
+        "arrivals: what predictions may drop of a queue in rtt_slots",
+        at_least=0,
+        at_most=2**30,
+    )
+    average_shift: int = field(
+        default=5,
+        metadata={
+            "doc": "arrivals: averaged features of the model run over 2^this slots",
+            "at_least": 0,
+            "at_most": 24,
+        },
+    )
+    queues: int | None = field(
+        default=None,
+        metadata={
+            "doc": "arrivals: queues of a port, into which the column priority sorts; null: one for each alpha",
+            "at_least": 1,
+            "at_most": MOST_QUEUES,
+        },
+    )
+    scheduler: str = field(
+        default="round_robin",
+        metadata={"doc": "arrivals: which of its queues a port serves next", "one_of": SCHEDULERS},
+    )
+    quanta: list[int] = field(
+        default_factory=list,
+        metadata={
+            "doc": "arrivals, deficit_round_robin: packets that each queue may send in its turn; [] = one each",
+            "at_least": 1,
+            "at_most": 2**30,
+        },
+    )
+
+    @property
+    def count(self) -> int:
+        """Queues of a port."""
+        return self.queues or len(self.alpha)
+
+    def in_network(self) -> NetworkParameters:
+        """Those that mean the same in bytes, with the first alpha."""
+        same = {one.name: getattr(self, one.name) for one in fields(CommonParameters)}
+        return NetworkParameters(alpha=self.alpha[0], **same)
+
 
 _GUEST = re.compile(r"(?P<header>.+\.hpp):(?P<type>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)", re.ASCII)
 
@@ -233,21 +333,8 @@ def policy_name(policy: str) -> str:
     return header_and_type(policy)[1].rpartition("::")[2] if is_guest(policy) else policy
 
 
-NUMBERS = {
-    "alpha": ALPHA,
-    "alpha_interval_ns": ALPHA_INTERVAL_NS,
-    "incast_alpha": INCAST_ALPHA,
-    "first_rtt_alpha": FIRST_RTT_ALPHA,
-    "low_pass_ns": LOW_PASS_NS,
-    "spare_bandwidth": SPARE_BANDWIDTH,
-    "bucket_bytes": BUCKET_BYTES,
-    "spares_first_rtt": SPARES_FIRST_RTT,
-    "drop_budget_bytes": DROP_BUDGET_BYTES,
-    "answers_needed": ANSWERS_NEEDED,
-    "fluid_slack_bytes": FLUID_SLACK_BYTES,
-    "tau": TAU,
-    "flip_probability": FLIP_PROBABILITY,
-}
+_SETTINGS = {one.name: one for one in fields(SwitchParameters)}
+NUMBERS = {name: one for name, one in _SETTINGS.items() if re.match("int|float", str(one.type))}
 """Parameters in ns-3 that are numbers, by the names of their settings."""
 
 _WITH_SETTINGS = re.compile(
@@ -256,21 +343,14 @@ _WITH_SETTINGS = re.compile(
 )
 
 
-_SETTINGS = {
-    **NUMBERS,
-    "victim": VICTIM,
-    "order": ORDER,
-    "virtual_lqd": VIRTUAL_LQD,
-    "predictor": PREDICTOR,
-    "library": LIBRARY,
-}
+def limits(setting: str) -> dict[str, Any]:
+    """The bounds of a setting in ns-3, by the names that :func:`foretail.core.limits.require_within` has for them."""
+    return {key: bound for key, bound in _SETTINGS[setting].metadata.items() if key not in ("doc", "heeding")}
 
 
 def heeded_settings(policy: str) -> list[str]:
     """The names of the settings in ns-3 that one of Foretail's own policies heeds."""
-    known = POLICIES[policy]
-    heeded = (*known.parameters, INCAST_ALPHA) if ALPHA in known.parameters else known.parameters
-    return [setting for setting, parameter in _SETTINGS.items() if parameter in heeded]
+    return [name for name, one in _SETTINGS.items() if policy in one.metadata["heeding"]]
 
 
 def numbers_of(policy: str) -> list[str]:
@@ -326,9 +406,4 @@ def may_ask(policy: str) -> bool:
 
 def takes_alpha(policy: str) -> bool:
     """Whether a predictor may set a policy's alphas, once per interval, in ns-3."""
-    return policy in POLICIES and ALPHA_INTERVAL_NS in POLICIES[policy].parameters
-
-
-PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
-ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
-KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
+    return policy in _SETTINGS["alpha_interval_ns"].metadata["heeding"]

@@ -90,9 +90,6 @@ def _run_bytes(native: str, arrivals: Columns) -> tuple[Columns, int]:
         native,
         [(BUFFER_BYTES, [_PORT_RATE_BPS] * PORTS)],
         wire_overhead_bytes=20,
-        counting="counted",
-        tie="lowest_port",
-        victim="tail",
     )
     found: Columns = replay.feed(*arrivals.values())
     sent: int = replay.finish()["transmitted_bytes"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from foretail.sim_bridge.policies import SwitchParameters
+
 MILLISECOND = 1_000_000
 
 _TINY: dict[str, Any] = {
@@ -68,22 +70,7 @@ _TINY: dict[str, Any] = {
     "drain_ns": 100 * MILLISECOND,
     "policy": {
         "name": "lqd",
-        "alpha": 0.5,
-        "alpha_interval_ns": 100_000,
-        "incast_alpha": None,
-        "first_rtt_alpha": 64.0,
-        "low_pass_ns": 524_288,
-        "spare_bandwidth": 0.1,
-        "bucket_bytes": 40_000,
-        "spares_first_rtt": 1,
-        "drop_budget_bytes": 30_000,
-        "answers_needed": 3,
-        "virtual_lqd": "exact",
-        "fluid_slack_bytes": 0,
-        "predictor": "accept",
-        "library": None,
-        "tau": None,
-        "flip_probability": 0.0,
+        **{name: value for name, value in vars(SwitchParameters()).items() if name not in ("victim", "order")},
     },
     "queues": {
         "count": 1,

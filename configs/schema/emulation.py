@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import Policy, takes_alpha
+from foretail.configs.schema.racks import MOST_HOSTS
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 
@@ -13,6 +17,8 @@ IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""
 ON_LOSSES = ("cubic", "reno")
 """Those that ns-3 has too and that need no marks, which racks with circuits do not set."""
+LEAST_RTO_NS = 1_000_000
+DAY_NS = 86_400 * 10**9
 
 
 @dataclass
@@ -39,6 +45,29 @@ class Emulation:
         at_most=1,
     )
 
+    def check(self, where: str) -> None:
+        """Raise ForetailError on what is no congestion control's name."""
+        for name, control in self.controls(where).items():
+            if not re.fullmatch("[a-z0-9_]{1,15}", control):
+                raise ForetailError(f"{name} = {control} is no name of a congestion control: give one, such as cubic")
+
+    def controls(self, where: str) -> dict[str, str]:
+        """The congestion controls by the settings that name them."""
+        settings = self.settings()
+        return {f"{where}.{name}": str(settings[name]) for name in ("control", "background_control")}
+
+    def require_real_time(self, where: str, min_rto_ns: int, longest_ns: int, group: str = "emulation") -> None:
+        """Raise ForetailError on a timeout that is too short for Linux, or a run that is longer than a day."""
+        if min_rto_ns * self.factor < LEAST_RTO_NS:
+            raise ForetailError(
+                f"{where}.min_rto_ns times {group}.factor is {min_rto_ns * self.factor} ns, and Linux takes no less "
+                "than 1 ms: raise one of them"
+            )
+        if longest_ns * self.factor > DAY_NS:
+            raise ForetailError(
+                f"{where} takes {longest_ns} ns, which times {group}.factor is more than a day: lower one of them"
+            )
+
     @property
     def in_ns3(self) -> str:
         """The name that ns-3 has for the congestion control, if it has it."""
@@ -55,9 +84,37 @@ class Emulation:
         }
 
 
-def require_emulated(where: str, scenario: Scenario) -> None:
-    """Raise ForetailError on traffic that the emulator does not send."""
+def require_emulated(
+    scenario: Scenario, policies: Mapping[str, Policy], emulation: Emulation, group: str = "emulation"
+) -> None:
+    """Raise ForetailError on what only ns-3 has; `group` has the settings of the emulation."""
+    where, transport = "scenario", scenario.transport
     if scenario.elephants.flows_per_server > 0 or scenario.collective.kind is not None:
         raise ForetailError(f"{where} has elephants or a collective, which are not emulated: choose another scenario")
     if scenario.incast.connections != "new":
         raise ForetailError(f"{where}.incast.connections = {scenario.incast.connections} is not emulated: choose new")
+    servers = scenario.topology.leaves * scenario.topology.servers_per_leaf
+    if servers > MOST_HOSTS:
+        raise ForetailError(
+            f"{where}.topology has {servers} servers, and a process each: lower it to at most {MOST_HOSTS}"
+        )
+    if transport.background_name is not None:
+        raise ForetailError(
+            f"{where}.transport.background_name is ns-3's: set it to null, and {group}.background_control instead"
+        )
+    if transport.delayed_ack_segments > 2:
+        raise ForetailError(
+            f"{where}.transport.delayed_ack_segments = {transport.delayed_ack_segments} is not what Linux does: set it "
+            "to 1 or 2"
+        )
+    for named, control in emulation.controls(group).items():
+        if control == "dctcp" and transport.mark_bytes == 0:
+            raise ForetailError(f"{named} is dctcp, which lives on marks: set {where}.transport.mark_bytes above 0")
+        if control == "retcp":
+            raise ForetailError(f"{named} is retcp, which lives on circuits: choose another, or foretail run retcp")
+    for name, policy in policies.items():
+        if takes_alpha(policy.name) and policy.predictor == "library":
+            raise ForetailError(f"policy.{name} predicts alphas, which the emulator does not: set its predictor=accept")
+    longest_ns = max(scenario.traffic_ns, scenario.drain_ns, scenario.incast.connect_ahead_ns)
+    emulation.require_real_time(f"{where}.transport", transport.min_rto_ns, 0, group)
+    emulation.require_real_time(where, LEAST_RTO_NS, longest_ns, group)

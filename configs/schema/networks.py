@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated
 from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 
@@ -31,8 +33,8 @@ class Network:
         """The overrides with which a predictor is trained first; none where it is not."""
         return []
 
-    def require_scenario(self, scenario: Scenario) -> None:
-        """Raise ForetailError on a scenario that does not run here."""
+    def require_scenario(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on a scenario or a policy that does not run here."""
 
 
 @dataclass
@@ -68,9 +70,9 @@ class EmulatorNetwork(Emulation, Network):
         """The overrides with which a predictor is trained first."""
         return self.train
 
-    def require_scenario(self, scenario: Scenario) -> None:
+    def require_scenario(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on traffic that is not emulated, or that ns-3 sends with another transport."""
-        require_emulated("scenario", scenario)
+        require_emulated(scenario, policies, self, "network")
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:
             raise ForetailError(
                 f"network.against_ns3 compares Linux's {self.control} with ns-3's {scenario.transport.name}: set "
@@ -79,6 +81,7 @@ class EmulatorNetwork(Emulation, Network):
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a comparison or a command that cannot be."""
+        Emulation.check(self, where)
         if self.against_ns3 and self.background_control not in (None, self.control):
             raise ForetailError(f"{where}.against_ns3 compares one transport: leave {where}.background_control out")
         if self.command and self.against_ns3:

@@ -82,7 +82,7 @@ class CollectConfig(Stage):
         if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
         if self.source == "emulator":
-            require_emulated("scenario", self.scenario)
+            require_emulated(self.scenario, self.policy, self.emulation)
         if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
             raise ForetailError(
                 "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
@@ -165,7 +165,7 @@ class EvaluateConfig(Stage):
         require_baselines(self.compared_to, self.policy)
         require_known("policy", self.policy, self.scenario)
         network = self.network
-        network.require_scenario(self.scenario)
+        network.require_scenario(self.scenario, self.policy)
         if self.jobs not in (None, 1) and not network.runs_side_by_side:
             raise ForetailError(
                 f"jobs = {self.jobs} asks for runs at the same time, and network={network.name} has the machine's "

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
-from foretail.configs.schema.scenario import MOST_QUEUES, SCHEDULERS, Queues, Rules, Scenario, require_quanta
+from foretail.configs.schema.scenario import Queues, Rules, Scenario, require_quanta
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge import policies
 
@@ -34,41 +33,18 @@ RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
 """What it has of these where nobody says: no limit for last packets, and none is far from the end of its message."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
-NUMBERS, numbers_of = policies.NUMBERS, policies.numbers_of
-
-
-def _heeded(parameter: policies.Parameter, *, listed: bool = False) -> Any:
-    """A parameter of policies, whose titles begin its documentation; `listed`: one number per queue of a port."""
-    heeding = ", ".join(policy.title for policy in policies.POLICIES.values() if parameter in policy.parameters)
-    doc = f"{heeding}: {parameter.meaning}" if heeding else parameter.meaning
-    if listed:
-        return setting([parameter.default], f"{doc}, one for all queues of a port or one for each", **parameter.bounds)
-    return setting(parameter.default, doc, **parameter.bounds)
+NUMBERS, limits, numbers_of = policies.NUMBERS, policies.limits, policies.numbers_of
+takes_alpha = policies.takes_alpha
 
 
 @dataclass
-class Policy:
-    """One buffer policy with its parameters; parameters of other policies are ignored by it."""
-
+class _Named:
     name: str = setting(MISSING, "the policy, or HEADER.hpp:TYPE for one in a C++ header of your own")
-    alpha: float = _heeded(policies.ALPHA)
-    alpha_interval_ns: int = _heeded(policies.ALPHA_INTERVAL_NS)
-    incast_alpha: float | None = _heeded(policies.INCAST_ALPHA)
-    first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
-    low_pass_ns: int = _heeded(policies.LOW_PASS_NS)
-    spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
-    bucket_bytes: int = _heeded(policies.BUCKET_BYTES)
-    spares_first_rtt: int = _heeded(policies.SPARES_FIRST_RTT)
-    drop_budget_bytes: int = _heeded(policies.DROP_BUDGET_BYTES)
-    answers_needed: int = _heeded(policies.ANSWERS_NEEDED)
-    victim: str | None = _heeded(policies.VICTIM)
-    order: str | None = _heeded(policies.ORDER)
-    virtual_lqd: str = _heeded(policies.VIRTUAL_LQD)
-    fluid_slack_bytes: int = _heeded(policies.FLUID_SLACK_BYTES)
-    predictor: str = _heeded(policies.PREDICTOR)
-    library: str | None = _heeded(policies.LIBRARY)
-    tau: int | None = _heeded(policies.TAU)
-    flip_probability: float = _heeded(policies.FLIP_PROBABILITY)
+
+
+@dataclass
+class Policy(policies.SwitchParameters, _Named):
+    """One buffer policy with its parameters; parameters of other policies are ignored by it."""
 
     @property
     def asks_exported_model(self) -> bool:
@@ -199,39 +175,8 @@ def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:
 
 
 @dataclass
-class PolicyParameters:
+class PolicyParameters(policies.SlotParameters):
     """Parameters of the policies where arrivals are known beforehand; every policy takes what it knows."""
-
-    alpha: list[float] = _heeded(policies.ALPHA, listed=True)
-    first_rtt_alpha: float = _heeded(policies.FIRST_RTT_ALPHA)
-    rtt_slots: int = _heeded(policies.RTT_SLOTS)
-    low_pass_slots: int = _heeded(policies.LOW_PASS_SLOTS)
-    spare_bandwidth: float = _heeded(policies.SPARE_BANDWIDTH)
-    bucket_packets: int = _heeded(policies.BUCKET_PACKETS)
-    spares_first_rtt: int = _heeded(policies.SPARES_FIRST_RTT)
-    drop_budget_packets: int = _heeded(policies.DROP_BUDGET_PACKETS)
-    answers_needed: int = _heeded(policies.ANSWERS_NEEDED)
-    average_shift: int = setting(
-        5, "arrivals: averaged features of the model run over 2^this slots", at_least=0, at_most=24
-    )
-    queues: int | None = setting(
-        None,
-        "arrivals: queues of a port, into which the column priority sorts; null: one for each alpha",
-        at_least=1,
-        at_most=MOST_QUEUES,
-    )
-    scheduler: str = setting("round_robin", "arrivals: which of its queues a port serves next", one_of=SCHEDULERS)
-    quanta: list[int] = setting(
-        [],
-        "arrivals, deficit_round_robin: packets that each queue may send in its turn; [] = one each",
-        at_least=1,
-        at_most=2**30,
-    )
-
-    @property
-    def count(self) -> int:
-        """Queues of a port."""
-        return self.queues or len(self.alpha)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on numbers that do not fit the queues of a port."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretail.configs.schema.fields import FASTEST_BPS, part, require_distinct, setting
+from foretail.configs.schema.scenario import LONGEST_RTO_NS
 from foretail.core.errors import ForetailError
 
 MOST_RACKS = 250
 """A rack is the third number of an address in the log."""
 
 MOST_VOQ_PACKETS = 100_000
+MOST_HOSTS = 256
+LARGEST_PACKET_BYTES = 9000
 SHARED_POLICIES = ("cs", "dt", "lqd", "followlqd", "credence", "credence_accept")
 """``credence`` asks the exported model, ``credence_accept`` nobody: it always accepts."""
 
@@ -54,10 +57,15 @@ class RackTraffic:
     destination_racks: list[int] = setting([2], "where they go", at_least=1, at_most=MOST_RACKS)
     flows: int = setting(16, "flows to each of these racks, which never end", at_least=1, at_most=1024)
     start_within_ns: int = setting(0, "flows start at random within this time; 0: together", at_least=0, at_most=10**9)
-    packet_bytes: int = setting(9000, "of a full packet with its headers", at_least=576, at_most=9000)
+    packet_bytes: int = setting(
+        LARGEST_PACKET_BYTES, "of a full packet with its headers", at_least=576, at_most=LARGEST_PACKET_BYTES
+    )
     initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
     min_rto_ns: int = setting(
-        10_000_000, "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower", at_least=1_000
+        10_000_000,
+        "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower",
+        at_least=1_000,
+        at_most=LONGEST_RTO_NS,
     )
     delayed_ack_segments: int = setting(2, "segments per acknowledgement; Linux knows 1 and 2", at_least=1, at_most=2)
 

@@ -13,7 +13,7 @@ from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONG
 from foretail.configs.schema.messages import Collective, Elephants
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import LARGEST_CELL_BYTES
-from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
+from foretail.sim_bridge.policies import BY_TAGS, MOST_QUEUES, ORACLES, ORDERS, SCHEDULERS, VICTIMS
 
 MOST_SERVERS = 65_535
 
@@ -245,12 +245,6 @@ class Transport:
                 f"{where}.timely.high_rtt_ns = {self.timely.high_rtt_ns} is not above low_rtt_ns = "
                 f"{self.timely.low_rtt_ns}: raise it"
             )
-
-
-MOST_QUEUES = 8
-"""Of one port."""
-
-SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
 
 
 @dataclass

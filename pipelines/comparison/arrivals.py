@@ -34,7 +34,6 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
-    Parameters,
     Predictions,
     accept,
     compare,
@@ -155,9 +154,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             config.policies or BUFFER_POLICIES,
             predictions,
             rules=Rules(**vars(config.rules)),
-            parameters=Parameters(
-                **(vars(parameters) | {"alpha": tuple(parameters.alpha), "quanta": tuple(parameters.quanta)})
-            ),
+            parameters=parameters,
             seed=config.rules_seed,
             features=source == "model",
             optimum=config.optimum,

@@ -128,11 +128,7 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
                     dataset,
                     config.policies or BUFFER_POLICIES,
                     rows[-1].predicted,
-                    alpha=config.parameters.alpha[0],
-                    first_rtt_alpha=config.parameters.first_rtt_alpha,
-                    spare_bandwidth=config.parameters.spare_bandwidth,
-                    spares_first_rtt=config.parameters.spares_first_rtt,
-                    answers_needed=config.parameters.answers_needed,
+                    parameters=config.parameters.in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
                 )

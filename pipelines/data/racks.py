@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.racks import RackFabric, RackTraces, RackTraffic
+from foretail.configs.schema.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
+from foretail.configs.schema.scenario import LARGEST_BUFFER_BYTES
 from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
@@ -105,6 +106,8 @@ def rack_document(
             f"a VOQ cannot grow {resize[1]} ns before its circuit, for the schedule comes round in {period} ns: lower "
             "ahead_ns"
         )
+    if shared is not None:
+        _require_fits(fabric, shared.packets * traffic.packet_bytes)
     racks = {name: value for name, value in asdict(fabric).items() if name != "schedule"}
     return {
         "format": DRIVER_FORMAT,
@@ -131,6 +134,20 @@ def rack_document(
         },
         "traffic_ns": weeks * period,
     }
+
+
+def _require_fits(fabric: RackFabric, buffer_bytes: int) -> None:
+    """Raise ForetailError unless a shared buffer, and a day of a circuit, have room for the largest packet."""
+    if not LARGEST_PACKET_BYTES <= buffer_bytes <= LARGEST_BUFFER_BYTES:
+        raise ForetailError(
+            f"a shared buffer has {buffer_bytes} bytes, and a switch {LARGEST_PACKET_BYTES} to {LARGEST_BUFFER_BYTES}: "
+            "change shared_packets or packet_bytes"
+        )
+    if fabric.day_ns * fabric.circuit_bps < LARGEST_PACKET_BYTES * 8 * 10**9:  # it might wait for ever
+        raise ForetailError(
+            f"a circuit of {fabric.circuit_bps} bit/s cannot send a packet of {LARGEST_PACKET_BYTES} bytes in a day of "
+            f"{fabric.day_ns} ns: raise fabric.day_ns"
+        )
 
 
 def traced_racks(traces: RackTraces, seed: int) -> dict[str, Any]:

@@ -6,8 +6,7 @@ Every failure is a ``ForetailError`` of one sentence that names the setting as i
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,6 +16,7 @@ from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, Tr
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
+from foretail.core.limits import require_within
 
 StageConfig = TypeVar("StageConfig", bound=Stage)
 
@@ -106,26 +106,6 @@ def _check_ranges(node: Any, path: str) -> None:
                     _check_ranges(item, f"{where}.{key}" + ".")
         elif isinstance(value, list):
             for item in value:
-                check_value(where, item, field.metadata)
+                require_within(where, item, field.metadata)
         elif value is not None:
-            check_value(where, value, field.metadata)
-
-
-def check_value(where: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise ForetailError on a value outside its limits; `where` is the setting."""
-    allowed = limits.get("one_of")
-    if allowed is not None and value not in allowed:
-        raise ForetailError(f"{where} = {value} is unknown: choose from {', '.join(allowed)}")
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        return
-    if not math.isfinite(value):
-        raise ForetailError(f"{where} = {value} is not a finite number")
-    low, above, high = limits.get("at_least"), limits.get("above"), limits.get("at_most")
-    if low is not None and value < low:
-        raise ForetailError(f"{where} = {value} is out of range: it must be at least {low}")
-    if above is not None and value <= above:
-        raise ForetailError(f"{where} = {value} is out of range: it must be above {above}")
-    if high is not None and value > high:
-        raise ForetailError(f"{where} = {value} is out of range: it must be at most {high}")
-    if limits.get("power_of_two") and isinstance(value, int) and value & (value - 1):
-        raise ForetailError(f"{where} = {value} is not a power of two")
+            require_within(where, value, field.metadata)

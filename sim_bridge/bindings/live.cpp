@@ -5,12 +5,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <bit>
 #include <memory>
 #include <optional>
 
 #include "bindings/module.hpp"
 #include "bindings/recorded_arrivals.hpp"
+#include "bindings/run_settings.hpp"
 #include "bindings/runs.hpp"
 
 namespace foretail::bindings {
@@ -66,35 +66,25 @@ public:
     LiveRuns(const LiveRuns&) = delete;
     LiveRuns& operator=(const LiveRuns&) = delete;
 
-    void begin_slots(Integer index, Integer ports_given, Integer buffer, Column<std::int64_t> slot,
-                     Column<std::int32_t> port, Given<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop,
-                     const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
-                     Integer average_shift) {
+    void begin_slots(Integer index, Integer ports, Integer buffer, Column<std::int64_t> slot, Column<std::int32_t> port,
+                     Given<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop, const nb::kwargs& keywords) {
+        const RunSettings given(keywords, Units::slots);
         SwitchSettings settings;
-        settings.rules = untagged_rules(counting, tie, victim, seed);
-        const auto ports = checked<std::size_t>("number of ports", ports_given, 1, max_ports);
-        settings.shape = {checked("buffer in packets", buffer, 1, max_packets),
-                          std::vector<LineRate>(ports, LineRate::one_per_slot()), settings.rules.tie, true, 1};
-        settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
-        PolicySettings in_packets;
-        in_packets.artifact_cut = 1;
-        in_packets.interval = slots_per_rtt;
-        in_packets.drop_budget = budget_in_packets;
-        begin(index, "slot", in_packets, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
+        settings.shape = slotted_shape(ports_of(ports), buffer_of(buffer), given.oracle.rules.tie, given.queueing);
+        settings.scale = {0, given.average_shift, 0};
+        begin(index, "slot", given, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
     }
 
     void begin_bytes(Integer index, Integer buffer, const std::vector<Integer>& rates, Integer wire_overhead_bytes,
                      Column<std::int64_t> time_ns, Column<std::int32_t> port, Column<std::int32_t> size_bytes,
                      Column<std::uint8_t> data, Column<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop,
-                     const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
-                     Integer cell_bytes, Integer average_shift) {
+                     Integer cell_bytes, const nb::kwargs& keywords) {
+        const RunSettings given(keywords, Units::bytes);
         SwitchSettings settings;
-        settings.rules = untagged_rules(counting, tie, victim, seed);
-        settings.shape = shapes_of({{buffer, rates}}, wire_overhead_bytes, settings.rules.tie).front();
-        const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 1, 65'536));
-        if (!std::has_single_bit(cell)) throw std::invalid_argument("cell_bytes must be a power of two");
-        settings.scale = {std::countr_zero(cell), checked<int>("average_shift", average_shift, 0, 24), 10};
-        begin(index, "time", {}, settings, {time_ns, port, size_bytes, data, first_rtt, lqd_drop});
+        settings.shape =
+            shapes_of({{buffer, rates}}, wire_overhead_bytes, given.oracle.rules.tie, given.queueing).front();
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, 1);
+        begin(index, "time", given, settings, {time_ns, port, size_bytes, data, first_rtt, lqd_drop});
     }
 
     /// Answers every run that has not ended and lets it go on to where it asks next.
@@ -148,8 +138,10 @@ private:
         return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(courses_.size()) - 1);
     }
 
-    void begin(Integer index, const char* what, const PolicySettings& of_policy, SwitchSettings& settings,
+    void begin(Integer index, const char* what, const RunSettings& run, SwitchSettings& settings,
                const Columns& given) {
+        run.oracle.require_unit_packets();
+        settings.rules = run.oracle.rules;
         const std::size_t i = place(index);
         const std::size_t n = given.time.shape(0);
         if (given.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
@@ -178,7 +170,7 @@ private:
         }
         settings.labels = !chosen_.empty();
         settings.features = wanted_;
-        course.run = recorded_run(policy_, of_policy, settings);
+        course.run = recorded_run(policy_, run.policy, settings);
         courses_[i] = std::move(course);
         held_[i] = given;
         lost_[i] = ended_[i] = 0;
@@ -236,12 +228,11 @@ void add_live(nb::module_& m) {
              "features"_a, nb::kw_only(), "in_bytes"_a = false)
         .def("begin_slots", &LiveRuns::begin_slots, "index"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(),
              "port"_a.noconvert(), nb::kw_only(), "first_rtt"_a.noconvert() = nb::none(),
-             "lqd_drop"_a.noconvert() = nb::none(), "counting"_a = "counted", "tie"_a = "lowest_port",
-             "victim"_a = "tail", "seed"_a = 0, "average_shift"_a = 5)
+             "lqd_drop"_a.noconvert() = nb::none(), "settings"_a)
         .def("begin_bytes", &LiveRuns::begin_bytes, "index"_a, "buffer"_a, "rates"_a, "wire_overhead_bytes"_a,
              "time_ns"_a.noconvert(), "port"_a.noconvert(), "size_bytes"_a.noconvert(), "data"_a.noconvert(),
-             "first_rtt"_a.noconvert(), nb::kw_only(), "lqd_drop"_a.noconvert() = nb::none(), "counting"_a, "tie"_a,
-             "victim"_a, "seed"_a = 0, "cell_bytes"_a, "average_shift"_a)
+             "first_rtt"_a.noconvert(), nb::kw_only(), "lqd_drop"_a.noconvert() = nb::none(), "cell_bytes"_a,
+             "settings"_a)
         .def("step", &LiveRuns::step, "drop"_a.noconvert())
         .def("result", &LiveRuns::result, "index"_a)
         .def("columns", &LiveRuns::columns);

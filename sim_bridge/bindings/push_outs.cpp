@@ -12,6 +12,7 @@
 
 #include "bindings/module.hpp"
 #include "bindings/recorded_arrivals.hpp"
+#include "bindings/run_settings.hpp"
 #include "bindings/runs.hpp"
 
 namespace foretail::bindings {
@@ -21,9 +22,9 @@ namespace {
 /// The push-outs of LQD on the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class PushOuts {
 public:
-    PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::string& counting, const std::string& tie,
-             const std::string& victim, Seed seed, const std::string& order, const std::optional<Voqs>& voqs) {
-        const auto rules = push_out_rules(counting, tie, victim, seed, order);
+    PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::optional<Voqs>& voqs,
+             const nb::kwargs& keywords) {
+        const auto rules = RunSettings(keywords, Units::bytes).oracle.rules;
         std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, rules.tie);
         if (voqs) serve_voqs(shapes, *voqs);
         for (const auto& shape : shapes) {
@@ -104,10 +105,8 @@ void add_push_outs(nb::module_& m) {
     m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
           "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
     nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
-        .def(nb::init<const Switches&, Integer, const std::string&, const std::string&, const std::string&, Seed,
-                      const std::string&, const std::optional<Voqs>&>(),
-             "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a, "seed"_a = 0,
-             "order"_a = "longest_queue", "voqs"_a = nb::none())
+        .def(nb::init<const Switches&, Integer, const std::optional<Voqs>&, const nb::kwargs&>(), "switches"_a,
+             nb::kw_only(), "wire_overhead_bytes"_a, "voqs"_a = nb::none(), "settings"_a)
         .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(), "message_left"_a.noconvert())
         .def("table", &PushOuts::table);

@@ -81,11 +81,15 @@ RecordLayout counter_layout() {
 #undef FIELD
 #undef NAMED_FIELD
 
-using Traits = std::tuple<std::string, bool, bool, bool>;
+using Traits = std::tuple<std::string, bool, bool, bool, std::vector<std::string>>;
 
-template <class... Policy>
-std::vector<Traits> traits(PolicyList<Policy...>) {
-    return {Traits{Policy::name, Policy::asks, Policy::knows_priorities, Policy::pushes_out || Policy::expels}...};
+std::vector<Traits> traits() {
+    std::vector<Traits> out;
+    for (const KnownPolicy& one : Policies::known) {
+        out.emplace_back(one.name, one.asks, one.knows_priorities, one.pushes_out,
+                         std::vector<std::string>(one.parameters.begin(), one.parameters.end()));
+    }
+    return out;
 }
 
 nb::dict record_layout() {
@@ -108,9 +112,9 @@ void add_records(nb::module_& m) {
     m.def(
         "counter_names", [] { return std::vector<std::string>(counter_names.begin(), counter_names.end()); },
         "The counters of an interval, in the order of their columns.");
-    m.def(
-        "policies", [] { return traits(Policies{}); },
-        "The policies: (name, whether it asks a predictor, whether it knows priorities, whether it pushes out).");
+    m.def("policies", &traits,
+          "The policies: (name, whether it asks a predictor, whether it knows priorities, whether it pushes out, its "
+          "parameters).");
 }
 
 }  // namespace foretail::bindings

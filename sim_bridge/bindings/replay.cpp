@@ -5,12 +5,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <bit>
 #include <memory>
 #include <optional>
 
 #include "bindings/module.hpp"
 #include "bindings/recorded_arrivals.hpp"
+#include "bindings/run_settings.hpp"
 #include "bindings/runs.hpp"
 
 namespace foretail::bindings {
@@ -20,33 +20,21 @@ namespace {
 /// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class Replay {
 public:
-    Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes,
-           const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
-           Integer cell_bytes, Integer average_shift, const std::vector<double>& alpha, double first_rtt_alpha,
-           std::optional<Integer> rtt_ns, Integer low_pass_ns, Integer artifact_cut_bytes, double spare_bandwidth,
-           Integer bucket_bytes, Integer spares_first_rtt, Integer drop_budget_bytes, Integer answers_needed,
-           const std::string& order, Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta,
-           const std::string& oracle, double oracle_alpha, const std::optional<Voqs>& voqs)
-        : observed_(cell_bytes.value > 0), queueing_(queueing(queues, scheduler, quanta)) {
+    Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
+           const std::optional<Voqs>& voqs, const nb::kwargs& keywords)
+        : observed_(cell_bytes.value > 0) {
+        const RunSettings given(keywords, Units::bytes);
+        queueing_ = given.queueing;
         SwitchSettings settings;
-        settings.rules = push_out_rules(counting, tie, victim, seed, order);
-        settings.occamy_oracle = oracle_settings(oracle, oracle_alpha, queueing_.count);
+        settings.rules = given.oracle.rules;
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, 0);
+        settings.rules.cell_shift = cell_shift_ = settings.scale.cell_shift;
         settings.labels = observed_;
         if (observed_) settings.features = FeatureSet::all();
-        const auto cell = static_cast<std::uint64_t>(checked("cell_bytes", cell_bytes, 0, 65'536));
-        if (observed_ && !std::has_single_bit(cell)) {
-            throw std::invalid_argument("cell_bytes must be a power of two");
+        if (given.oracle.occamy_alpha) {
+            settings.occamy_oracle =
+                occamy_of_its_authors(Alphas(static_cast<std::size_t>(queueing_.count), *given.oracle.occamy_alpha));
         }
-        const int shift = checked<int>("average_shift", average_shift, 0, 24);
-        cell_shift_ = observed_ ? std::countr_zero(cell) : 0;
-        settings.rules.cell_shift = cell_shift_;
-        settings.scale = {cell_shift_, shift, 10};
-        const auto chosen = policy_settings(
-            alpha, first_rtt_alpha, checked("rtt_ns", rtt_ns.value_or(Integer{Tick{1} << shift}), 1, longest),
-            checked("low_pass_ns", low_pass_ns, 1, longest),
-            checked("artifact_cut_bytes", artifact_cut_bytes, 1, max_packets), spare_bandwidth,
-            checked("bucket_bytes", bucket_bytes, 0, max_packets),
-            guards_of(spares_first_rtt, "drop_budget_bytes", drop_budget_bytes, answers_needed));
         std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_);
         if (voqs) {
             if (queueing_.count > 1) throw std::invalid_argument("a VOQ is one queue: give queues=1");
@@ -55,7 +43,7 @@ public:
         for (auto& shape : shapes) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
-            runs_.push_back(run_under(policy, chosen, settings));
+            runs_.push_back(run_under(policy, given.policy, settings));
         }
     }
 
@@ -141,20 +129,10 @@ void add_replay(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Switches&, Integer, const std::string&, const std::string&,
-                      const std::string&, Seed, Integer, Integer, const std::vector<double>&, double,
-                      std::optional<Integer>, Integer, Integer, double, Integer, Integer, Integer, Integer,
-                      const std::string&, Integer, const std::string&, const std::vector<Integer>&, const std::string&,
-                      double, const std::optional<Voqs>&>(),
-             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "counting"_a, "tie"_a, "victim"_a,
-             "seed"_a = 0, "cell_bytes"_a = 0, "average_shift"_a = 15, "alpha"_a = policy_defaults.alpha,
-             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_ns"_a = nb::none(),
-             "low_pass_ns"_a = policy_defaults.low_pass, "artifact_cut_bytes"_a = policy_defaults.artifact_cut,
-             "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_bytes"_a = policy_defaults.bucket,
-             "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
-             "drop_budget_bytes"_a = policy_defaults.drop_budget, "answers_needed"_a = policy_defaults.answers_needed,
-             "order"_a = "longest_queue", "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
-             "oracle"_a = "lqd", "oracle_alpha"_a = 8.0, "voqs"_a = nb::none())
+        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
+                      const nb::kwargs&>(),
+             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
+             "voqs"_a = nb::none(), "settings"_a)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

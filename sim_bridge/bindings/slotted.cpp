@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "bindings/module.hpp"
+#include "bindings/run_settings.hpp"
 #include "bindings/runs.hpp"
 #include "buffer/lqd/late_qd.hpp"
 
@@ -18,9 +19,6 @@ namespace foretail::bindings {
 namespace {
 
 nb::ndarray<nb::numpy, Row> rows_array(const std::vector<Row>& rows) { return owned(rows, {rows.size()}); }
-
-Port ports_of(Integer ports) { return checked<Port>("number of ports", ports, 1, max_ports); }
-Bytes buffer_of(Integer buffer) { return checked("buffer in packets", buffer, 1, max_packets); }
 
 void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>& port, Port ports, Tick last) {
     if (port.shape(0) != slot.shape(0)) throw std::invalid_argument("slot and port differ in length");
@@ -34,36 +32,19 @@ void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>
 /// One policy over unit packets in slots, fed in order, batch by batch.
 class SlottedRun {
 public:
-    SlottedRun(const std::string& policy, Integer ports, Integer buffer, const std::string& counting,
-               const std::string& tie, const std::string& victim, Seed seed, const std::vector<double>& alpha,
-               double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots, double spare_bandwidth,
-               Integer bucket_packets, Integer spares_first_rtt, Integer drop_budget_packets, Integer answers_needed,
-               Integer average_shift, bool labels, bool features, const std::string& order, Integer queues,
-               const std::string& scheduler, const std::vector<Integer>& quanta)
-        : ports_(ports_of(ports)),
-          priorities_(queueing(queues, scheduler, quanta).count),
-          labels_(labels || features),
-          features_(features) {
+    SlottedRun(const std::string& policy, Integer ports, Integer buffer, bool labels, bool features,
+               const nb::kwargs& keywords)
+        : ports_(ports_of(ports)), labels_(labels || features), features_(features) {
+        const RunSettings given(keywords, Units::slots);
+        given.oracle.require_unit_packets();
+        priorities_ = given.queueing.count;
         SwitchSettings settings;
-        settings.rules = untagged_rules(counting, tie, victim, seed, order);
-        auto served = queueing(queues, scheduler, quanta);
-        settings.shape = {buffer_of(buffer),
-                          std::vector<LineRate>(static_cast<std::size_t>(ports_), LineRate::one_per_slot()),
-                          settings.rules.tie,
-                          true,
-                          served.count,
-                          served.scheduler,
-                          std::move(served.quanta)};
-        settings.scale = {0, checked<int>("average_shift", average_shift, 0, 24), 0};
+        settings.rules = given.oracle.rules;
+        settings.shape = slotted_shape(ports_, buffer_of(buffer), settings.rules.tie, given.queueing);
+        settings.scale = {0, given.average_shift, 0};
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
-        run_ = run_under(
-            policy,
-            policy_settings(alpha, first_rtt_alpha, checked("rtt_slots", rtt_slots, 1, longest),
-                            checked("low_pass_slots", low_pass_slots, 1, longest), 1, spare_bandwidth,
-                            checked("bucket_packets", bucket_packets, 0, max_packets),
-                            guards_of(spares_first_rtt, "drop_budget_packets", drop_budget_packets, answers_needed)),
-            settings);
+        run_ = run_under(policy, given.policy, settings);
     }
 
     SlottedRun(const SlottedRun&) = delete;
@@ -131,7 +112,7 @@ private:
         return out;
     }
     Port ports_;
-    int priorities_;
+    int priorities_ = 1;
     bool labels_, features_;
     std::unique_ptr<RecordedRun> run_;
     Tick last_slot_ = 0;
@@ -142,14 +123,8 @@ private:
 nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
-                 const std::string& counting, const std::string& tie, const std::string& victim, Seed seed,
-                 const std::vector<double>& alpha, double first_rtt_alpha, Integer rtt_slots, Integer low_pass_slots,
-                 double spare_bandwidth, Integer bucket_packets, Integer spares_first_rtt, Integer drop_budget_packets,
-                 Integer answers_needed, Integer average_shift, bool labels, bool features, const std::string& order,
-                 Integer queues, const std::string& scheduler, const std::vector<Integer>& quanta) {
-    SlottedRun run(policy, ports, buffer, counting, tie, victim, seed, alpha, first_rtt_alpha, rtt_slots,
-                   low_pass_slots, spare_bandwidth, bucket_packets, spares_first_rtt, drop_budget_packets,
-                   answers_needed, average_shift, labels, features, order, queues, scheduler, quanta);
+                 bool labels, bool features, const nb::kwargs& keywords) {
+    SlottedRun run(policy, ports, buffer, labels, features, keywords);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -177,30 +152,13 @@ void add_slotted(nb::module_& m) {
     // noconvert: a column of another type would be rounded or wrapped silently.
     m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
-          "priority"_a.noconvert() = nb::none(), nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
-          "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
-          "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = slots_per_rtt,
-          "low_pass_slots"_a = 1024, "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25,
-          "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
-          "drop_budget_packets"_a = budget_in_packets, "answers_needed"_a = policy_defaults.answers_needed,
-          "average_shift"_a = 5, "labels"_a = true, "features"_a = false, "order"_a = "longest_queue", "queues"_a = 1,
-          "scheduler"_a = "round_robin", "quanta"_a = nb::tuple(),
+          "priority"_a.noconvert() = nb::none(), nb::kw_only(), "labels"_a = true, "features"_a = false, "settings"_a,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
-        .def(nb::init<const std::string&, Integer, Integer, const std::string&, const std::string&, const std::string&,
-                      Seed, const std::vector<double>&, double, Integer, Integer, double, Integer, Integer, Integer,
-                      Integer, Integer, bool, bool, const std::string&, Integer, const std::string&,
-                      const std::vector<Integer>&>(),
-             "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "counting"_a = "counted", "tie"_a = "lowest_port",
-             "victim"_a = "tail", "seed"_a = 0, "alpha"_a = policy_defaults.alpha,
-             "first_rtt_alpha"_a = policy_defaults.first_rtt_alpha, "rtt_slots"_a = slots_per_rtt,
-             "low_pass_slots"_a = 1024, "spare_bandwidth"_a = policy_defaults.spare_bandwidth, "bucket_packets"_a = 25,
-             "spares_first_rtt"_a = static_cast<int>(policy_defaults.spares_first_rtt),
-             "drop_budget_packets"_a = budget_in_packets, "answers_needed"_a = policy_defaults.answers_needed,
-             "average_shift"_a = 5, "labels"_a = false, "features"_a = false, "order"_a = "longest_queue",
-             "queues"_a = 1, "scheduler"_a = "round_robin", "quanta"_a = nb::tuple())
+        .def(nb::init<const std::string&, Integer, Integer, bool, bool, const nb::kwargs&>(), "policy"_a, "ports"_a,
+             "buffer"_a, nb::kw_only(), "labels"_a = false, "features"_a = false, "settings"_a)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

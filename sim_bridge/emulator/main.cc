@@ -20,10 +20,10 @@
 #include "emulator/control/own_control.hpp"
 #include "emulator/frame.hpp"
 #include "emulator/hosts/namespaces.hpp"
-#include "emulator/network.hpp"
 #include "emulator/play.hpp"
 #include "emulator/settings.hpp"
 #include "packets/arrival_trace.h"
+#include "packets/network/leaf_spine.h"
 #include "packets/predictor.h"
 #include "packets/racks/etalon_log.h"
 #include "packets/racks/fabric.h"
@@ -45,7 +45,7 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
     RecordFile<buffer::OccupancyRecord> occupancy(folder + "/occupancy.bin");
     FramePool pool;
-    Network<Policy> network(settings, predictor, trace.get());
+    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, trace.get());
     const std::int64_t traffic_end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns;
     network.sample(settings.incast.connect_ahead_ns, traffic_end_ns, settings.occupancy_interval_ns,
                    [&](const buffer::OccupancyRecord& record) { occupancy.write(record); });

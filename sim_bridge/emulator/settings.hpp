@@ -34,8 +34,7 @@ struct EmulatorSettings {
     }
 };
 
-/// Reads and checks the settings that ns-3's driver reads, or those of racks, and the group `emulation`; throws
-/// std::runtime_error with one sentence that names the setting, also for what only ns-3 has.
+/// Reads the settings that ns-3's driver reads, or those of racks, and the group `emulation`; throws as read_settings.
 EmulatorSettings read_emulator_settings(const std::string& path);
 
 }  // namespace foretail::packets::emulator

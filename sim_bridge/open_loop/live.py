@@ -95,7 +95,7 @@ def run_live(
     rules.require_lqd("the slotted model")
     names = list(training_columns(features, own_queues=True))
     answer = CheckedPredictor(predictor, threshold)
-    by_rules: dict[str, Any] = {"counting": rules.counting, "tie": rules.tie, "victim": rules.victim, "seed": seed}
+    by_rules: dict[str, Any] = {"seed": seed, **vars(rules)}
     runs = LiveRuns(policy, len(sequences), names)
     for i, arrivals in enumerate(sequences):
         first_rtt = arrivals.first_rtt

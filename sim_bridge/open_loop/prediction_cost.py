@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.records import FlowClass, Outcome, Records
-from foretail.sim_bridge.open_loop.replay import RunReplay, feed, replay_of
+from foretail.features.records import Outcome, Records
+from foretail.sim_bridge.open_loop.replay import RunReplay, arrivals_with, feed, replay_of
 
 
 def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
@@ -20,10 +20,6 @@ def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window
     prediction can cost bytes in a later window, so windows should be longer than a buffer takes to drain. ForetailError
     if the number of predictions is not the number of rows, or the window is not positive.
     """
-    dataset.require_trace()
-    manifest = dataset.manifest
-    if len(predicted_drop) != manifest.rows:
-        raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
     if window_ns < 1:
         raise ForetailError(f"the window of prediction costs is {window_ns} ns: give a positive time")
     lqd_drop, window, lost = _losses(dataset, predicted_drop, window_ns)
@@ -41,14 +37,12 @@ def _losses(
     """Of every row: its label, its window, and the bytes that its packet is sent less than by LQD (negative: more)."""
     manifest = dataset.manifest
     perfect, given = replay_of("followlqd", manifest), replay_of("followlqd", manifest)
-    labels, windows, losses, row = [], [], [], 0
-    for arrivals in dataset.arrivals():
-        is_data = arrivals["flow_class"] != FlowClass.CONTROL
+    labels, windows, losses = [], [], []
+    for arrivals, is_data, predicted in arrivals_with(dataset, predicted_drop, of_control=0):
         rows = arrivals[is_data]
-        lqd_drop, predicted = rows["lqd_drop"] != 0, predicted_drop[row : row + len(rows)]
-        row += len(rows)
+        lqd_drop = rows["lqd_drop"] != 0
         sent = _accepted(perfect, arrivals, is_data, lqd_drop).astype(np.int8)
-        sent -= _accepted(given, arrivals, is_data, predicted)
+        sent -= _accepted(given, arrivals, is_data, predicted[is_data])
         labels.append(lqd_drop)
         windows.append((rows["time_ns"] // window_ns) * len(manifest.switches) + rows["switch"])
         losses.append(sent * rows["size_bytes"].astype(np.float64))

@@ -37,7 +37,14 @@ from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import feed, message_left, replay_of, require_one_queue, voqs_of
+from foretail.sim_bridge.open_loop.replay import (
+    arrivals_with,
+    feed,
+    message_left,
+    replay_of,
+    require_one_queue,
+    voqs_of,
+)
 
 Freedom = Literal["stretch", "queue"]
 
@@ -135,12 +142,9 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        counting=run.rules.counting,
-        tie=run.rules.tie,
-        victim=victim,
-        seed=run.seed,
-        order=with_victim(run, victim).rules.order,
         voqs=voqs_of(run),
+        seed=run.seed,
+        **vars(with_victim(run, victim).rules),
     )
     first_port = np.cumsum([0, *(s.ports for s in run.switches)])
     stretches, ports = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -207,13 +211,7 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     run = with_victim(dataset.manifest, victim)
     shadow = replay_of("credence", run, features=True)
     features, asked = [], []
-    row = 0
-    for arrivals in dataset.arrivals():
-        is_data = arrivals["flow_class"] != FlowClass.CONTROL
-        drop = np.zeros(len(arrivals), np.uint8)
-        rows = int(np.count_nonzero(is_data))
-        drop[is_data] = labels[row : row + rows]
-        row += rows
+    for arrivals, is_data, drop in arrivals_with(dataset, labels.view(np.uint8), of_control=0):
         seen = feed(shadow, arrivals, drop)
         features.append(seen["features"][is_data])
         asked.append(seen["asked"][is_data] != 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,17 +19,7 @@ from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import (
-    ALPHA,
-    ANSWERS_NEEDED,
-    FIRST_RTT_ALPHA,
-    KNOW_PRIORITIES,
-    POLICIES,
-    SPARE_BANDWIDTH,
-    SPARES_FIRST_RTT,
-    may_ask,
-    policy_name,
-)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters, may_ask, policy_name
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
 """Column of the features that says it."""
@@ -157,11 +147,7 @@ def compare_replays(
     policies: Sequence[str],
     predicted_drop: NDArray[np.bool_],
     *,
-    alpha: float = ALPHA.default,
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
-    spare_bandwidth: float = SPARE_BANDWIDTH.default,
-    spares_first_rtt: int = SPARES_FIRST_RTT.default,
-    answers_needed: int = ANSWERS_NEEDED.default,
+    parameters: NetworkParameters | None = None,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
 ) -> ReplayComparison:
@@ -175,34 +161,19 @@ def compare_replays(
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
-    alpha, first_rtt_alpha, spare_bandwidth, spares_first_rtt, answers_needed : as :func:`replay_of`
+    parameters : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
-    dataset.require_trace()
     manifest = dataset.manifest
-    if len(predicted_drop) != manifest.rows:
-        raise ForetailError(f"{len(predicted_drop)} predictions do not fit the {manifest.rows} rows of {dataset.path}")
-
-    def replay(policy: str) -> RunReplay:
-        return replay_of(
-            policy,
-            manifest,
-            alpha=alpha,
-            first_rtt_alpha=first_rtt_alpha,
-            spare_bandwidth=spare_bandwidth,
-            spares_first_rtt=spares_first_rtt,
-            answers_needed=answers_needed,
-        )
-
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):
         if policy in ran:
             require_one_queue(manifest, policy)
-    replays = {policy_name(policy): replay(policy) for policy in ran}
-    reduced = replay("followlqd")
+    replays = {policy_name(policy): replay_of(policy, manifest, parameters=parameters) for policy in ran}
+    reduced = replay_of("followlqd", manifest, parameters=parameters)
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
-    row = arrived = offered_bytes = 0
+    arrived = offered_bytes = 0
 
     def pass_on(policy: str, arrivals: Records, drop: NDArray[np.uint8], is_data: NDArray[np.bool_]) -> None:
         asks = policy in questions
@@ -212,12 +183,7 @@ def compare_replays(
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[Any]] = []
-        for arrivals in dataset.arrivals():
-            is_data = arrivals["flow_class"] != FlowClass.CONTROL
-            rows = int(np.count_nonzero(is_data))
-            drop = np.zeros(len(arrivals), np.uint8)
-            drop[is_data] = predicted_drop[row : row + rows]
-            row += rows
+        for arrivals, is_data, drop in arrivals_with(dataset, predicted_drop.view(np.uint8), of_control=0):
             offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
             _wait(at_work)  # so far the policies were busy with the arrivals before
             at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
@@ -243,41 +209,38 @@ def bytes_without(
     `dataset` is a trace with its control packets, `level` is int[rows]. All replays, one for each of `least`, take one
     pass over the arrivals. ForetailError if the number of levels is not the number of rows.
     """
-    dataset.require_trace()
-    if len(level) != dataset.manifest.rows:
-        raise ForetailError(f"{len(level)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
     replays = [replay_of("followlqd", dataset.manifest) for _ in least]
-    row = 0
-
-    def feed_without(replay: RunReplay, arrivals: Records, of_arrival: NDArray[np.int64], from_level: int) -> None:
-        feed(replay, arrivals[of_arrival < from_level])
-
+    never_left_out = np.iinfo(np.int64).min
     with ThreadPoolExecutor(threads) as pool:
-        for arrivals in dataset.arrivals():
-            is_data = arrivals["flow_class"] != FlowClass.CONTROL
-            rows = int(np.count_nonzero(is_data))
-            of_arrival = np.full(len(arrivals), np.iinfo(np.int64).min)  # control packets are never left out
-            of_arrival[is_data] = level[row : row + rows]
-            row += rows
-            _wait(
-                [
-                    pool.submit(feed_without, replay, arrivals, of_arrival, from_level)
-                    for replay, from_level in zip(replays, least, strict=True)
-                ]
-            )
+        for arrivals, _, of_arrival in arrivals_with(dataset, level.astype(np.int64), of_control=never_left_out):
+            parts = (arrivals[of_arrival < from_level] for from_level in least)
+            _wait([pool.submit(feed, replay, part) for replay, part in zip(replays, parts, strict=True)])
     return [_sent(replay).bytes for replay in replays]
 
 
+def arrivals_with(
+    dataset: Dataset, of_rows: NDArray[Any], of_control: int
+) -> Iterator[tuple[Records, NDArray[np.bool_], NDArray[Any]]]:
+    """Yield the arrivals of a trace, which of them are labelled rows, and a value for each of them.
+
+    A row has its value in `of_rows`, a control packet `of_control`. ForetailError if `dataset` is no trace with its
+    control packets, or the number of values is not the number of rows.
+    """
+    dataset.require_trace()
+    if len(of_rows) != dataset.manifest.rows:
+        raise ForetailError(f"{len(of_rows)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
+    row = 0
+    for arrivals in dataset.arrivals():
+        is_data = arrivals["flow_class"] != FlowClass.CONTROL
+        rows = int(np.count_nonzero(is_data))
+        values = np.full(len(arrivals), of_control, of_rows.dtype)
+        values[is_data] = of_rows[row : row + rows]
+        row += rows
+        yield arrivals, is_data, values
+
+
 def replay_of(
-    policy: str,
-    run: Run,
-    *,
-    features: bool = False,
-    alpha: float = ALPHA.default,
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default,
-    spare_bandwidth: float = SPARE_BANDWIDTH.default,
-    spares_first_rtt: int = SPARES_FIRST_RTT.default,
-    answers_needed: int = ANSWERS_NEEDED.default,
+    policy: str, run: Run, *, features: bool = False, parameters: NetworkParameters | None = None
 ) -> RunReplay:
     """Return a replay of `policy` on the switches and queues of `run`, to be fed with arrivals of that run in order.
 
@@ -286,35 +249,22 @@ def replay_of(
     policy : a name of ``POLICIES``, or a policy from outside
     run : switches, rules, seed and the arithmetic of features
     features : also compute features and labels
-    alpha : DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold
-    first_rtt_alpha : ABM: alpha of packets of a flow's first round trip
-    spare_bandwidth : Occamy: of the memory, as a share of the sum of the port rates
-    spares_first_rtt : Guarded Credence: 1, predictions drop no packet of a flow's first round trip; 0, they may
-    answers_needed : Guarded Credence: predictions drop when so many answers in a row say so, 1 to 8
+    parameters : of policies
     """
     queues = queues_of(run)
     replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        counting=run.rules.counting,
-        tie=run.rules.tie,
-        victim=run.rules.victim,
-        order=run.rules.order,
+        cell_bytes=run.cell_bytes if features else 0,
+        voqs=voqs_of(run),
+        seed=run.seed,
+        average_shift=run.average_shift,
         queues=queues.count,
         scheduler=queues.scheduler,
         quanta=queues.quanta,
-        oracle=run.rules.oracle,
-        oracle_alpha=run.rules.oracle_alpha,
-        seed=run.seed,
-        cell_bytes=run.cell_bytes if features else 0,
-        average_shift=run.average_shift,
-        alpha=[alpha],
-        first_rtt_alpha=first_rtt_alpha,
-        spare_bandwidth=spare_bandwidth,
-        spares_first_rtt=spares_first_rtt,
-        answers_needed=answers_needed,
-        voqs=voqs_of(run),
+        **vars(run.rules),
+        **vars(parameters or NetworkParameters()),
     )
     return RunReplay(replay, queues)
 
@@ -323,7 +273,7 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
     """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
 
     Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-    fate is not known at the end of the batch) and ``features`` (n, 24) int32.
+    fate is not known at the end of the batch) and ``features`` (n, features) int32.
     """
     return replay.native.feed(
         np.ascontiguousarray(arrivals["time_ns"]),

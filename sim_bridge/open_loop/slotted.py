@@ -22,63 +22,9 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.policies import (
-    ALPHA,
-    ANSWERS_NEEDED,
-    BUCKET_PACKETS,
-    DROP_BUDGET_PACKETS,
-    FIRST_RTT_ALPHA,
-    KNOW_PRIORITIES,
-    LOW_PASS_SLOTS,
-    RTT_SLOTS,
-    SPARE_BANDWIDTH,
-    SPARES_FIRST_RTT,
-    may_ask,
-    policy_name,
-)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters, may_ask, policy_name
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
-
-
-@dataclass(frozen=True)
-class Queueing:
-    """The queues of a port and how it serves them."""
-
-    count: int = 1  #: queues
-    scheduler: str = "round_robin"  #: or ``strict``, ``deficit_round_robin``
-    quanta: tuple[int, ...] = ()  #: of deficit_round_robin, packets that each queue may send in its turn
-
-    def keywords(self) -> dict[str, Any]:
-        """As the native runs take them."""
-        return {"queues": self.count, "scheduler": self.scheduler, "quanta": list(self.quanta)}
-
-    def priority_of(self, arrivals: Slotted) -> NDArray[np.uint8] | None:
-        """The queue of each arrival, where there are several."""
-        return arrivals.priority if self.count > 1 else None
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Parameters of the policies that have some, and of the features."""
-
-    #: DT, ABM, Reverie, Occamy: share of the free buffer that is a queue's threshold; for all queues, or one for each
-    alpha: tuple[float, ...] = (ALPHA.default,)
-    first_rtt_alpha: float = FIRST_RTT_ALPHA.default  #: ABM: alpha of packets of a flow's first round trip
-    rtt_slots: int = RTT_SLOTS.default  #: ABM, Reverie, Guarded Credence: slots of a round trip
-    low_pass_slots: int = LOW_PASS_SLOTS.default  #: Reverie: a queue's average moves to its length by 1 / this per slot
-    spare_bandwidth: float = SPARE_BANDWIDTH.default  #: Occamy: of the memory, as a share of the sum of the port rates
-    bucket_packets: int = BUCKET_PACKETS.default  #: Occamy: what may be expelled at once after a rest
-    spares_first_rtt: int = SPARES_FIRST_RTT.default  #: Guarded Credence: 1, predictions drop no such packet
-    drop_budget_packets: int = DROP_BUDGET_PACKETS.default  #: Guarded Credence: what they may drop of a queue, per RTT
-    answers_needed: int = ANSWERS_NEEDED.default  #: Guarded Credence: so many in a row must say drop
-    average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
-    queues: int | None = None  #: of a port; None: one for each alpha
-    scheduler: str = "round_robin"  #: of these
-    quanta: tuple[int, ...] = ()  #: of deficit_round_robin, in packets; (): one each
-
-    def queueing(self) -> Queueing:
-        """The queues of a port."""
-        return Queueing(self.queues or len(self.alpha), self.scheduler, self.quanta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +167,7 @@ def labelled(
     features: bool = False,
     *,
     seed: int = 0,
-    average_shift: int = 5,
-    queueing: Queueing = Queueing(),
+    parameters: SlotParameters | None = None,
 ) -> Iterator[Labelled]:
     """Run LQD on the arrivals and yield every batch once its labels are final.
 
@@ -236,28 +181,14 @@ def labelled(
     rules : how LQD chooses its victim
     features : also compute features
     seed : of random victims
-    average_shift : averaged features run over ``2**average_shift`` slots
-    queueing : the queues of a port
+    parameters : of features and of the queues of a port
     """
-    rules.require_lqd("the slotted model")
-    run = SlottedRun(
-        "lqd",
-        ports,
-        buffer,
-        counting=rules.counting,
-        tie=rules.tie,
-        victim=rules.victim,
-        order=rules.order,
-        seed=seed,
-        average_shift=average_shift,
-        labels=True,
-        features=features,
-        **queueing.keywords(),
-    )
+    parameters = parameters or SlotParameters()
+    run = _Switch(ports, buffer, rules, parameters, seed).run("lqd", labels=True, features=features)
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
     for arrivals in batches:
-        priority = queueing.priority_of(arrivals)
+        priority = _priority(arrivals, parameters.count)
         seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt, priority=priority)
         _relabel(waiting, seen["late_drops"])
         waiting.append((rows, Labelled(arrivals, seen["lqd_drop"], seen.get("features"))))
@@ -277,7 +208,7 @@ def compare(
     predictions: Predictions = perfect,
     *,
     rules: Rules = DEFAULT_RULES,
-    parameters: Parameters = Parameters(),
+    parameters: SlotParameters | None = None,
     seed: int = 0,
     features: bool = False,
     optimum: bool = False,
@@ -301,7 +232,8 @@ def compare(
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
     threads : policies run side by side on so many threads
     """
-    queueing = parameters.queueing()
+    parameters = parameters or SlotParameters()
+    queues = parameters.count
     switch = _Switch(ports, buffer, rules, parameters, seed)
     runs = {
         policy_name(policy): switch.run(policy)
@@ -317,7 +249,7 @@ def compare(
     sequence: list[Slotted] = []
 
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        priority = switch.queueing(policy).priority_of(batch)
+        priority = _priority(batch, queues if policy in KNOW_PRIORITIES else 1)
         asks = policy in questions
         answers = drop if asks else None
         seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
@@ -326,16 +258,15 @@ def compare(
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         kept = drop == 0
-        priority = queueing.priority_of(batch)
+        priority = _priority(batch, queues)
         of_kept = None if priority is None else priority[kept]
         reduced.feed(batch.slot[kept], batch.port[kept], priority=of_kept, columns=False)
 
     def judge(batch: Labelled, predicted: Predicted) -> None:
         nonlocal whole, asked
         arrivals = batch.arrivals
-        seen = shadow.feed(
-            arrivals.slot, arrivals.port, batch.lqd_drop, arrivals.first_rtt, queueing.priority_of(arrivals)
-        )
+        priority = _priority(arrivals, queues)
+        seen = shadow.feed(arrivals.slot, arrivals.port, batch.lqd_drop, arrivals.first_rtt, priority)
         asks = seen["asked"].view(np.bool_)
         whole = whole.with_rows(batch.lqd_drop, predicted)
         score = None if predicted.score is None else predicted.score[asks]
@@ -343,16 +274,7 @@ def compare(
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[None]] = []
-        for batch in labelled(
-            batches,
-            ports,
-            buffer,
-            rules,
-            features,
-            seed=seed,
-            average_shift=parameters.average_shift,
-            queueing=queueing,
-        ):
+        for batch in labelled(batches, ports, buffer, rules, features, seed=seed, parameters=parameters):
             predicted = predictions(batch)
             _wait(at_work)  # so far the policies were busy with the batch before
             at_work = [pool.submit(judge, batch, predicted), pool.submit(feed_reduced, batch.arrivals, predicted.drop)]
@@ -389,37 +311,30 @@ class _Switch:
     ports: int
     buffer: int
     rules: Rules
-    parameters: Parameters
+    parameters: SlotParameters
     seed: int
 
-    def queueing(self, policy: str) -> Queueing:
-        """What a policy knows of the queues of a port."""
-        return self.parameters.queueing() if policy in KNOW_PRIORITIES else Queueing()
-
-    def run(self, policy: str) -> SlottedRun:
+    def run(self, policy: str, labels: bool = False, features: bool = False) -> SlottedRun:
+        """Begin a run of a policy, which has one queue for each port if it knows no more."""
         self.rules.require_lqd("the slotted model")
-        queueing, alpha = self.queueing(policy), list(self.parameters.alpha)
+        settings = vars(self.parameters) | {"queues": self.parameters.count}
+        if policy not in KNOW_PRIORITIES:
+            settings |= {"queues": 1, "scheduler": "round_robin", "quanta": [], "alpha": self.parameters.alpha[:1]}
         return SlottedRun(
             native_policy(policy),
             self.ports,
             self.buffer,
-            counting=self.rules.counting,
-            tie=self.rules.tie,
-            victim=self.rules.victim,
-            order=self.rules.order,
+            labels=labels,
+            features=features,
             seed=self.seed,
-            alpha=alpha if queueing.count > 1 else alpha[:1],
-            first_rtt_alpha=self.parameters.first_rtt_alpha,
-            rtt_slots=self.parameters.rtt_slots,
-            low_pass_slots=self.parameters.low_pass_slots,
-            spare_bandwidth=self.parameters.spare_bandwidth,
-            bucket_packets=self.parameters.bucket_packets,
-            spares_first_rtt=self.parameters.spares_first_rtt,
-            drop_budget_packets=self.parameters.drop_budget_packets,
-            answers_needed=self.parameters.answers_needed,
-            average_shift=self.parameters.average_shift,
-            **queueing.keywords(),
+            **vars(self.rules),
+            **settings,
         )
+
+
+def _priority(arrivals: Slotted, queues: int) -> NDArray[np.uint8] | None:
+    """The queue of each arrival, where a port has several."""
+    return arrivals.priority if queues > 1 else None
 
 
 def _relabel(waiting: Iterable[tuple[int, Labelled]], late_drops: NDArray[np.int64]) -> None:

@@ -19,13 +19,14 @@ from foretail.features.dataset.manifest import Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
-from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES, Parameters
+from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
+from foretail.sim_bridge.policies import SlotParameters
 
 PACKET_BYTES = 1024
 SLOT_NS = 1024
 """So averages over ``2**(10 + s)`` ns are those over ``2**s`` slots, and the features' unit of time is a slot."""
 PORT_RATE_BPS = 8 * 10**9 * PACKET_BYTES // SLOT_NS
-AVERAGE_SHIFT = 10 + Parameters().average_shift
+AVERAGE_SHIFT = 10 + SlotParameters().average_shift
 
 
 def slotted_run(

@@ -28,17 +28,20 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
 constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
                                                              "theta_powertcp", "timely", "powertcp"};
+constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::span loss_based = of_ns3.last<2>();
 
 /// The columns of `messages`, one entry per message in each.
-std::vector<Message> read_messages(const Group& group, int servers, std::int64_t longest) {
+std::vector<Message> read_messages(const Group& group, const Topology& topology, std::int64_t longest) {
+    const std::int64_t servers = std::int64_t{topology.leaves} * topology.servers_per_leaf;
     std::map<int, const Message*> first_of;  // message of a connection
     const std::size_t count = group.items("size_bytes").size();
     for (const char* column : {"start_ns", "latest_ns", "source", "destination", "connection", "after", "gap_ns"}) {
         if (group.items(column).size() != count)
             refuse(std::string("setting 'messages.") + column + "' must have as many entries as 'messages.size_bytes'");
     }
+    group.leave("round");  // of a collective, which those who read the results need
     std::vector<Message> messages;
     messages.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -72,12 +75,128 @@ std::vector<Message> read_messages(const Group& group, int servers, std::int64_t
     return messages;
 }
 
+/// The parameters of policies among the settings of a policy, by their names in C++, which have no unit.
+std::map<std::string, double, std::less<>> policy_numbers(const Group& group) {
+    std::map<std::string, double, std::less<>> numbers;
+    for (const auto& known : buffer::Policies::known) {
+        for (const std::string_view parameter : known.parameters) {
+            for (const char* unit : {"", "_ns", "_bytes"}) {
+                const auto key = std::string(parameter) + unit;
+                if (parameter != "alpha" && group.has(key)) numbers[std::string(parameter)] = group.get<double>(key);
+            }
+        }
+    }
+    return numbers;
+}
+
+Topology read_topology(const Group& group) {
+    return {.leaves = group.get<int>("leaves"),
+            .spines = group.get<int>("spines"),
+            .servers_per_leaf = group.get<int>("servers_per_leaf"),
+            .server_link_bps = group.get<std::int64_t>("server_link_bps"),
+            .spine_link_bps = group.get<std::int64_t>("spine_link_bps"),
+            .link_delay_ns = group.get<std::int64_t>("link_delay_ns"),
+            .buffer_bytes_per_port_per_gbps = group.get<std::int64_t>("buffer_bytes_per_port_per_gbps"),
+            .wire_overhead_bytes = group.get<std::int64_t>("wire_overhead_bytes")};
+}
+
+Background read_background(const Group& group) {
+    return {.load = group.get<double>("load"),
+            .destinations = group.choice<Peers>("destinations", peer_names),
+            .size_bytes = group.get<std::vector<double>>("size_bytes"),
+            .cumulative = group.get<std::vector<double>>("cumulative")};
+}
+
+Incast read_incast(const Group& group) {
+    return {.queries_per_second_per_server = group.get<double>("queries_per_second_per_server"),
+            .cluster_size = group.get<double>("cluster_size"),
+            .cluster_gap_ns = group.get<std::int64_t>("cluster_gap_ns"),
+            .burst_fraction = group.get<double>("burst_fraction"),
+            .fan_in = group.get<int>("fan_in"),
+            .responders = group.choice<Peers>("responders", peer_names),
+            .reused = group.choice("connections", std::array<std::string_view, 2>{"new", "reused"}) == 1,
+            .connect_ahead_ns = group.get<std::int64_t>("connect_ahead_ns")};
+}
+
+PowerTcpSettings read_powertcp(const Group& group) {
+    return {.gamma = group.get<double>("gamma"), .expected_flows = group.get<double>("expected_flows")};
+}
+
+TimelySettings read_timely(const Group& group) {
+    return {.low_rtt_ns = group.get<std::int64_t>("low_rtt_ns"),
+            .high_rtt_ns = group.get<std::int64_t>("high_rtt_ns"),
+            .increase_bps = group.get<double>("increase_bps"),
+            .decrease = group.get<double>("decrease"),
+            .gradient_weight = group.get<double>("gradient_weight")};
+}
+
+Transport read_transport(const Group& group) {
+    return {.name = std::string(transport_names[group.choice("name", transport_names)]),
+            .background_name = group.is_null("background_name")
+                                   ? ""
+                                   : std::string(loss_based[group.choice("background_name", loss_based)]),
+            .segment_bytes = group.get<int>("segment_bytes"),
+            .initial_window_segments = group.get<int>("initial_window_segments"),
+            .slow_start = group.get<bool>("slow_start"),
+            .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
+            .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
+            .mark_bytes = group.get<std::int64_t>("mark_bytes"),
+            .powertcp = group.group("powertcp", read_powertcp),
+            .timely = group.group("timely", read_timely)};
+}
+
+PortQueueing read_queues(const Group& group) {
+    PortQueueing queues{.count = group.get<int>("count"),
+                        .scheduler = group.choice<buffer::Scheduler>("scheduler", buffer::scheduler_names),
+                        .quantum_bytes = group.get<std::vector<std::int64_t>>("quantum_bytes")};
+    for (const auto& [key, flow_class] : {std::pair{"background", buffer::FlowClass::background},
+                                          {"incast", buffer::FlowClass::incast},
+                                          {"control", buffer::FlowClass::control}}) {
+        const auto queue = group.get<std::uint8_t>(key);
+        if (queue >= queues.count) group.refuse(key, "must be one of the queues of a port");
+        queues.queue_of[static_cast<std::size_t>(flow_class)] = queue;
+    }
+    return queues;
+}
+
+PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
+    PolicyChoice policy;
+    policy.name = group.get<std::string>("name");
+    policy.name.erase(0, policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
+    policy.takes_alpha = buffer::known_policy(policy.name).takes_alpha;
+    const auto alpha = group.get<double>("alpha");
+    policy.settings = {buffer::Alphas(static_cast<std::size_t>(queues.count), alpha), policy_numbers(group)};
+    policy.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
+        group.get_or("incast_alpha", alpha);
+    const auto slack = group.get<std::int64_t>("fluid_slack_bytes");
+    if (group.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
+        policy.fluid_slack_bytes = slack;
+    const auto library = group.get_or("library", std::string());
+    if (group.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1) policy.library = library;
+    if (!group.is_null("tau")) policy.tau = group.get<std::int64_t>("tau");
+    policy.flip_probability = group.get<double>("flip_probability");
+    policy.alpha_interval_ns = group.get<std::int64_t>("alpha_interval_ns");
+    return policy;
+}
+
+buffer::PushOutRules read_rules(const Group& group, Settings& s) {
+    using namespace buffer;
+    const auto alpha = group.get<double>("oracle_alpha");
+    if (group.choice<Oracle>("oracle", oracle_names) == Oracle::occamy)
+        s.occamy_oracle = occamy_of_its_authors(Alphas(static_cast<std::size_t>(s.queues.count), alpha));
+    return {.counting = group.choice<Counting>("counting", counting_names),
+            .tie = group.choice<Tie>("tie", tie_names),
+            .victim = group.choice<Victim>("victim", victim_names),
+            .seed = s.seed,
+            .order = group.choice<Order>("order", order_names)};
+}
+
 /// Where the run is forked; `s` has all other settings.
 BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t longest) {
     BranchChoice found{.rows = {},
-                       .hold_ns = group.between<std::int64_t>("hold_ns", 0, longest),
-                       .repeats = group.between("repeats", 1, 100),
-                       .repeat_ns = group.between<std::int64_t>("repeat_ns", 1, 1'000'000),
+                       .hold_ns = group.get<std::int64_t>("hold_ns"),
+                       .repeats = group.get<int>("repeats"),
+                       .repeat_ns = group.get<std::int64_t>("repeat_ns"),
                        .fork = group.get<bool>("fork")};
     for (std::size_t i = 0; i < group.items("rows").size(); ++i)
         found.rows.push_back(group.entry("rows", i, found.rows.empty() ? 0 : found.rows.back() + 1, longest));
@@ -85,9 +204,7 @@ BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t l
     if (!found.fork && (found.rows.size() > 1 || found.repeats > 1))
         group.refuse("fork", "must be true with several branches");
     if (s.trace && found.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
-    buffer::Shape shape;
-    shape.priorities = s.queues.count;
-    if (buffer::with_policy(s.policy.name, s.policy.settings, shape, [](const auto& one) { return one.pushes_out; }))
+    if (buffer::known_policy(s.policy.name).pushes_out)
         refuse("setting 'branches' needs a policy that decides arrivals, and " + s.policy.name + " pushes out");
     return found;
 }
@@ -123,216 +240,53 @@ std::int64_t Settings::first_rtt_bytes() const {
                                      static_cast<double>(topology.server_link_bps) / 8e9);
 }
 
-Settings read_settings(const std::string& path) {
-    const json document = read_document(path);
-    const Group root(document, "");
+Settings read_settings(const Group& root) {
     if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of this driver");
+    constexpr std::int64_t longest = std::int64_t{1} << 60;
 
     Settings s;
     s.seed = root.get<std::uint64_t>("seed");
-
-    constexpr std::int64_t second = 1'000'000'000, fastest = 1'000'000'000'000'000, longest = std::int64_t{1} << 60;
-    constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
-    constexpr std::int64_t shortest_alpha_interval = 10'000, longest_alpha_interval = second;
-    const Group topology = root.group("topology");
-    s.topology = {.leaves = topology.between("leaves", 1, 1024),
-                  .spines = topology.between("spines", 0, 1024),
-                  .servers_per_leaf = topology.between("servers_per_leaf", 1, 1024),
-                  .server_link_bps = topology.between<std::int64_t>("server_link_bps", 1'000'000, fastest),
-                  .spine_link_bps = topology.between<std::int64_t>("spine_link_bps", 1'000'000, fastest),
-                  .link_delay_ns = topology.between<std::int64_t>("link_delay_ns", 0, second),
-                  .buffer_bytes_per_port_per_gbps =
-                      topology.between<std::int64_t>("buffer_bytes_per_port_per_gbps", 1, largest_buffer),
-                  .wire_overhead_bytes = topology.between<std::int64_t>("wire_overhead_bytes", 0, 256)};
-    if ((s.topology.leaves == 1) != s.topology.is_star())
-        refuse("setting 'topology.spines' must be 0 with one leaf, a star, and above 0 with several");
-    if (s.topology.servers() > 65535) refuse("setting 'topology' has more than 65535 servers");
-
-    const Group background = root.group("background");
-    s.background = {.load = background.between("load", 0.0, 2.0),
-                    .destinations = background.choice<Peers>("destinations", peer_names),
-                    .size_bytes = background.get<std::vector<double>>("size_bytes"),
-                    .cumulative = background.get<std::vector<double>>("cumulative")};
-    const auto& sizes = s.background.size_bytes;
-    const auto& shares = s.background.cumulative;
-    if (sizes.size() != shares.size() || sizes.size() < 2 || shares.front() != 0 || shares.back() != 1) {
-        refuse(
-            "settings 'background.size_bytes' and 'background.cumulative' must be equally long, from share 0 to share "
-            "1");
-    }
-    if (sizes.back() > std::ldexp(1.0, 40)) refuse("setting 'background.size_bytes' must end at 2^40 or less");
-    if (sizes.front() < 0 || std::ranges::adjacent_find(sizes, std::greater_equal{}) != sizes.end())
-        refuse("setting 'background.size_bytes' must increase from 0 or more");
-    if (!std::ranges::is_sorted(shares)) refuse("setting 'background.cumulative' must not decrease");
-
-    const Group incast = root.group("incast");
-    s.incast = {.queries_per_second_per_server = incast.between("queries_per_second_per_server", 0.0, 1e9),
-                .cluster_size = incast.between("cluster_size", 1.0, 1e6),
-                .cluster_gap_ns = incast.between<std::int64_t>("cluster_gap_ns", 0, longest),
-                .burst_fraction = incast.positive("burst_fraction", 100),
-                .fan_in = incast.between("fan_in", 1, 65535),
-                .responders = incast.choice<Peers>("responders", peer_names),
-                .reused = incast.choice("connections", std::array<std::string_view, 2>{"new", "reused"}) == 1,
-                .connect_ahead_ns = incast.between<std::int64_t>("connect_ahead_ns", 0, longest)};
-    s.messages = read_messages(root.group("messages"), s.topology.servers(), longest);
-    if (s.background.load == 0 && s.incast.queries_per_second_per_server == 0 && s.messages.empty()) {
-        refuse(
-            "settings 'background.load' and 'incast.queries_per_second_per_server' are both 0, and there are no "
-            "'messages'");
-    }
-    if (s.topology.is_star() &&
-        (s.background.destinations != Peers::other_servers || s.incast.responders != Peers::other_servers))
-        refuse("settings 'background.destinations' and 'incast.responders' must be other_servers in a star");
-    const int responders = s.incast.responders == Peers::other_servers ? s.topology.servers() - 1
-                           : s.incast.responders == Peers::next_leaf
-                               ? s.topology.servers_per_leaf
-                               : s.topology.servers_per_leaf * (s.topology.leaves - 1);
-    if (s.incast.fan_in > responders) {
-        refuse("setting 'incast.fan_in' is " + std::to_string(s.incast.fan_in) + " but only " +
-               std::to_string(responders) + " servers can respond");
-    }
-
-    const Group transport = root.group("transport");
-    const Group powertcp = transport.group("powertcp"), timely = transport.group("timely");
-    const std::size_t control = transport.choice("name", transport_names);
-    s.transport = {
-        .name = std::string(transport_names[control]),
-        .background_name = transport.is_null("background_name")
-                               ? ""
-                               : std::string(loss_based[transport.choice("background_name", loss_based)]),
-        .segment_bytes = transport.between("segment_bytes", 64, 1460),
-        .initial_window_segments = transport.between("initial_window_segments", 1, 10'000),
-        .slow_start = transport.get<bool>("slow_start"),
-        .min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second),
-        .delayed_ack_segments = transport.between("delayed_ack_segments", 1, 100),
-        .mark_bytes = transport.between<std::int64_t>("mark_bytes", 0, largest_buffer),
-        .powertcp = {.gamma = powertcp.positive("gamma", 1), .expected_flows = powertcp.between("expected_flows", 1.0)},
-        .timely = {.low_rtt_ns = timely.between<std::int64_t>("low_rtt_ns", 0, longest),
-                   .high_rtt_ns = timely.between<std::int64_t>("high_rtt_ns", 1, longest),
-                   .increase_bps = timely.between("increase_bps", 1000.0, static_cast<double>(fastest)),
-                   .decrease = timely.positive("decrease", 1),
-                   .gradient_weight = timely.positive("gradient_weight", 1)}};
-    if (s.transport.timely.high_rtt_ns <= s.transport.timely.low_rtt_ns)
-        refuse("setting 'transport.timely.high_rtt_ns' must be above 'transport.timely.low_rtt_ns'");
-    if (s.transport.name == "timely" && s.transport.timely.high_rtt_ns <= s.base_rtt_ns()) {
-        refuse("setting 'transport.timely.high_rtt_ns' must be above the base round trip of " +
-               std::to_string(s.base_rtt_ns()) + " ns, or every flow slows down for ever");
-    }
-    if (!s.transport.background_name.empty() && control >= of_ns3.size())
-        refuse("setting 'transport.background_name' must be null beside " + s.transport.name +
-               ", which paces all senders");
-    if (s.transport.name == "dctcp" && s.transport.mark_bytes == 0)
-        refuse("setting 'transport.mark_bytes' must be above 0 for dctcp, which lives on ECN marks");
-    if (s.topology.leaf_buffer_bytes() < 2 * s.transport.segment_bytes)
-        refuse("setting 'topology.buffer_bytes_per_port_per_gbps' leaves a leaf less than two segments of buffer");
-    if (std::max(s.topology.leaf_buffer_bytes(), s.topology.spine_buffer_bytes()) > largest_buffer)
-        refuse("setting 'topology.buffer_bytes_per_port_per_gbps' gives a switch more than 2^30 bytes of buffer");
-    if (s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes()) < s.incast.fan_in)
-        refuse("setting 'incast.burst_fraction' is less than a byte per responder");
-
-    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, longest);
-    s.drain_ns = root.between<std::int64_t>("drain_ns", 0, longest);
-
-    const Group queues = root.group("queues");
-    s.queues = {.count = queues.between("count", 1, 8),
-                .scheduler = queues.choice<buffer::Scheduler>("scheduler", buffer::scheduler_names),
-                .quantum_bytes = queues.get<std::vector<std::int64_t>>("quantum_bytes")};
-    const auto count = static_cast<std::size_t>(s.queues.count);
-    for (const auto& [key, flow_class] : {std::pair{"background", buffer::FlowClass::background},
-                                          {"incast", buffer::FlowClass::incast},
-                                          {"control", buffer::FlowClass::control}}) {
-        s.queues.queue_of[static_cast<std::size_t>(flow_class)] =
-            static_cast<std::uint8_t>(queues.between(key, 0, s.queues.count - 1));
-    }
-    auto& quanta = s.queues.quantum_bytes;
-    if (s.queues.scheduler == buffer::Scheduler::deficit_round_robin) {
-        if (quanta.empty()) quanta.assign(count, s.packet_bytes(s.transport.segment_bytes));
-        if (quanta.size() != count)
-            refuse("setting 'queues.quantum_bytes' must hold one number for each of the " + std::to_string(count) +
-                   " queues");
-        if (std::ranges::min(quanta) < 1 || std::ranges::max(quanta) > largest_buffer)
-            refuse("setting 'queues.quantum_bytes' must hold numbers from 1 to 2^30");
-    } else if (!quanta.empty()) {
-        refuse("setting 'queues.quantum_bytes' must be empty unless 'queues.scheduler' is deficit_round_robin");
-    }
-
-    const Group policy = root.group("policy");
-    s.policy.name = policy.get<std::string>("name");
-    s.policy.name.erase(0, s.policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
-    s.policy.settings = {.alpha = buffer::Alphas(count, policy.positive("alpha")),
-                         .first_rtt_alpha = policy.positive("first_rtt_alpha"),
-                         .interval = s.base_rtt_ns(),
-                         .low_pass = policy.between<std::int64_t>("low_pass_ns", 1, std::int64_t{1} << 40),
-                         .spare_bandwidth = policy.between("spare_bandwidth", 0.0, 100.0),
-                         .bucket = policy.between<std::int64_t>("bucket_bytes", 0, largest_buffer),
-                         .spares_first_rtt = policy.between("spares_first_rtt", 0, 1) == 1,
-                         .drop_budget = policy.between<std::int64_t>("drop_budget_bytes", 0, largest_buffer),
-                         .answers_needed = policy.between("answers_needed", 1, 8)};
-    if (!policy.is_null("incast_alpha")) {
-        const auto [control, background, incast] = s.queues.queue_of;
-        if (incast == background || incast == control)
-            refuse("setting 'policy.incast_alpha' must be null unless 'queues.incast' is a queue of incast alone");
-        s.policy.settings.alpha[incast] = policy.positive("incast_alpha");
-    }
-    const auto slack = policy.between<std::int64_t>("fluid_slack_bytes", 0, largest_buffer);
-    if (policy.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
-        s.policy.fluid_slack_bytes = slack;
-    if (s.policy.fluid_slack_bytes && count > 1)
-        refuse("setting 'policy.virtual_lqd' must be exact with several queues: fluid counters know one per port");
-    const bool given = policy.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1;
-    if (given) s.policy.library = policy.get<std::string>("library");
-    if (!policy.is_null("tau")) s.policy.tau = policy.get<std::int64_t>("tau");
-    s.policy.flip_probability = policy.between("flip_probability", 0.0, 1.0);
-    s.policy.alpha_interval_ns =
-        policy.between<std::int64_t>("alpha_interval_ns", shortest_alpha_interval, longest_alpha_interval);
-    buffer::Shape shape;
-    shape.priorities = s.queues.count;
-    const bool asks = buffer::with_policy(s.policy.name, s.policy.settings, shape, [&](const auto& chosen) {
-        s.policy.takes_alpha = chosen.takes_alpha;
-        return chosen.asks;
+    s.topology = root.group("topology", read_topology);
+    s.background = root.group("background", read_background);
+    s.incast = root.group("incast", read_incast);
+    s.messages = root.group("messages", [&](const Group& group) { return read_messages(group, s.topology, longest); });
+    s.transport = root.group("transport", read_transport);
+    s.traffic_ns = root.get<std::int64_t>("traffic_ns");
+    s.drain_ns = root.get<std::int64_t>("drain_ns");
+    s.queues = root.group("queues", read_queues);
+    s.policy = root.group("policy", [&](const Group& group) { return read_policy(group, s.queues); });
+    s.rules = root.group("rules", [&](const Group& group) { return read_rules(group, s); });
+    const auto [cell_shift, average_shift] = root.group("features", [](const Group& group) {
+        return std::pair(std::countr_zero(static_cast<std::uint64_t>(group.get<std::int64_t>("cell_bytes"))),
+                         group.get_or("average_shift", -1));
     });
-    if (given && !asks && !s.policy.takes_alpha)
-        refuse("setting 'policy.predictor' names a library, which " + s.policy.name + " does not ask");
-
-    using namespace buffer;
-    const Group rules = root.group("rules");
-    s.rules = {.counting = rules.choice<Counting>("counting", counting_names),
-               .tie = rules.choice<Tie>("tie", tie_names),
-               .victim = rules.choice<Victim>("victim", victim_names),
-               .seed = s.seed,
-               .order = rules.choice<Order>("order", order_names)};
-    if (s.rules.order == Order::any_queue && !goes_by_tags(s.rules.victim))
-        refuse("setting 'rules.order' any_queue compares tags: choose the victim spare_first_rtt or most_left");
-    if (s.rules.order == Order::lower_classes_first && count == 1)
-        refuse("setting 'rules.order' lower_classes_first needs classes, and a port has one queue");
-    const auto oracle_alpha = rules.positive("oracle_alpha");
-    if (rules.choice<Oracle>("oracle", oracle_names) == Oracle::occamy) {
-        if (s.policy.fluid_slack_bytes)
-            refuse("setting 'policy.virtual_lqd' must be exact with 'rules.oracle' occamy: fluid counters know LQD");
-        s.occamy_oracle.emplace();
-        s.occamy_oracle->alpha.assign(static_cast<std::size_t>(count), oracle_alpha);
-    }
-
-    const Group features = root.group("features");
-    const auto cell_bytes = features.between<std::int64_t>("cell_bytes", 1, 65'536);
-    if (!std::has_single_bit(static_cast<std::uint64_t>(cell_bytes)))
-        refuse("setting 'features.cell_bytes' must be a power of two");
-    const int nearest = static_cast<int>(std::lround(std::log2(static_cast<double>(s.base_rtt_ns()))));
-    s.scale = {.cell_shift = std::countr_zero(static_cast<std::uint64_t>(cell_bytes)),
-               .average_shift = features.is_null("average_shift") ? nearest : features.between("average_shift", 0, 24),
-               .tick_shift = 10};
-    s.rules.cell_shift = s.scale.cell_shift;
-    if (s.scale.average_shift > 24)
-        refuse("the base round trip of " + std::to_string(s.base_rtt_ns()) +
-               " ns is longer than averages can be: set 'features.average_shift'");
-
+    s.scale = {.cell_shift = cell_shift, .average_shift = average_shift, .tick_shift = 10};
+    s.rules.cell_shift = cell_shift;
     s.trace = root.get<bool>("trace");
-    if (root.has("branches")) s.branches = read_branches(root.group("branches"), s, longest);
     s.counters = root.get<bool>("counters");
-    if (s.counters && !s.policy.takes_alpha)
-        refuse("setting 'counters' is for a policy whose alphas can be predicted, which " + s.policy.name + " is not");
-    s.occupancy_interval_ns = root.between<std::int64_t>("occupancy_interval_ns", 1000, longest);
+    s.occupancy_interval_ns = root.get<std::int64_t>("occupancy_interval_ns");
+    if (root.has("branches")) {
+        s.branches = root.group("branches", [&](const Group& group) { return read_branches(group, s, longest); });
+    }
+    root.leave("emulation");
+    root.require_all_read("is unknown: leave it out");
     return s;
+}
+
+Settings resolved(Settings s) {
+    const auto rtt = static_cast<double>(s.base_rtt_ns());
+    s.policy.settings.numbers["rtt"] = rtt;
+    s.policy.settings.numbers["artifact_cut"] = full_packet_bytes;
+    if (s.scale.average_shift < 0) s.scale.average_shift = static_cast<int>(std::lround(std::log2(rtt)));
+    if (s.queues.scheduler == buffer::Scheduler::deficit_round_robin && s.queues.quantum_bytes.empty())
+        s.queues.quantum_bytes.assign(static_cast<std::size_t>(s.queues.count),
+                                      s.packet_bytes(s.transport.segment_bytes));
+    return s;
+}
+
+Settings load_settings(const std::string& path) {
+    const json document = read_document(path);
+    return resolved(read_settings(Group(document, "")));
 }
 
 }  // namespace foretail::packets

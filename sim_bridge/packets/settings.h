@@ -13,6 +13,8 @@
 
 namespace foretail::packets {
 
+class Group;
+
 /// Leaves and spines, or a single leaf without spines: a star.
 struct Topology {
     int leaves = 0, spines = 0, servers_per_leaf = 0;
@@ -23,6 +25,14 @@ struct Topology {
     [[nodiscard]] int servers() const { return leaves * servers_per_leaf; }
     [[nodiscard]] int leaf_of(int server) const { return server / servers_per_leaf; }
     [[nodiscard]] bool is_star() const { return spines == 0; }
+    /// The port by which a packet goes on at a switch, leaves first: a leaf's are its servers and then the spines, a
+    /// spine's the leaves. The hash of its path chooses the spine.
+    [[nodiscard]] int port_towards(int node, int server, std::uint32_t path_hash) const {
+        const int leaf = leaf_of(server);
+        if (node >= leaves) return leaf;
+        if (leaf == node) return server % servers_per_leaf;
+        return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines));
+    }
     /// What the servers of a leaf offer at load 1: the rate of its uplinks; in a star, of all links.
     [[nodiscard]] std::int64_t offered_bps() const {
         return is_star() ? servers_per_leaf * server_link_bps : spines * spine_link_bps;
@@ -146,7 +156,15 @@ struct Settings {
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
 };
 
-/// Reads and checks the driver's JSON; throws std::runtime_error with one sentence naming the setting.
-Settings read_settings(const std::string& path);
+/// The settings in a document that Foretail has resolved and checked (configs/schema/). Here only its structure is
+/// checked: throws std::runtime_error with one sentence that has the path of what is missing, unknown or of another
+/// type. An entry `emulation` is left to the emulator.
+Settings read_settings(const Group& root);
+
+/// With what the settings leave to the round trip and the segments of the network.
+Settings resolved(Settings settings);
+
+/// Both, for the document in a file.
+Settings load_settings(const std::string& path);
 
 }  // namespace foretail::packets

@@ -9,10 +9,8 @@ from omegaconf import MISSING
 from foretail.configs.schema.emulation import ON_LOSSES, Emulation
 from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.configs.schema.fields import part, setting
-from foretail.configs.schema.racks import MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
+from foretail.configs.schema.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
 from foretail.core.errors import ForetailError
-
-MOST_HOSTS = 256
 
 
 @dataclass
@@ -97,6 +95,9 @@ class VoqSettings(ExperimentSettings, RackTraffic):
 
     def _check_emulation(self) -> None:
         """Raise ForetailError on a comparison that cannot be, and on a predictor that nobody asks."""
+        for name, control in self.emulation.controls("emulation").items():
+            if control == "dctcp":
+                raise ForetailError(f"{name} is dctcp, and switches of racks do not mark: choose another")
         if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
             raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
         if self.against_ns3 and self.emulation.control not in ON_LOSSES:

@@ -20,7 +20,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import DT_PREDICTED, FIRST_EXPONENT, LAST_EXPONENT, NUMBERS
+from foretail.configs.schema.policies import DT_PREDICTED, FIRST_EXPONENT, LAST_EXPONENT, limits
 from foretail.core.errors import ForetailError
 from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble
@@ -49,7 +49,7 @@ class AlphaSettings(PointSettings, Families):
     exponents: list[int] = setting(
         MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
     )
-    interval_ns: int = setting(MISSING, "between two predictions", **NUMBERS["alpha_interval_ns"].bounds)
+    interval_ns: int = setting(MISSING, "between two predictions", **limits("alpha_interval_ns"))
     depths: list[int] = setting(
         MISSING,
         "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",

@@ -13,12 +13,12 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import ASKING, DT_PREDICTED, NUMBERS, require_tunable
+from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
 from foretail.core.errors import ForetailError
+from foretail.core.limits import require_within
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs, measure_rules
-from foretail.pipelines.settings.validation import check_value
 
 
 @dataclass
@@ -62,7 +62,7 @@ class MapSettings(PointSettings, Families):
             require_tunable("policies", name, values)
             for parameter, numbers in values.items():
                 for number in numbers:
-                    check_value(f"policies.{name}.{parameter}", number, NUMBERS[parameter].bounds)
+                    require_within(f"policies.{name}.{parameter}", number, limits(parameter))
         if self.most_seeds < len(self.seeds):
             raise ForetailError(f"most_seeds = {self.most_seeds} is less than the {len(self.seeds)} seeds: raise it")
 

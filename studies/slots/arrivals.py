@@ -31,7 +31,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.guest_policies import native_policy, policy_identity
-from foretail.sim_bridge.open_loop.slotted import Parameters, compare, flipped
+from foretail.sim_bridge.open_loop.slotted import compare, flipped
 
 FLIP_SEED = 2**32
 """Added to a point's seed for its flips, which must not be the random numbers that made its arrivals."""
@@ -148,7 +148,7 @@ def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum:
             so_far("")
             yield batch
 
-    workload, parameters = WORKLOADS[case.workload](), asdict(settings.parameters)
+    workload = WORKLOADS[case.workload]()
     compared = compare(
         reported(workload.batches(case.ports, case.buffer, case.slots, case.seed)),
         case.ports,
@@ -156,7 +156,7 @@ def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum:
         sorted(settings.policies),
         flipped(case.flip_probability, FLIP_SEED + case.seed),
         rules=manifest.Rules(**asdict(settings.rules)),
-        parameters=Parameters(**(parameters | {"alpha": tuple(settings.parameters.alpha), "quanta": ()})),
+        parameters=settings.parameters,
         seed=settings.rules_seed,
         optimum=optimum,
         threads=1,

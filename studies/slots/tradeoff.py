@@ -42,7 +42,7 @@ from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, SLOT_NS, arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.worst_cases.search import search
-from foretail.sim_bridge.policies import ALPHA
+from foretail.sim_bridge.policies import SlotParameters
 from foretail.studies.slots.arrivals import FLIP_SEED
 from foretail.studies.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
 from foretail.studies.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations
@@ -343,7 +343,7 @@ def _row(
     threshold: float | None = None,
     flip: float | None = None,
 ) -> dict[str, Any]:
-    used = [ALPHA.default if alpha is None else alpha]
+    used = SlotParameters().alpha if alpha is None else [alpha]
     ran = slotted(policy, settings.ports, buffer, traffic.slot, traffic.port, told, labels=False, alpha=used)
     row = {**_empty(policy), "arrivals": len(traffic), "sent": ran["transmitted"]}
     if told is not None:

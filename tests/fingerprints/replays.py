@@ -9,6 +9,7 @@ import numpy as np
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
 from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
+from foretail.sim_bridge.policies import NetworkParameters
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
@@ -22,7 +23,7 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     frame = dataset.frame(["lqd_drop"])
     wrong = np.random.default_rng(1).random(len(frame)) < 0.1
     told = frame["lqd_drop"].to_numpy() ^ wrong
-    found = compare_replays(dataset, POLICIES, told, alpha=0.75, first_rtt_alpha=16.0)
+    found = compare_replays(dataset, POLICIES, told, parameters=NetworkParameters(alpha=0.75, first_rtt_alpha=16.0))
     yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
     scores = (found.offered, found.scores, found.scores.eta, found.scores.recovered_loss)
     yield Fingerprint("predictions", parameters, fingerprint(scores))

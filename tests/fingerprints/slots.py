@@ -10,8 +10,8 @@ import numpy as np
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
-from foretail.sim_bridge.open_loop.slotted import Comparison, Parameters, compare, flipped, labelled, perfect
-from foretail.sim_bridge.policies import KNOW_PRIORITIES
+from foretail.sim_bridge.open_loop.slotted import Comparison, compare, flipped, labelled, perfect
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
@@ -54,11 +54,13 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
 def policies(place: Place) -> Iterator[Fingerprint]:
     """Two priorities, first round trips, and parameters other than the defaults; each policy by itself."""
     arrivals = [with_classes(batch) for batch in batches("on_off", 8, 24)]
-    parameters = Parameters(alpha=(1.0, 0.25), first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64, average_shift=3)
+    parameters = SlotParameters(
+        alpha=[1.0, 0.25], first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64, average_shift=3
+    )
     found = compare(arrivals, 8, 24, POLICIES, perfect, parameters=parameters, seed=2)
     for policy in POLICIES:
         yield Fingerprint("sent", parameters_text(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))
-    for scheduler, quanta in (("strict", ()), ("deficit_round_robin", (3, 1))):
+    for scheduler, quanta in (("strict", []), ("deficit_round_robin", [3, 1])):
         rules = Rules("counted", "lowest_port", "tail", "lower_classes_first")
         chosen = replace(parameters, scheduler=scheduler, quanta=quanta)
         found = compare(arrivals, 8, 24, POLICIES, perfect, rules=rules, parameters=chosen, seed=2)

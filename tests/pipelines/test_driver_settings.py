@@ -1,16 +1,13 @@
-"""The stages and the ns-3 driver refuse the same settings of a scenario and a policy."""
+"""What the stages refuse of a scenario and a policy, and that the ns-3 driver reads whatever they do not."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
@@ -26,15 +23,6 @@ pytestmark = pytest.mark.ns3
 
 Changes = tuple[tuple[str, Any], ...]
 """Paths from ``scenario`` or ``policy`` on, and their values."""
-
-NOT_THE_DRIVERS = (
-    "scenario.topology.kind",
-    "scenario.elephants.",
-    "scenario.collective.",
-    "policy.victim",
-    "policy.order",
-)
-"""The driver knows a star by its lack of spines, of elephants and collectives their messages, of a victim the rules."""
 
 KINDS = ("background", "incast", "control")
 
@@ -149,35 +137,13 @@ CROSSED: list[Changes] = [
 ]
 
 
-def settings_of(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Path, value and metadata of every setting below a config node."""
-    for field in dataclasses.fields(node):
-        value, where = getattr(node, field.name), f"{path}.{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from settings_of(value, where)
-        else:
-            yield where, value, field.metadata
-
-
-def around(value: Any, limits: Any) -> list[Any]:
-    """The ends of a setting's range, and what lies just beyond; names that there are, and one that there is not."""
-    if limits["one_of"] is not None:
-        return [*limits["one_of"], "else"]
-    ends = [end for end in (limits["at_least"], limits["above"], limits["at_most"]) if end is not None]
-    if isinstance(value, float):
-        return [float(end) * (1 + step) + step for end in ends for step in (-1e-9, 0.0, 1e-9)]
-    return [end + step for end in ends for step in (-1, 0, 1)]
-
-
-def extremes(value: Any, limits: Any) -> list[Any]:
-    """Numbers beyond what the driver's integers and fractions hold, and the largest that they hold."""
-    if limits["one_of"] is not None or isinstance(value, bool | str | None):
-        return []
-    if isinstance(value, float):
-        return [float("inf"), float("-inf"), float("nan"), 1e308, 5e-324, 2.0**63]
-    return [
-        sign * size + step for size in (2**31, 2**40, 2**63, 2**64, 10**99) for sign in (1, -1) for step in (-1, 0, 1)
-    ]
+VERDICTS = (
+    "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxx.xxxxxxxx.xx"
+    "xxxxxxxxxxxx...x...x...x...x...x...x...x...x...x...x...x...x.."
+    "xx....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxxxx.x.x.xx...."
+    "........x.x.x.x.x.x.xxxxxxxx.......xxx.xxxxxx....xxxxxxxxxxxxx"
+)
+"""Of the cases above, in order: ``x`` is refused."""
 
 
 def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
@@ -194,56 +160,28 @@ def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
 
 @pytest.fixture(scope="module")
 def base() -> CollectConfig:
-    config = typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
-    (policy,) = config.policy.values()
-    policy.incast_alpha = 1.0  # numbers, so that their ranges are tried too
-    config.scenario.queues.count, config.scenario.queues.incast = 2, 1
-    policy.tau = 0
-    config.scenario.features.average_shift = 15
-    validate(config)
-    return config
+    return typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
 
 
-def test_the_driver_and_the_stages_refuse_the_same_settings(base: CollectConfig, tmp_path: Path) -> None:
-    singles: list[Changes] = []
-    (policy,) = base.policy.values()
-    for root, node in {"scenario": base.scenario, "policy": policy}.items():
-        for path, value, limits in settings_of(node, root):
-            if not isinstance(value, list) and not path.startswith(NOT_THE_DRIVERS):
-                singles += [((path, other),) for other in around(value, limits) + extremes(value, limits)]
-    random = np.random.default_rng(1)
-    pairs = [singles[i] + singles[j] for i, j in random.integers(len(singles), size=(200, 2))]
-    without = (
-        ("policy.incast_alpha", None),
-        ("scenario.queues.count", 1),
-        ("scenario.queues.incast", 0),
-        ("scenario.features.average_shift", None),
-    )
-    cases = [*singles, *pairs, *(without + changes for changes in CROSSED)]
-
-    refused: list[str] = []
-    for number, changes in enumerate(cases):
+def test_the_stages_refuse_settings_that_do_not_fit_and_the_driver_reads_all_others(
+    base: CollectConfig, tmp_path: Path
+) -> None:
+    verdicts = ""
+    for number, changes in enumerate(CROSSED):
         config = changed(base, changes)
         try:
             validate(config)
-            refused.append("")
-        except ForetailError as error:
-            refused.append(str(error))
+        except ForetailError:
+            verdicts += "x"
+            continue
+        verdicts += "."
         (policy,) = config.policy.values()
         document = driver_config(config.scenario, policy, seed=1, trace=True)
         (tmp_path / f"{number:04d}.json").write_text(json.dumps(document))
-    checked = subprocess.run(
-        [build_driver(), "--check", *sorted(tmp_path.iterdir())], capture_output=True, text=True, check=True
-    )
-    complaints = checked.stdout.splitlines()
-    assert len(complaints) == len(cases)
-    other = [
-        f"{changes}: stages say {ours or 'yes'!r}, the driver {theirs or 'yes'!r}"
-        for changes, ours, theirs in zip(cases, refused, complaints, strict=True)
-        if bool(ours) != bool(theirs)
-    ]
-    assert not other, "\n".join(other)
-    assert 100 < sum(map(bool, refused)) < len(cases) - 100
+    assert verdicts == VERDICTS
+    command = [str(build_driver()), "--check", *map(str, sorted(tmp_path.iterdir()))]
+    checked = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert checked.stdout.splitlines() == [""] * verdicts.count(".")
 
 
 @pytest.mark.parametrize(

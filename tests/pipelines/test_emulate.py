@@ -99,6 +99,9 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
     assert "All runs were in time" in dataclasses.replace(result, runs=(fine,)).verdict()[-1]
 
 
+UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
+
+
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
@@ -113,6 +116,18 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
         (["policy=[lqd]", "network.against_ns3=true", "network.background_control=reno"], "compares one transport"),
         (["policy=[lqd]", "network.against_ns3=true", "network.control=reno"], "set scenario.transport.name=newreno"),
         (["network.lateness_share=2"], "network.lateness_share = 2"),
+        (["network.lateness_share=0"], "network.lateness_share = 0"),
+        (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
+        (["scenario.traffic_ns=100000000000000"], "is more than a day"),
+        (["network.control='a b'"], "control = a b is no name of a congestion control"),
+        (["network.background_control=a-b"], "background_control = a-b is no name of a congestion control"),
+        (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
+        (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
+        (["scenario.transport.delayed_ack_segments=3"], "is not what Linux does: set it to 1 or 2"),
+        (["policy=[dt]", "policy.dt.predictor=library", f"policy.dt.library={__file__}"], "policy.dt predicts alphas"),
+        (["policy=[lqd]", "network.control=dctcp", *UNMARKED], "network.control is dctcp, which lives on marks"),
+        (["policy=[lqd]", "network.background_control=dctcp", *UNMARKED], "background_control is dctcp, which lives"),
+        (["policy=[lqd]", "network.control=retcp"], "network.control is retcp, which lives on circuits"),
     ],
 )
 def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:

@@ -68,6 +68,19 @@ SwitchSettings switch_settings(const Setting& setting) {
     return out;
 }
 
+PolicySettings parameters() {
+    return {{0.5},
+            {{"first_rtt_alpha", 64},
+             {"rtt", 32'768},
+             {"low_pass", 1 << 19},
+             {"spare_bandwidth", 0.1},
+             {"bucket", 40'000},
+             {"spares_first_rtt", 1},
+             {"drop_budget", 30'000},
+             {"answers_needed", 3},
+             {"artifact_cut", 1500}}};
+}
+
 /// Bursts to one port over a background on all; `n` arrivals from `time` on.
 std::vector<Arrival> arrivals(std::mt19937_64& random, const Setting& setting, std::size_t n, Tick& time) {
     const auto ports = switch_settings(setting).shape.ports();
@@ -138,7 +151,7 @@ void check_workload() {
         for (auto& prediction : predictions) prediction = random() % 4 == 0;
         for (const std::string_view policy : policies) {
             Columns columns(n);
-            const auto run = recorded_run(policy, {}, switch_settings(setting));
+            const auto run = recorded_run(policy, parameters(), switch_settings(setting));
             run->begin_batch(columns.pointers());
             run->feed(packets.data(), n, predictions.data());
             run->drain();
@@ -197,7 +210,7 @@ void check_allocations() {
         const auto packets = arrivals(random, setting, n, time);
         Columns columns(warm_up.size() + n);
         for (const std::string_view policy : policies) {
-            const auto run = recorded_run(policy, {}, switch_settings(setting));
+            const auto run = recorded_run(policy, parameters(), switch_settings(setting));
             run->begin_batch(columns.pointers());
             run->feed(warm_up.data(), warm_up.size(), nullptr);
             const std::size_t before = allocations;

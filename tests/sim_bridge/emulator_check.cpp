@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include "emulator/network.hpp"
+#include "emulator/frame.hpp"
+#include "emulator/headers.hpp"
 #include "fake_emulation.hpp"
+#include "packets/network/leaf_spine.h"
 
 namespace foretail::packets::emulator {
 namespace {
@@ -19,7 +21,7 @@ template <class Policy>
 void run(const Settings& settings, std::int64_t factor, std::int64_t step, const std::vector<Sent>& packets) {
     Predictor predictor(settings);
     FramePool pool;
-    Network<Policy> network(settings, predictor, nullptr);
+    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, nullptr);
     network.finish(run_loop(network, pool, factor, step, packets), false);
 }
 
@@ -40,6 +42,7 @@ int main(int argc, char** argv) {
                          .buffer_bytes_per_port_per_gbps = std::atoll(argv[5]),
                          .wire_overhead_bytes = 2};
     settings.policy.name = argv[4];
+    settings.policy.settings.alpha = {0.5};
     const std::vector<Sent> packets = read_packets();
     const std::int64_t factor = std::atoll(argv[6]), step = std::atoll(argv[7]);
     if (settings.policy.name == "cs") {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
+from foretail.sim_bridge.policies import NetworkParameters
 from tests.sim_bridge.slow_features import Averages, TrackedQueues, VirtualFeatures, pressure
 from tests.sim_bridge.slow_lqd import Rules, Scheduler, Settings, loser_of, spares_higher
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
@@ -216,8 +216,13 @@ def run_bytes(
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
     real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings)
     seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
-    literature = {"spare_bandwidth": SPARE_BANDWIDTH.default, "bucket": BUCKET_BYTES.default}
-    virtual = Queues(geometry, seen.averages, replace(settings, alpha=(rules.oracle_alpha,), **literature))
+    literature = replace(
+        settings,
+        alpha=(rules.oracle_alpha,),
+        spare_bandwidth=NetworkParameters.spare_bandwidth,
+        bucket=NetworkParameters.bucket_bytes,
+    )
+    virtual = Queues(geometry, seen.averages, literature)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
     guards = Guards(settings)
 

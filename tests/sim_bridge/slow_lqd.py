@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from foretail.sim_bridge.native_parameters import NATIVE, Units, without_unit
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,13 @@ class Settings:
     priorities: int = 1
     scheduler: str = "round_robin"
     quanta: tuple[int, ...] = ()  # of deficit round robin
+
+    def keywords(self, units: Units) -> dict[str, Any]:
+        """As native runs take them."""
+        own = vars(self)
+        parameters = {name: own[without_unit(name)] for name in NATIVE[units] if without_unit(name) in own}
+        served = {name: own[name] for name in ("scheduler", "quanta", "average_shift")}
+        return {**parameters, **served, "queues": self.priorities}
 
     def alpha_of(self, queue: int) -> float:
         return self.alpha[queue % self.priorities % len(self.alpha)]

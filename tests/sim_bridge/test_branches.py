@@ -142,9 +142,7 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
     [
         ({"rows": []}, "setting 'branches.rows' must name an arrival"),
         ({"rows": [7, 7]}, "entry 1 of setting 'branches.rows' must be a whole number from 8"),
-        ({"repeats": 0}, "setting 'branches.repeats' must be at least 1"),
-        ({"repeat_ns": 0}, "setting 'branches.repeat_ns' must be at least 1"),
-        ({"hold_ns": -1}, "setting 'branches.hold_ns' must be at least 0"),
+        ({"repeats": 1.5}, "setting 'branches.repeats' must be a whole number that 32 bits hold, not 1.5"),
         ({"rows": [7, 8], "fork": False}, "setting 'branches.fork' must be true with several branches"),
         ({"rows": [10**9]}, "names arrival 1000000000, which is no data packet of this run"),
         ({"trace": True}, "setting 'trace' must be false with 'branches.fork'"),

@@ -18,7 +18,6 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Labelled,
-    Parameters,
     Predicted,
     accept,
     compare,
@@ -27,7 +26,7 @@ from foretail.sim_bridge.open_loop.slotted import (
     labelled,
     perfect,
 )
-from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES, SlotParameters
 from tests.sim_bridge.slow_lqd import Rules as SlowRules
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
@@ -110,7 +109,7 @@ def test_every_figure_is_that_of_the_slow_model(data: st.DataObject, case: Slott
 @given(data=st.data(), case=slotted_arrivals(), probability=st.sampled_from((0.0, 0.3, 1.0)))
 def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, probability: float) -> None:
     optional = {"first_rtt": bits(data, case), "priority": bits(data, case)}
-    parameters = Parameters(alpha=(0.5, 0.25), first_rtt_alpha=2.0)
+    parameters = SlotParameters(alpha=[0.5, 0.25], first_rtt_alpha=2.0)
 
     def run(cuts: list[int], threads: int) -> dict[str, Any]:
         return facts(
@@ -153,7 +152,17 @@ def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, 
 def test_labels_are_final_when_a_batch_comes_out(data: st.DataObject, case: SlottedArrivals, victim: Any) -> None:
     rules = Rules("counted", "highest_port", victim)
     given_batches = list(batches(case, cuts_of(data, case)))
-    out = list(labelled(iter(given_batches), case.ports, case.buffer, rules, features=True, seed=9, average_shift=3))
+    out = list(
+        labelled(
+            iter(given_batches),
+            case.ports,
+            case.buffer,
+            rules,
+            features=True,
+            seed=9,
+            parameters=SlotParameters(average_shift=3),
+        )
+    )
     assert [batch.arrivals for batch in out] == given_batches
     alone = slotted(
         "lqd",

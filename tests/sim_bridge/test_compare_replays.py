@@ -11,7 +11,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
-from foretail.sim_bridge.policies import ASKING, BUCKET_BYTES, DROP_BUDGET_BYTES, POLICIES
+from foretail.sim_bridge.policies import ASKING, POLICIES, NetworkParameters
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace
@@ -38,11 +38,9 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         dataset,
         list(POLICIES),
         predicted,
-        alpha=0.25,
-        first_rtt_alpha=8.0,
-        spare_bandwidth=0.5,
-        spares_first_rtt=0,
-        answers_needed=1,
+        parameters=NetworkParameters(
+            alpha=0.25, first_rtt_alpha=8.0, spare_bandwidth=0.5, spares_first_rtt=0, answers_needed=1
+        ),
         threads=3,
         report=parts.append,
     )
@@ -55,9 +53,9 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         rtt=1 << RUN.average_shift,
         low_pass=1 << 19,
         spare_bandwidth=0.5,
-        bucket=BUCKET_BYTES.default,
+        bucket=NetworkParameters.bucket_bytes,
         spares_first_rtt=0,
-        drop_budget=DROP_BUDGET_BYTES.default,
+        drop_budget=NetworkParameters.drop_budget_bytes,
         answers_needed=1,
         average_shift=RUN.average_shift,
     )

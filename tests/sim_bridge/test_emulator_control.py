@@ -203,9 +203,6 @@ def test_what_a_machine_lacks_for_it_is_named_in_one_sentence(
 @pytest.mark.parametrize(
     ("emulation", "changes", "complaint"),
     [
-        ({"control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
-        ({"background_control": "dctcp"}, {"transport__mark_bytes": 0}, "is dctcp, which lives on marks: set"),
-        ({"control": "retcp"}, {}, "'emulation.control' is retcp, which lives on circuits: give 'racks'"),
         ({"control": "vegas9"}, {}, "choose one of"),
     ],
 )
@@ -214,8 +211,3 @@ def test_a_control_that_cannot_be_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ForetailError, match=complaint):
         run_emulator(document(emulation, **changes), tmp_path)
-
-
-def test_dctcp_is_refused_where_no_switch_marks(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"is dctcp, and switches of 'racks' do not mark"):
-        run_emulator(with_racks(emulation={"control": "dctcp"}), tmp_path)

@@ -225,7 +225,6 @@ def test_timeouts_belong_to_the_message_that_waits(run: Any) -> None:
             "message 0 of setting 'messages' waits for message 1, which is none before it in the list",
         ),
         ([to(0, 4, 1), to(0, 4, 1, after=[-1])], "message 1 of setting 'messages' waits for message -1"),
-        ([], "settings 'background.load' and 'incast.queries_per_second_per_server' are both 0"),
     ],
 )
 def test_the_driver_refuses_messages_that_cannot_be(run: Any, messages: list[Message], complaint: str) -> None:

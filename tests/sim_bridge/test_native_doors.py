@@ -21,6 +21,7 @@ from foretail.sim_bridge._native import (
     slotted,
     tree_leaves,
 )
+from foretail.sim_bridge.native_parameters import Units, native_names, native_parameters
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 
 SLOTTED: dict[str, Any] = {
@@ -51,8 +52,8 @@ UNKNOWN = [
     ({"counting": "twice"}, "unknown counting rule 'twice': choose one of counted, uncounted"),
     ({"tie": "newest"}, "unknown tie rule 'newest': choose one of lowest_port, highest_port"),
     ({"victim": "all"}, "unknown victim rule 'all': choose one of tail, tail_kept, head, random"),
-    ({"alpha": [-0.5]}, "alpha must be a number of at least 0"),
-    ({"alpha": [0.5, float("nan")], "policy": "dt"}, "alpha must be a number of at least 0"),
+    ({"alpha": [-0.5]}, "alpha = -0.5 is out of range: it must be above 0"),
+    ({"alpha": [0.5, float("nan")], "policy": "dt"}, "alpha = nan is not a finite number"),
     ({"alpha": []}, "alpha must hold one number per queue of a port, 1 to 64"),
     ({"alpha": [0.5] * 65}, "alpha must hold one number per queue of a port, 1 to 64"),
     (
@@ -73,11 +74,15 @@ UNKNOWN = [
         for policy in POLICIES
         if policy not in KNOW_PRIORITIES
     ),
-    ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha must be a number of at least 0"),
-    ({"spare_bandwidth": -0.1}, "spare_bandwidth must be a number of at least 0"),
-    ({"spares_first_rtt": 2}, "spares_first_rtt is 2, outside 0 to 1"),
-    ({"answers_needed": 0}, "answers_needed is 0, outside 1 to 8"),
-    ({"answers_needed": 9}, "answers_needed is 9, outside 1 to 8"),
+    ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha = inf is not a finite number"),
+    ({"spare_bandwidth": -0.1}, "spare_bandwidth = -0.1 is out of range: it must be at least 0"),
+    ({"spare_bandwidth": "much"}, "spare_bandwidth = 'much' is no number: give one"),
+    ({"answers_needed": 1.5}, "answers_needed = 1.5 is no whole number: give one"),
+    ({"bandwidth": 1}, "a run in (slots|bytes) has no setting bandwidth: choose from first_rtt_alpha, spare_bandwidth"),
+    ({"tie": 3}, "tie has a value of the wrong type"),
+    ({"spares_first_rtt": 2}, "spares_first_rtt = 2 is out of range: it must be at most 1"),
+    ({"answers_needed": 0}, "answers_needed = 0 is out of range: it must be at least 1"),
+    ({"answers_needed": 9}, "answers_needed = 9 is out of range: it must be at most 8"),
     ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
 ]
@@ -85,6 +90,11 @@ UNKNOWN = [
 
 BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
 """What no signed integer of 64 bits holds."""
+TOO_LARGE = (
+    r"^{0} is no number of 64 bits: it must be \d+ to \d+$"
+    r"|^{0} = -?\d+ is out of range: it must be at (least|most) \d+$"
+)
+"""What is said of such a number, by the door itself or by the table of parameters."""
 
 
 def changed(array: Any, row: int, value: int) -> Any:
@@ -101,10 +111,10 @@ def changed(array: Any, row: int, value: int) -> Any:
         ({"ports": 10**6}, "number of ports is 1000000, outside 1 to 32768"),
         ({"buffer": 0}, "buffer in packets is 0, outside 1 to"),
         ({"buffer": 2**62}, "buffer in packets is 4611686018427387904, outside 1 to"),
-        ({"rtt_slots": 0}, "rtt_slots is 0, outside 1 to 1099511627776"),
-        ({"low_pass_slots": 0}, "low_pass_slots is 0, outside 1 to 1099511627776"),
-        ({"bucket_packets": -1}, "bucket_packets is -1, outside 0 to 1099511627776"),
-        ({"drop_budget_packets": -1}, "drop_budget_packets is -1, outside 0 to 1099511627776"),
+        ({"rtt_slots": 0}, "rtt_slots = 0 is out of range: it must be at least 1"),
+        ({"low_pass_slots": 0}, "low_pass_slots = 0 is out of range: it must be at least 1"),
+        ({"bucket_packets": -1}, "bucket_packets = -1 is out of range: it must be at least 0"),
+        ({"drop_budget_packets": -1}, "drop_budget_packets = -1 is out of range: it must be at least 0"),
         ({"priority": changed(np.zeros(3, np.uint8), 1, 1)}, "row 1 has priority 1, but a port has 1 queue"),
         ({"port": changed(SLOTTED["port"], 1, 2)}, "row 1 has port 2, outside 0 to 1"),
         ({"port": changed(SLOTTED["port"], 2, -1)}, "row 2 has port -1, outside 0 to 1"),
@@ -130,7 +140,7 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
 )
 def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
     door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
-    with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be [01] to \d+$"):
+    with pytest.raises(ForetailError, match=TOO_LARGE.format(door)):
         slotted(**SLOTTED | {name: number})
 
 
@@ -148,7 +158,7 @@ def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int)
 )
 def test_replays_refuse_numbers_of_any_size_by_name(name: str, door: str, number: int) -> None:
     given = {"buffer": {"switches": [(number, [10**9])]}, "rate": {"switches": [(4000, [number])]}}
-    with pytest.raises(ForetailError, match=rf"^{door} is no number of 64 bits: it must be \d+ to \d+$"):
+    with pytest.raises(ForetailError, match=TOO_LARGE.format(door)):
         Replay(**REPLAY | given.get(name, {name: number}))
 
 
@@ -180,11 +190,11 @@ def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
         ({"wire_overhead_bytes": -1}, "wire_overhead_bytes is -1, outside 0 to 256"),
         ({"cell_bytes": 100}, "cell_bytes must be a power of two"),
         ({"cell_bytes": -256}, "cell_bytes is -256, outside 0 to 65536"),
-        ({"rtt_ns": 0}, "rtt_ns is 0, outside 1 to 1099511627776"),
-        ({"low_pass_ns": 0}, "low_pass_ns is 0, outside 1 to 1099511627776"),
-        ({"bucket_bytes": -1}, "bucket_bytes is -1, outside 0 to 1099511627776"),
-        ({"drop_budget_bytes": -1}, "drop_budget_bytes is -1, outside 0 to 1099511627776"),
-        ({"artifact_cut_bytes": 0}, "artifact_cut_bytes is 0, outside 1 to 1099511627776"),
+        ({"rtt_ns": 0}, "rtt_ns = 0 is out of range: it must be at least 1"),
+        ({"low_pass_ns": 0}, "low_pass_ns = 0 is out of range: it must be at least 1"),
+        ({"bucket_bytes": -1}, "bucket_bytes = -1 is out of range: it must be at least 0"),
+        ({"drop_budget_bytes": -1}, "drop_budget_bytes = -1 is out of range: it must be at least 0"),
+        ({"artifact_cut_bytes": 0}, "artifact_cut_bytes = 0 is out of range: it must be at least 1"),
     ],
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
@@ -410,8 +420,16 @@ def test_every_record_layout_has_its_dtype() -> None:
 
 
 def test_the_table_of_policies_is_what_their_types_say() -> None:
-    table = [(policy.name, policy.asks, policy.knows_priorities, policy.pushes_out) for policy in POLICIES.values()]
-    assert policies() == table
+    table = [
+        (one.name, one.asks, one.knows_priorities, one.pushes_out, native_names(one.name)) for one in POLICIES.values()
+    ]
+    assert [(*facts, sorted(parameters)) for *facts, parameters in policies()] == table
+
+
+@pytest.mark.parametrize("units", ["slots", "bytes"])
+def test_a_native_run_is_given_every_parameter_that_a_policy_reads(units: Units) -> None:
+    read = {name for *_, parameters in policies() for name in parameters}
+    assert set(native_parameters(units, {})) == read
 
 
 def test_feature_names_are_the_catalog_in_its_order() -> None:

@@ -94,8 +94,6 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
         "spares_first_rtt": 0,
         "drop_budget_bytes": 5,
         "answers_needed": 1,
-        "victim": "head",
-        "order": "lower_classes_first",
         "virtual_lqd": "fluid",
         "fluid_slack_bytes": 999,
         "tau": 3,
@@ -303,40 +301,34 @@ def test_progress_reports_move_forward(tmp_path: Path) -> None:
 
 
 BAD_SETTINGS = [
-    ({"background__load": -0.1}, "background.load"),
-    ({"incast__burst_fraction": 0.0}, "incast.burst_fraction"),
-    ({"incast__fan_in": 5}, "incast.fan_in"),
-    ({"topology__leaves": 1}, "topology.spines"),
-    ({"topology__server_link_bps": "fast"}, "topology.server_link_bps"),
-    ({"background__cumulative": [0, 0.9, 0.4, 1]}, "background.cumulative"),
-    ({"background__cumulative": [0, 1]}, "background.cumulative"),
+    ({"topology__server_link_bps": "fast"}, "'topology.server_link_bps' must be a whole number that 64 bits hold"),
+    ({"topology__leaves": 2**31}, "'topology.leaves' must be a whole number that 32 bits hold, not 2147483648"),
+    ({"topology__hosts": 3}, "'topology.hosts' is unknown: leave it out"),
+    ({"background__load": True}, "'background.load' must be a number, not true"),
+    ({"background__cumulative": 1}, "'background.cumulative' must be a list, not 1"),
+    ({"background__cumulative": [0, None]}, "an entry of setting 'background.cumulative' must be a number, not null"),
+    ({"background": []}, "'background' must be an object"),
     ({"transport__name": "carrier_pigeon"}, "carrier_pigeon"),
-    ({"transport__mark_bytes": 0}, "transport.mark_bytes"),
+    ({"transport__slow_start": 1}, "'transport.slow_start' must be true or false, not 1"),
     ({"transport__background_name": "dctcp"}, "transport.background_name"),
-    ({"transport__name": "timely", "transport__background_name": "cubic"}, "transport.background_name"),
-    ({"transport__powertcp__gamma": 0.0}, "transport.powertcp.gamma"),
-    ({"transport__powertcp__expected_flows": 0.5}, "transport.powertcp.expected_flows"),
-    ({"transport__timely__gradient_weight": 0.0}, "transport.timely.gradient_weight"),
-    ({"transport__timely__high_rtt_ns": 40_000}, "transport.timely.high_rtt_ns"),
-    (
-        {"transport__name": "timely", "transport__timely__low_rtt_ns": 0, "transport__timely__high_rtt_ns": 9_000},
-        "base round trip of",
-    ),
+    ({"transport__powertcp__beta": 0.5}, "'transport.powertcp.beta' is unknown: leave it out"),
+    ({"queues__incast": 1}, "'queues.incast' must be one of the queues of a port, not 1"),
     ({"policy__name": "magic"}, "magic"),
-    ({"policy__flip_probability": 1.5}, "policy.flip_probability"),
     ({"policy__predictor": "oracle"}, "policy.predictor"),
-    ({"policy__alpha": 0.0}, "policy.alpha"),
+    ({"policy__alpha": "half"}, "'policy.alpha' must be a number"),
+    ({"policy__spare_bandwith": 1}, "'policy.spare_bandwith' is unknown: leave it out"),
     ({"rules__victim": "youngest"}, "rules.victim"),
-    ({"features__cell_bytes": 100}, "features.cell_bytes"),
-    ({"traffic_ns": 0}, "traffic_ns"),
+    ({"traffic_ns": 0.5}, "'traffic_ns' must be a whole number"),
+    ({"trafic_ns": 5}, "'trafic_ns' is unknown: leave it out"),
     ({"format": 2}, "format"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "named"), BAD_SETTINGS)
 def test_bad_settings_are_named_in_one_sentence(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(ForetailError, match=named) as caught:
+    with pytest.raises(ForetailError) as caught:
         run_driver(settings(**changes), tmp_path)
+    assert named in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["settings.json"]
 
@@ -344,7 +336,14 @@ def test_bad_settings_are_named_in_one_sentence(tmp_path: Path, changes: dict[st
 def test_a_missing_setting_is_named(tmp_path: Path) -> None:
     document = settings()
     del document["incast"]["fan_in"]
-    with pytest.raises(ForetailError, match=r"incast\.fan_in"):
+    with pytest.raises(ForetailError, match=r"setting 'incast\.fan_in' is missing"):
+        run_driver(document, tmp_path)
+
+
+def test_a_missing_parameter_of_the_policy_is_named(tmp_path: Path) -> None:
+    document = settings(policy__name="occamy")
+    del document["policy"]["bucket_bytes"]
+    with pytest.raises(ForetailError, match=r"the policy parameter bucket is missing: give it"):
         run_driver(document, tmp_path)
 
 

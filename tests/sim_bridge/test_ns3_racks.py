@@ -110,7 +110,7 @@ def test_one_flow_alone_has_all_of_its_packet_path(tmp_path: Path) -> None:
         ({"incast": {"fan_in": 3}}, "setting 'incast' means nothing to racks, whose hosts send the flows of 'flows'"),
         ({"policy": {"name": "lqd"}}, "setting 'policy' means nothing to racks"),
         ({"transport": {"name": "dctcp"}}, "setting 'transport.name' is 'dctcp'"),
-        ({"transport": {"segment_bytes": 8961}}, "'transport.segment_bytes' must be at most 8960"),
+        ({"transport": {"segment_bytes": 2**31}}, "'transport.segment_bytes' must be a whole number that 32 bits hold"),
         ({"format": 2}, "setting 'format' must be 1, the settings format of racks"),
     ],
 )

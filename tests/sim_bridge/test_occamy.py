@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.sim_bridge._native import Replay, feature_names, slotted
-from foretail.sim_bridge.policies import BUCKET_BYTES, SPARE_BANDWIDTH
+from foretail.sim_bridge.policies import NetworkParameters
 from tests.sim_bridge.slow_bytes import Geometry, Packet, Queues
 from tests.sim_bridge.slow_features import Averages
 from tests.sim_bridge.slow_lqd import Settings
@@ -94,7 +94,9 @@ def bursts(ports: int, gaps_ns: tuple[int, ...], seed: int) -> list[Packet]:
 def differing(ports: int, gaps_ns: tuple[int, ...], alpha: float) -> tuple[float, int]:
     """Share of the packets with another fate, and packets expelled, over four seeds."""
     geometry = Geometry(15_000 * ports, (10**10,) * ports)
-    chosen = Settings((alpha,), spare_bandwidth=SPARE_BANDWIDTH.default, bucket=BUCKET_BYTES.default)
+    chosen = Settings(
+        (alpha,), spare_bandwidth=NetworkParameters.spare_bandwidth, bucket=NetworkParameters.bucket_bytes
+    )
     found: list[int] = []
     other: list[int] = []
     for seed in range(4):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string_view>
 
@@ -14,7 +15,7 @@ namespace foretail::buffer {
 class DynamicThresholds : public PolicyTraits {
 public:
     static constexpr std::string_view name = "dt";
-
+    static constexpr std::array<std::string_view, 1> parameters = {"alpha"};
     static constexpr bool takes_alpha = true;
 
     DynamicThresholds(const PolicySettings& settings, const Shape& shape) {

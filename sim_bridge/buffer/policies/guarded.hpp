@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -18,13 +19,15 @@ namespace foretail::buffer {
 class Guarded : public PolicyTraits {
 public:
     static constexpr std::string_view name = "guarded";
+    static constexpr std::array<std::string_view, 4> parameters = {"spares_first_rtt", "drop_budget", "answers_needed",
+                                                                   "rtt"};
     static constexpr bool follows_thresholds = true, asks = true;
 
     Guarded(const PolicySettings& settings, const Shape& shape)
-        : spares_first_rtt_(settings.spares_first_rtt),
-          drop_budget_(settings.drop_budget),
-          answers_needed_(settings.answers_needed),
-          interval_(settings.interval),
+        : spares_first_rtt_(settings.number("spares_first_rtt") != 0),
+          drop_budget_(settings.whole("drop_budget")),
+          answers_needed_(static_cast<int>(settings.number("answers_needed"))),
+          interval_(settings.whole("rtt")),
           queues_(static_cast<std::size_t>(shape.queues())) {}
 
     /// Nobody is asked about a packet that is spared.

@@ -16,17 +16,17 @@ using buffer::Port;
 
 namespace {
 
-std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, SwitchNode::Route route,
-                                        std::vector<LineRate> rates, std::int64_t buffer_bytes, Predictor& predictor,
-                                        AlphaPredictor& alphas, ArrivalTrace* trace, Branches* branches) {
+std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, std::vector<LineRate> rates,
+                                        std::int64_t buffer_bytes, Predictor& predictor, AlphaPredictor& alphas,
+                                        ArrivalTrace* trace, Branches* branches) {
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     const buffer::SwitchSettings settings =
         buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
     return buffer::with_policy(
         s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
-            return std::make_unique<PolicySwitch<decltype(policy)>>(
-                s, index, std::move(route), links, settings, std::move(policy), predictor, alphas, trace, branches);
+            return std::make_unique<PolicySwitch<decltype(policy)>>(s, index, links, settings, std::move(policy),
+                                                                    predictor, alphas, trace, branches);
         });
 }
 
@@ -43,21 +43,13 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
         rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
-        const auto route = [leaf, servers = t.servers_per_leaf,
-                            spines = static_cast<std::uint32_t>(t.spines)](const Frame& frame) -> Port {
-            if (frame.destination / servers == leaf) return frame.destination % servers;
-            return servers + static_cast<Port>(frame.path_hash % spines);
-        };
         network.switches.push_back(
-            make_switch(s, leaf, route, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace, branches));
+            make_switch(s, leaf, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace, branches));
     }
     for (int spine = 0; spine < t.spines; ++spine) {
         const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
-        const auto route = [servers = t.servers_per_leaf](const Frame& frame) -> Port {
-            return frame.destination / servers;
-        };
         network.switches.push_back(
-            make_switch(s, t.leaves + spine, route, rates, t.spine_buffer_bytes(), predictor, alphas, trace, branches));
+            make_switch(s, t.leaves + spine, rates, t.spine_buffer_bytes(), predictor, alphas, trace, branches));
     }
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         for (int spine = 0; spine < t.spines; ++spine) {

@@ -7,7 +7,6 @@
 #include <ns3/simulator.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -35,10 +34,8 @@ struct SwitchLink {
 /// A switch of the simulated network, whatever its policy.
 class SwitchNode : public FrameReceiver {
 public:
-    using Route = std::function<buffer::Port(const Frame&)>;
-
-    SwitchNode(int index, Route route, std::vector<SwitchLink> links)
-        : index_(index), route_(std::move(route)), links_(std::move(links)) {}
+    SwitchNode(int index, const Topology& topology, std::vector<SwitchLink> links)
+        : index_(index), topology_(topology), links_(std::move(links)) {}
 
     void connect(buffer::Port port, FrameReceiver* peer) { links_[static_cast<std::size_t>(port)].peer = peer; }
     [[nodiscard]] std::uint32_t context() const override { return ns3::Simulator::NO_CONTEXT; }
@@ -54,7 +51,7 @@ public:
 
 protected:
     int index_;
-    Route route_;
+    Topology topology_;
     std::vector<SwitchLink> links_;
 };
 
@@ -65,10 +62,9 @@ protected:
 template <class Policy>
 class PolicySwitch final : public SwitchNode {
 public:
-    PolicySwitch(const Settings& s, int index, Route route, std::vector<SwitchLink> links,
-                 const buffer::SwitchSettings& settings, Policy policy, Predictor& predictor, AlphaPredictor& alphas,
-                 ArrivalTrace* trace, Branches* branches)
-        : SwitchNode(index, std::move(route), std::move(links)),
+    PolicySwitch(const Settings& s, int index, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
+                 Policy policy, Predictor& predictor, AlphaPredictor& alphas, ArrivalTrace* trace, Branches* branches)
+        : SwitchNode(index, s.topology, std::move(links)),
           core_(s, index, settings, std::move(policy), predictor, trace),
           wires_(links_.size()),
           branches_(branches) {
@@ -78,7 +74,7 @@ public:
     }
 
     void receive(std::unique_ptr<Frame> frame) override {
-        const buffer::Port port = route_(*frame);
+        const buffer::Port port = topology_.port_towards(index_, frame->destination, frame->path_hash);
         const buffer::FlowClass flow_class = frame->flow_class;
         const buffer::Arrival arrival = core_.arrival_of(*frame, port, now());
         [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted

@@ -63,7 +63,8 @@ std::optional<RackRun> read_rack_run(const std::string& path) {
     if (!root.has("racks")) return std::nullopt;
     RackRun found{.racks = read_racks(root), .hosts = {}};
     found.hosts = hosts_of_racks(found.racks, root);
-    found.hosts.transport.name = controls[root.group("transport").choice("name", controls)];
+    std::string& name = found.hosts.transport.name;
+    name = controls[buffer::position(name, controls, "setting 'transport.name' is '" + name + "'")];
     return found;
 }
 

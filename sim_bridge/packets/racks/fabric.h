@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,11 +15,12 @@
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/circuit_times.hpp"
 #include "buffer/queues/line_rate.hpp"
-#include "buffer/queues/ring.hpp"
 #include "buffer/queues/voq_server.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
 #include "packets/arrival_trace.h"
+#include "packets/network/event_queue.h"
+#include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/racks/rack_settings.h"
 #include "packets/settings.h"
@@ -55,10 +54,10 @@ struct VoqCounts {
 template <class Policy, class FramePtr, class Log>
 class RackFabric {
 public:
-    /// A packet in a VOQ.
+    /// A packet, in a VOQ or on a link.
     struct Waiting {
         FramePtr frame;
-        std::int64_t entered = 0;
+        std::int64_t entered = 0;  ///< when it came to its VOQ
         [[nodiscard]] auto& operator*() const { return *frame; }
         [[nodiscard]] auto* operator->() const { return frame.get(); }
     };
@@ -88,32 +87,26 @@ public:
             switches_.emplace_back(common, static_cast<int>(i), own, policy, predictor, trace);
         }
         const auto add = [&](std::size_t count, std::int64_t bps, std::int64_t delay_ns) {
-            for (std::size_t i = 0; i < count; ++i) {
-                Link& link = links_.emplace_back();
-                link.rate = LineRate::from_bps(bps, 0);
-                link.delay_ns = delay_ns;
-            }
+            for (std::size_t i = 0; i < count; ++i) links_.emplace_back(LineRate::from_bps(bps, 0), delay_ns);
         };
         add(2 * hosts(), settings.host_bps, 0);
         add(2 * racks(), settings.packet_bps, settings.packet_delay_ns);
         add(racks(), settings.circuit_bps, settings.circuit_delay_ns);
         events_.reserve(2 * links_.size() + 1);
-        push(0, Kind::change, 0);
+        events_.push(0, Kind::change, 0);
     }
 
     /// A host sends at `now`, which is not before anything that has happened.
     void send(FramePtr frame, std::int64_t now) {
         const auto host = static_cast<std::size_t>(frame->source);
-        put(host, {std::move(frame), 0, 0}, now);
+        put(host, {std::move(frame), 0}, now);
     }
 
     /// Lets everything up to `now` happen; `deliver(frame, time)` is called for each packet that reaches its host.
     template <class Deliver>
     void advance(std::int64_t now, Deliver&& deliver) {
-        while (events_.front().time <= now) {
-            std::pop_heap(events_.begin(), events_.end(), std::greater{});
-            const Event event = events_.back();
-            events_.pop_back();
+        while (events_.next_ns() <= now) {
+            const auto event = events_.pop();
             switch (event.kind) {
                 case Kind::change: change(event.time); break;
                 case Kind::ready:
@@ -124,7 +117,7 @@ public:
         }
     }
     /// When the next thing happens.
-    [[nodiscard]] std::int64_t next_ns() const { return events_.front().time; }
+    [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
 
     /// The VOQ of a pair of racks that have hosts, by their places among these.
     [[nodiscard]] const VoqCounts& counts(std::size_t source, std::size_t destination) const {
@@ -150,17 +143,6 @@ public:
     }
 
 private:
-    /// A packet on a link.
-    struct Travelling {
-        FramePtr frame;
-        std::int64_t entered = 0;  ///< when it came to its VOQ
-        std::int64_t time = 0;     ///< of its arrival at the end of the link
-    };
-    struct Link {
-        buffer::LineRate rate;
-        std::int64_t delay_ns = 0, free_at = 0;
-        buffer::Ring<Travelling> in_flight;
-    };
     /// What leaves the VOQs of a rack.
     struct Wires {
         RackFabric& fabric;
@@ -174,15 +156,6 @@ private:
     };
     static constexpr std::int64_t without_limit = std::int64_t{1} << 40;
     enum class Kind { change, ready, arrival };
-    struct Event {
-        std::int64_t time = 0;
-        Kind kind = Kind::change;
-        std::uint64_t order = 0;
-        std::size_t link = 0;
-        [[nodiscard]] bool operator>(const Event& other) const {
-            return std::tie(time, kind, order) > std::tie(other.time, other.kind, other.order);
-        }
-    };
 
     // Links: of hosts to their switch, back, of racks to the packet switch, back, and circuits by their source.
     [[nodiscard]] std::size_t racks() const { return rack_.size(); }
@@ -203,7 +176,7 @@ private:
 
     /// Circuits go down, and others up.
     void change(std::int64_t now) {
-        push(times_->next_change(now), Kind::change, 0);
+        events_.push(times_->next_change(now), Kind::change, 0);
         for (std::size_t source = 0; source < racks(); ++source) {
             if (up_[source] != CircuitTimes::idle) log_.circuit(false, now, rack_[source], up_[source]);
             up_[source] = times_->destination(rack_[source], now);
@@ -212,7 +185,7 @@ private:
         }
     }
 
-    void enter(Travelling packet, std::int64_t now) {
+    void enter(Waiting packet, std::int64_t now) {
         const std::size_t source = rack_of(packet.frame->source), destination = rack_of(packet.frame->destination);
         VoqCounts& counts = counts_[source * racks() + destination];
         ++counts.arrived;
@@ -239,15 +212,14 @@ private:
         const std::size_t index = by_circuit ? circuit(source) : uplink(source);
         VoqCounts& counts = counts_[source * racks() + destination];
         ++(by_circuit ? counts.by_circuit : counts.by_packet);
-        put(index, {std::move(packet.frame), packet.entered, 0}, now);
-        push(links_[index].free_at, Kind::ready, index);
+        put(index, std::move(packet), now);
+        events_.push(links_[index].free_at_ns(), Kind::ready, index);
     }
 
     template <class Deliver>
     void arrive(std::size_t index, std::int64_t now, Deliver&& deliver) {
-        buffer::Ring<Travelling>& in_flight = links_[index].in_flight;
-        Travelling packet = in_flight.pop_front();
-        if (!in_flight.empty()) push(in_flight.front().time, Kind::arrival, index);
+        Waiting packet = links_[index].take();
+        if (!links_[index].empty()) events_.push(links_[index].next_ns(), Kind::arrival, index);
         const std::int32_t host = packet.frame->destination;
         if (index < downlink(0)) {
             enter(std::move(packet), now);
@@ -266,16 +238,12 @@ private:
         }
     }
     /// Sends on a link, after what it is given before.
-    void put(std::size_t index, Travelling packet, std::int64_t now) {
-        Link& link = links_[index];
-        link.free_at = std::max(now, link.free_at) + link.rate.duration(packet.frame->size_bytes);
-        packet.time = link.free_at + link.delay_ns;
-        if (link.in_flight.empty()) push(packet.time, Kind::arrival, index);
-        link.in_flight.push_back(std::move(packet));
-    }
-    void push(std::int64_t time, Kind kind, std::size_t link) {
-        events_.push_back({time, kind, next_order_++, link});
-        std::push_heap(events_.begin(), events_.end(), std::greater{});
+    void put(std::size_t index, Waiting packet, std::int64_t now) {
+        Link<Waiting>& link = links_[index];
+        const bool awaited = !link.empty();
+        const auto size = packet.frame->size_bytes;
+        link.send(std::move(packet), size, now);
+        if (!awaited) events_.push(link.next_ns(), Kind::arrival, index);
     }
 
     Log& log_;
@@ -288,9 +256,8 @@ private:
     std::vector<Switch> switches_;
     std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<int> up_;            // of each circuit: the rack it goes to
-    std::vector<Link> links_;
-    std::vector<Event> events_;  // a heap; one change, and for each link at most one arrival
-    std::uint64_t next_order_ = 0;
+    std::vector<Link<Waiting>> links_;
+    EventQueue<Kind> events_;  // one change, and for each link at most one arrival
 };
 
 /// Calls `use(fabric)` with racks under the policy that decides over the buffer of a rack's VOQs; those with a capacity

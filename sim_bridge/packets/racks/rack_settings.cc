@@ -2,12 +2,11 @@
 #include "packets/racks/rack_settings.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "buffer/queues/line_rate.hpp"
 #include "packets/random.h"
@@ -15,18 +14,10 @@
 namespace foretail::packets {
 namespace {
 
-constexpr std::int64_t fastest = 1'000'000'000'000'000, second = 1'000'000'000;
-constexpr std::int64_t most_voq_packets = 100'000;
-constexpr int most_racks = 250, most_slots = 100'000;
-/// Of a document, whoever reads it.
-constexpr std::array<std::string_view, 6> known_groups = {"format",    "racks",      "flows",
-                                                          "transport", "traffic_ns", "emulation"};
-
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
     const nlohmann::json& slots = group.items("matchings");
-    if (slots.empty() || slots.size() > most_slots)
-        refuse("setting 'racks.matchings' must have 1 to " + std::to_string(most_slots) + " slots");
+    if (slots.empty()) refuse("setting 'racks.matchings' must have a slot");
     std::vector<std::vector<int>> found;
     for (const nlohmann::json& slot : slots) {
         const std::string name = "slot " + std::to_string(found.size()) + " of setting 'racks.matchings' ";
@@ -54,21 +45,22 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
 }
 
 SharedBuffer read_buffer(const Group& group) {
-    const std::size_t policy = group.choice("policy", RackPolicies::names);
-    SharedBuffer found{
-        .policy = std::string(RackPolicies::names[policy]),
-        .bytes = group.between<std::int64_t>("bytes", Settings::most_packet_bytes, std::int64_t{1} << 30),
-        .alpha = group.positive("alpha", 1024),
-        .library = group.is_null("library") ? "" : group.get<std::string>("library"),
-        .tau = {},
-        .trace = group.get<bool>("trace")};
-    if (!found.library.empty() && found.policy != buffer::Credence::name)
-        group.refuse("library", "must be null, for " + found.policy + " asks no predictor");
+    SharedBuffer found{.policy = std::string(RackPolicies::names[group.choice("policy", RackPolicies::names)]),
+                       .bytes = group.get<std::int64_t>("bytes"),
+                       .alpha = group.get<double>("alpha"),
+                       .library = group.get_or("library", std::string()),
+                       .tau = {},
+                       .trace = group.get<bool>("trace")};
     if (!group.is_null("tau")) found.tau = group.get<std::int64_t>("tau");
     return found;
 }
 
-void read_flows(const Group& group, RackSettings& s) {
+Resize read_resize(const Group& group) {
+    return {.packets = group.get<std::int64_t>("packets"), .ahead_ns = group.get<std::int64_t>("ahead_ns")};
+}
+
+/// The settings, with the flows that cross the racks.
+RackSettings with_flows(const Group& group, RackSettings s) {
     const std::size_t pairs = group.items("source").size();
     if (pairs == 0 || group.items("destination").size() != pairs)
         refuse(
@@ -82,13 +74,14 @@ void read_flows(const Group& group, RackSettings& s) {
         s.sources.push_back(source);
         s.destinations.push_back(destination);
     }
-    s.flows_per_pair = group.between("flows_per_pair", 1, 1024);
-    s.start_within_ns = group.between<std::int64_t>("start_within_ns", 0, second);
+    s.flows_per_pair = group.get<int>("flows_per_pair");
+    s.start_within_ns = group.get<std::int64_t>("start_within_ns");
     s.seed = group.get<std::uint64_t>("seed");
     s.populated = s.sources;
     s.populated.insert(s.populated.end(), s.destinations.begin(), s.destinations.end());
     std::ranges::sort(s.populated);
     s.populated.erase(std::unique(s.populated.begin(), s.populated.end()), s.populated.end());
+    return s;
 }
 
 }  // namespace
@@ -102,63 +95,59 @@ std::int64_t RackSettings::base_rtt_ns(std::int64_t packet_bytes, std::int64_t a
 }
 
 RackSettings read_racks(const Group& root) {
-    root.require_only(known_groups, "means nothing to racks, whose hosts send the flows of 'flows': leave it out");
-    const Group group = root.group("racks");
-    RackSettings s;
-    s.racks = group.between("racks", 3, most_racks);
-    s.hosts_per_rack = group.between("hosts_per_rack", 1, 128);
-    s.host_bps = group.between<std::int64_t>("host_bps", 1'000'000, fastest);
-    s.packet_bps = group.between<std::int64_t>("packet_bps", 1'000'000, fastest);
-    s.packet_delay_ns = group.between<std::int64_t>("packet_delay_ns", 0, second);
-    s.circuit_bps = group.between<std::int64_t>("circuit_bps", 1'000'000, fastest);
-    s.circuit_delay_ns = group.between<std::int64_t>("circuit_delay_ns", 0, second);
-    s.day_ns = group.between<std::int64_t>("day_ns", 1, second);
-    s.night_ns = group.between<std::int64_t>("night_ns", 0, second);
-    if (s.night_ns > s.day_ns) group.refuse("night_ns", "must not be longer than 'racks.day_ns'");
-    s.matchings = read_matchings(group, s.racks);
-    if (group.is_null("voq_packets") == group.is_null("buffer"))
-        refuse("one of the settings 'racks.voq_packets' and 'racks.buffer' must be null, and not the other");
-    if (!group.is_null("buffer")) {
-        s.buffer = read_buffer(group.group("buffer"));
-        // Else it might wait for ever, and its label would never be known.
-        const auto circuit = buffer::LineRate::from_bps(s.circuit_bps, 0);
-        if (circuit.duration(Settings::most_packet_bytes) > s.day_ns)
-            group.refuse("day_ns", "must be long enough for a circuit to send a packet of " +
-                                       std::to_string(Settings::most_packet_bytes) + " bytes, beside 'racks.buffer'");
-    } else {
-        s.voq_packets = group.between<std::int64_t>("voq_packets", 1, most_voq_packets);
-    }
-    if (!group.is_null("resize")) {
-        if (!s.voq_packets)
-            group.refuse("resize", "must be null beside 'racks.buffer', which has no capacity to resize");
-        const Group resize = group.group("resize");
-        const std::int64_t period = static_cast<std::int64_t>(s.matchings.size()) * (s.day_ns + s.night_ns);
-        s.resize = {.packets = resize.between<std::int64_t>("packets", *s.voq_packets, most_voq_packets),
-                    .ahead_ns = resize.between<std::int64_t>("ahead_ns", 0)};
-        if (s.resize->ahead_ns >= period)
-            resize.refuse("ahead_ns", "must be less than the " + std::to_string(period) + " ns of the schedule");
-    }
-    read_flows(root.group("flows"), s);
+    RackSettings s = root.group("racks", [](const Group& group) {
+        RackSettings racks;
+        racks.racks = group.get<int>("racks");
+        racks.hosts_per_rack = group.get<int>("hosts_per_rack");
+        racks.host_bps = group.get<std::int64_t>("host_bps");
+        racks.packet_bps = group.get<std::int64_t>("packet_bps");
+        racks.packet_delay_ns = group.get<std::int64_t>("packet_delay_ns");
+        racks.circuit_bps = group.get<std::int64_t>("circuit_bps");
+        racks.circuit_delay_ns = group.get<std::int64_t>("circuit_delay_ns");
+        racks.day_ns = group.get<std::int64_t>("day_ns");
+        racks.night_ns = group.get<std::int64_t>("night_ns");
+        racks.matchings = read_matchings(group, racks.racks);
+        if (group.is_null("voq_packets") == group.is_null("buffer"))
+            refuse("one of the settings 'racks.voq_packets' and 'racks.buffer' must be null, and not the other");
+        if (!group.is_null("buffer")) racks.buffer = group.group("buffer", read_buffer);
+        if (!group.is_null("voq_packets")) racks.voq_packets = group.get<std::int64_t>("voq_packets");
+        if (!group.is_null("resize")) {
+            if (!racks.voq_packets)
+                group.refuse("resize", "must be null beside 'racks.buffer', which has no capacity to resize");
+            racks.resize = group.group("resize", read_resize);
+        }
+        return racks;
+    });
+    return root.group("flows", [&](const Group& group) { return with_flows(group, std::move(s)); });
+}
+
+Settings read_hosts_of_racks(const Group& root) {
+    if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of racks");
+    Settings s;
+    s.transport = root.group("transport", [](const Group& group) {
+        Transport transport;
+        transport.name = group.get<std::string>("name");
+        transport.segment_bytes = group.get<int>("segment_bytes");
+        transport.initial_window_segments = group.get<int>("initial_window_segments");
+        transport.slow_start = true;
+        transport.min_rto_ns = group.get<std::int64_t>("min_rto_ns");
+        transport.delayed_ack_segments = group.get<int>("delayed_ack_segments");
+        return transport;
+    });
+    s.traffic_ns = root.get<std::int64_t>("traffic_ns");
+    root.leave("emulation");
+    root.require_all_read("means nothing to racks, whose hosts send the flows of 'flows': leave it out");
     return s;
 }
 
 Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
-    if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of racks");
-    Settings s;
+    Settings s = read_hosts_of_racks(root);
     s.topology.leaves = static_cast<int>(racks.populated.size());
     s.topology.spines = 1;
     s.topology.servers_per_leaf = racks.hosts_per_rack;
     s.topology.server_link_bps = racks.host_bps;
     s.topology.spine_link_bps = racks.packet_bps;
     s.topology.link_delay_ns = racks.packet_delay_ns;
-    const Group transport = root.group("transport");
-    const int most = Settings::most_packet_bytes - Settings::header_bytes;
-    s.transport.segment_bytes = transport.between("segment_bytes", 64, most);
-    s.transport.initial_window_segments = transport.between("initial_window_segments", 1, 10'000);
-    s.transport.slow_start = true;
-    s.transport.min_rto_ns = transport.between<std::int64_t>("min_rto_ns", 1000, 60 * second);
-    s.transport.delayed_ack_segments = transport.between("delayed_ack_segments", 1, 2);
-    s.traffic_ns = root.between<std::int64_t>("traffic_ns", 1, std::int64_t{1} << 60);
     const auto base_rtt_ns = racks.base_rtt_ns(s.packet_bytes(s.transport.segment_bytes), s.packet_bytes(0));
     s.scale.average_shift =
         std::clamp(static_cast<int>(std::lround(std::log2(static_cast<double>(base_rtt_ns)))), 0, 24);

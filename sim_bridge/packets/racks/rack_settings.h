@@ -56,8 +56,12 @@ struct RackSettings {
     [[nodiscard]] std::int64_t base_rtt_ns(std::int64_t packet_bytes, std::int64_t ack_bytes) const;
 };
 
-/// Reads and checks the groups `racks` and `flows`; throws std::runtime_error with one sentence naming the setting.
+/// Reads the groups `racks` and `flows` of a document that Foretail has checked; throws std::runtime_error with one
+/// sentence naming the setting.
 RackSettings read_racks(const Group& root);
+
+/// The TCP of the hosts, how long they send, and nothing else: whatever the document has beside these is refused.
+Settings read_hosts_of_racks(const Group& root);
 
 /// Of a document with racks what hosts and switches have to know: how many hosts there are, their TCP, how long they
 /// send, the predictor, the trace and the arithmetic of features. Leaves stand for the racks with hosts.

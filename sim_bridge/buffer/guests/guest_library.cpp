@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compiled on the user's machine with a policy from outside (sim_bridge/guest_policies.py); opened by
 // guest_library.hpp.
-#include "buffer/policies/guest_library.hpp"
+#include "buffer/guests/guest_library.hpp"
 
 #include <utility>
 

@@ -5,41 +5,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "buffer/policies/policies.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/queues/ring.hpp"
+#include "buffer/queues/line_rate.hpp"
 #include "buffer/records.hpp"
-#include "emulator/frame.hpp"
-#include "emulator/headers.hpp"
 #include "packets/arrival_trace.h"
+#include "packets/network/event_queue.h"
+#include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
 #include "packets/switch_core.h"
 
-namespace foretail::packets::emulator {
+namespace foretail::packets {
 
 /// A star or a leaf-spine network in virtual time, without a clock: hosts with an unbounded queue onto one link each,
 /// and switches under one policy. Switches and ports have the numbers that they have in ns-3.
 ///
 /// Events are arrivals at the ends of links, in order of time and then of their scheduling. A link has at most one
 /// scheduled, that of the packet sent longest ago; so events are never taken back, and their number is that of links.
-template <class Policy>
-class Network {
+///
+/// FramePtr owns a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame).
+template <class Policy, class FramePtr>
+class LeafSpine {
 public:
-    using Switch = SwitchCore<Policy, FramePool::Handle>;
+    using Switch = SwitchCore<Policy, FramePtr>;
 
-    Network(const Settings& settings, Predictor& predictor, ArrivalTrace* trace)
-        : topology_(settings.topology), lines_(static_cast<std::size_t>(topology_.servers())) {
+    LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace) : topology_(settings.topology) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
         const auto spine_rate = LineRate::from_bps(topology_.spine_link_bps, topology_.wire_overhead_bytes);
-        nic_.assign(lines_.size(), {server_rate, 0});
+        for (int host = 0; host < topology_.servers(); ++host) add_line(server_rate, -1, 0);
         for (int leaf = 0; leaf < topology_.leaves; ++leaf) {
             std::vector<LineRate> rates(static_cast<std::size_t>(topology_.servers_per_leaf), server_rate);
             rates.insert(rates.end(), static_cast<std::size_t>(topology_.spines), spine_rate);
@@ -54,32 +53,27 @@ public:
     }
 
     /// A host sends at `now`, which is not before anything that has happened.
-    void send(FramePool::Handle frame, std::int64_t now) {
+    void send(FramePtr frame, std::int64_t now) {
         const auto host = static_cast<std::size_t>(frame->source);
-        Nic& nic = nic_[host];
-        nic.free_at = std::max(now, nic.free_at) + nic.rate.duration(frame->size_bytes);
-        lines_[host].in_flight.push_back({std::move(frame), nic.free_at + topology_.link_delay_ns});
+        const auto size = frame->size_bytes;
+        lines_[host].link.send(std::move(frame), size, now);
         schedule(host, now);
     }
 
     /// Lets everything up to `now` happen; `deliver(frame, time)` is called for each packet that reaches its host.
     template <class Deliver>
     void advance(std::int64_t now, Deliver&& deliver) {
-        while (!events_.empty() && events_.front().time <= now) {
-            std::pop_heap(events_.begin(), events_.end(), std::greater{});
-            const Event event = events_.back();
-            events_.pop_back();
-            if (event.line == sampler) {
+        while (events_.next_ns() <= now) {
+            const auto event = events_.pop();
+            if (event.link == lines_.size()) {
                 take_samples(event.time);
             } else {
-                arrive(event.line, event.time, deliver);
+                arrive(event.link, event.time, deliver);
             }
         }
     }
     /// When the next thing happens; the largest number when nothing will.
-    [[nodiscard]] std::int64_t next_ns() const {
-        return events_.empty() ? std::numeric_limits<std::int64_t>::max() : events_.front().time;
-    }
+    [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
 
     /// Samples every switch every `interval_ns` from `from_ns` to before `until_ns`.
     void sample(std::int64_t from_ns, std::int64_t until_ns, std::int64_t interval_ns,
@@ -87,7 +81,7 @@ public:
         interval_ns_ = interval_ns;
         until_ns_ = until_ns;
         take_ = std::move(take);
-        push({from_ns, 0, sampler});
+        push(from_ns, lines_.size());
     }
 
     /// Ends the run at `now`: departures up to then, and the labels of what is left.
@@ -101,48 +95,31 @@ public:
     [[nodiscard]] const std::vector<std::unique_ptr<Switch>>& switches() const { return switches_; }
 
 private:
-    struct Nic {
-        buffer::LineRate rate;
-        std::int64_t free_at = 0;
-    };
-    struct Delivery {
-        FramePool::Handle frame;
-        std::int64_t time = 0;
-    };
-    /// A link: of a host, by its number, or of a port of a switch, in order of switches and ports.
+    /// The link of a host, by its number, or of a port of a switch, in order of switches and ports.
     struct Line {
-        buffer::Ring<Delivery> in_flight;  ///< sent, not yet arrived
-        int node = -1;                     ///< the switch that sends on it; -1: a host
+        Link<FramePtr> link;
+        int node = -1;  ///< the switch that sends on it; -1: a host
         buffer::Port port = 0;
         bool scheduled = false;
     };
-    struct Event {
-        std::int64_t time = 0;
-        std::uint64_t order = 0;
-        std::size_t line = 0;
-        [[nodiscard]] bool operator>(const Event& other) const {
-            return time != other.time ? time > other.time : order > other.order;
-        }
-    };
     /// What a switch does with packets that have left.
     struct Wires {
-        Network& network;
+        LeafSpine& network;
         std::size_t first;
-        void departed(buffer::Port port, FramePool::Handle frame, std::int64_t, std::int64_t time) {
-            network.lines_[first + static_cast<std::size_t>(port)].in_flight.push_back(
-                {std::move(frame), time + network.topology_.link_delay_ns});
+        void departed(buffer::Port port, FramePtr frame, std::int64_t, std::int64_t time) {
+            network.lines_[first + static_cast<std::size_t>(port)].link.carry(std::move(frame), time);
         }
     };
-    static constexpr std::size_t sampler = std::numeric_limits<std::size_t>::max();
+    enum class Kind { arrival_or_sample };
 
+    void add_line(buffer::LineRate rate, int node, buffer::Port port) {
+        lines_.push_back({Link<FramePtr>(rate, topology_.link_delay_ns), node, port});
+    }
     void add_switch(const Settings& s, int index, std::vector<buffer::LineRate> rates, std::int64_t buffer_bytes,
                     Predictor& predictor, ArrivalTrace* trace) {
         first_line_.push_back(lines_.size());
-        for (buffer::Port port = 0; port < static_cast<buffer::Port>(rates.size()); ++port) {
-            Line& line = lines_.emplace_back();
-            line.node = index;
-            line.port = port;
-        }
+        for (std::size_t port = 0; port < rates.size(); ++port)
+            add_line(rates[port], index, static_cast<buffer::Port>(port));
         const buffer::SwitchSettings settings =
             buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
         buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
@@ -151,19 +128,11 @@ private:
         });
     }
 
-    /// The port of a switch by which a packet goes on.
-    [[nodiscard]] buffer::Port route(int node, const Frame& frame) const {
-        const int below = topology_.servers_per_leaf, leaf = frame.destination / below;
-        if (node >= topology_.leaves) return leaf;
-        if (leaf == node) return frame.destination % below;
-        return below + static_cast<buffer::Port>(frame.path_hash % static_cast<std::uint32_t>(topology_.spines));
-    }
-
     template <class Deliver>
     void arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
         Line& line = lines_[index];
         if (line.node >= 0) collect(*switches_[static_cast<std::size_t>(line.node)], time);
-        FramePool::Handle frame = std::move(line.in_flight.pop_front().frame);
+        FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
         if (line.node < 0) {
@@ -176,13 +145,13 @@ private:
             deliver(std::move(frame), time);
         }
     }
-    void receive(int number, FramePool::Handle frame, std::int64_t now) {
+    void receive(int number, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
-        const buffer::Port port = route(number, *frame);
+        const buffer::Port port = topology_.port_towards(number, frame->destination, frame->path_hash);
         Wires wires{*this, first_line_[index]};
         Switch& node = *switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now);
-        node.receive(std::move(frame), arrival, wires, [](Frame& marked) { mark_congestion(marked); });
+        node.receive(std::move(frame), arrival, wires, [](auto& marked) { mark_congestion(marked); });
         schedule(first_line_[index] + static_cast<std::size_t>(port), now);
     }
     void collect(Switch& node, std::int64_t now) {
@@ -194,40 +163,34 @@ private:
             collect(*node, now);
             take_(node->sample(now));
         }
-        if (now + interval_ns_ < until_ns_) push({now + interval_ns_, 0, sampler});
+        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size());
     }
 
     void schedule(std::size_t index, std::int64_t now) {
         Line& line = lines_[index];
         if (line.scheduled) return;
         std::int64_t time = 0;
-        if (!line.in_flight.empty()) {
-            time = line.in_flight.front().time;
-        } else if (line.node >= 0 &&
-                   switches_[static_cast<std::size_t>(line.node)]->buffer().queues().sending(line.port)) {
-            time = switches_[static_cast<std::size_t>(line.node)]->buffer().queues().busy_until(line.port) +
-                   topology_.link_delay_ns;
-        } else {
+        if (!line.link.empty()) {
+            time = line.link.next_ns();
+        } else if (line.node < 0) {
             return;
+        } else {
+            const auto& queues = switches_[static_cast<std::size_t>(line.node)]->buffer().queues();
+            if (!queues.sending(line.port)) return;
+            time = queues.busy_until(line.port) + line.link.delay_ns();
         }
         line.scheduled = true;
-        push({std::max(time, now), 0, index});
+        push(std::max(time, now), index);
     }
-    void push(Event event) {
-        event.order = next_order_++;
-        events_.push_back(event);
-        std::push_heap(events_.begin(), events_.end(), std::greater{});
-    }
+    void push(std::int64_t time, std::size_t line) { events_.push(time, Kind::arrival_or_sample, line); }
 
     Topology topology_;
-    std::vector<Nic> nic_;
-    std::vector<Line> lines_;
+    std::vector<Line> lines_;              // one more stands for the sampler
     std::vector<std::size_t> first_line_;  // of each switch
     std::vector<std::unique_ptr<Switch>> switches_;
-    std::vector<Event> events_;
-    std::uint64_t next_order_ = 0;
+    EventQueue<Kind> events_;
     std::int64_t interval_ns_ = 0, until_ns_ = 0;
     std::function<void(const buffer::OccupancyRecord&)> take_;
 };
 
-}  // namespace foretail::packets::emulator
+}  // namespace foretail::packets
