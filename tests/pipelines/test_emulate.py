@@ -119,8 +119,11 @@ UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
         (["network.lateness_share=0"], "network.lateness_share = 0"),
         (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
         (["scenario.traffic_ns=100000000000000"], "is more than a day"),
-        (["network.control='a b'"], "control = a b is no name of a congestion control"),
-        (["network.background_control=a-b"], "background_control = a-b is no name of a congestion control"),
+        (["policy=[lqd]", "network.control='a b'"], "control = a b is no name of a congestion control"),
+        (
+            ["policy=[lqd]", "network.background_control=a-b"],
+            "background_control = a-b is no name of a congestion control",
+        ),
         (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
         (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
         (["scenario.transport.delayed_ack_segments=3"], "is not what Linux does: set it to 1 or 2"),
