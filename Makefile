@@ -121,7 +121,7 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/.package
-	@echo "installing what the checks and tests need"
+	@echo "installing what the checks and tests need; PyTorch alone is 3 GB where pip finds no build for CPUs"
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@# axe-core, for the test of a report's page; the Playwright that it names would bring browsers.
 	@$(PIP) --no-deps axe-playwright-python

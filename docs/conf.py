@@ -94,6 +94,7 @@ CONTENTS = """
 :caption: Guide
 
 self
+docs/guide/install
 docs/tutorial/index
 docs/guide/python
 docs/guide/predictors
