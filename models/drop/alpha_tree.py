@@ -89,14 +89,14 @@ def require_alpha_tree(ensemble: Ensemble, name: str) -> int:
         or next(iter(params)) != counter_params(int(interval))
     ):
         raise ForetailError(
-            f"{name} predicts no alpha, for it does not read counters of an interval: make one with foretail search "
-            "experiment=slow_setting"
+            f"{name} predicts no alpha, for it does not read counters of an interval: make one with foretail run "
+            "slow_setting"
         )
     values = ensemble.trees[0].value[ensemble.trees[0].leaves]
     if len(ensemble.trees) != 1 or ensemble.base or not set(values.tolist()) <= set(map(float, _range())):
         raise ForetailError(
             f"{name} is not one tree with whole numbers from {FIRST_EXPONENT} to {LAST_EXPONENT} in its leaves, which "
-            "are log2(alpha): make one with foretail search experiment=slow_setting"
+            "are log2(alpha): make one with foretail run slow_setting"
         )
     return int(interval)
 

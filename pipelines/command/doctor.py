@@ -50,7 +50,9 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
         _tried("ns-3 driver", _driver, "nothing: the first run builds it"),
-        Finding("TUN interfaces", _tun(), "for foretail emulate: modprobe tun, or chmod 0666 /dev/net/tun"),
+        Finding(
+            "TUN interfaces", _tun(), "for foretail evaluate network=emulator: modprobe tun, or chmod 0666 /dev/net/tun"
+        ),
         *_extras(),
         _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
         Finding("P4 compiler and switch", _p4_tools(), "docs/guide/p4-demo.md says how to build them"),

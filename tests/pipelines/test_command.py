@@ -218,7 +218,7 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(
     monkeypatch.setattr(doctor, "TUN", str(tmp_path / "tun"))
     assert cli.main(["doctor"]) == 2
     printed = capsys.readouterr().out
-    assert "TUN interfaces: for foretail emulate: modprobe tun" in printed
+    assert "TUN interfaces: for foretail evaluate network=emulator: modprobe tun" in printed
     assert "C++ compiler (needed): install g++ 10" in printed
     assert "extra xgboost: pip install 'foretail[xgboost]', for boosted trees" in printed
 

@@ -26,7 +26,7 @@ from tests.reports import EVIL, Page, check_page, document, opened, run_folder
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     page = check_page(render_page([opened(folder)]))
-    assert page.text("h1") == "Report: foretail study predictor_study small"
+    assert page.text("h1") == "Report: foretail predictor_study small"
     assert "foretail run predictor_study size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
     assert "A note." in page.text("p")
@@ -34,7 +34,7 @@ def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     assert "0.1235" in page.text("data")
     (image,) = page.of("img")
     assert image["src"].startswith("data:image/svg+xml;base64,")
-    assert image["alt"] == "scores by seed, a figure of foretail study predictor_study small."
+    assert image["alt"] == "scores by seed, a figure of foretail predictor_study small."
     assert "Its numbers: scores_by_seed.csv." in page.text("span")
     assert "Predictor ours" in page.text("h3")
     cells = page.text("td", "th")

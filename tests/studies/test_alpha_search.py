@@ -1,4 +1,4 @@
-"""``foretail search experiment=slow_setting``: what trees learn from, with invented costs; and in ns-3, on a map."""
+"""``foretail run slow_setting``: what trees learn from, with invented costs; and in ns-3, on a map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``foretail search experiment=drop_costs``: draws, labels, trees; and all of it in ns-3, a minute."""
+"""``foretail run drop_costs``: draws, labels, trees; and all of it in ns-3, a minute."""
 
 from __future__ import annotations
 

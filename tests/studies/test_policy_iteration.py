@@ -1,4 +1,4 @@
-"""``foretail search experiment=policy_iteration``, labels under a learned rule, and budgets; 20 s of CPU."""
+"""``foretail run policy_iteration``, labels under a learned rule, and budgets; 20 s of CPU."""
 
 from __future__ import annotations
 

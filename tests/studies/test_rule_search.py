@@ -1,4 +1,4 @@
-"""``foretail search experiment=sharing_rule``.
+"""``foretail run sharing_rule``.
 
 With invented costs: some seconds. In ns-3, and its rule on a map: half a minute.
 """
