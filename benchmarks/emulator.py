@@ -23,6 +23,7 @@ FACTOR = 2
 DRAIN_NS = {"small": 100_000_000, "full": 1_500_000_000}
 # Some thirty long flows, and room for all that they have on the way: no loss and no timeout lets the loop rest.
 OVERRIDES = (
+    "scenario=rack",
     "scenario.background.load=0.64",
     "scenario.background.size_bytes=[19_000_000,21_000_000]",
     "scenario.background.cumulative=[0,1]",

@@ -1,4 +1,4 @@
-"""``foretail evaluate network=emulator``. Costs the build of the emulator, unless it is built, one export and 7 s of emulation."""
+"""``foretail evaluate network=emulator``. Costs the build of the emulator, an export and 7 s of emulation."""
 
 from __future__ import annotations
 
