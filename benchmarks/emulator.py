@@ -12,7 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from foretail.configs.schema.emulation import EmulateConfig, Emulation
+from foretail.configs.schema.emulation import Emulation
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.pipelines.data.emulation import emulated_settings
 from foretail.pipelines.settings.compose import compose_settings
@@ -39,7 +40,7 @@ def main(size: str) -> None:
         print(f"emulator: skipped, {reason}")
         return
     table = Table("policy", "packets per CPU second", "packets per second", "CPU, %", title="emulator, overloaded")
-    scenario = replace(compose_settings(EmulateConfig, OVERRIDES, "benchmark").scenario, drain_ns=DRAIN_NS[size])
+    scenario = replace(compose_settings(CollectConfig, OVERRIDES, "benchmark").scenario, drain_ns=DRAIN_NS[size])
     for policy in (Policy("lqd"), Policy("dt"), Policy("credence", predictor="accept")):
         document = emulated_settings(scenario, policy, 1, Emulation(factor=FACTOR), trace=False)
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""``foretail evaluate arrivals=FILE``: ten million arrivals, eight policies; seconds and memory, CSV and Parquet."""
+"""``foretail replay arrivals=FILE``: ten million arrivals, eight policies; seconds and memory, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main(size: str) -> None:
 
 
 def _run(file: Path, folder: Path) -> tuple[float, float, float]:
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "evaluate", f"arrivals={file}", f"ports={PORTS}"]
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "replay", f"arrivals={file}", f"ports={PORTS}"]
     command += [f"buffer={BUFFER}", f"policies={POLICIES}", f"hydra.run.dir={folder / 'run'}"]
     start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -35,7 +35,15 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
 include_patterns = [
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*/*.md", "docs/reference/api/*.rst", f"{TUTORIAL}/*.rst")
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/*/*.md",
+        "docs/reference/api/*.rst",
+        f"{TUTORIAL}/*.rst",
+    )
 ]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
 
@@ -128,6 +136,7 @@ docs/design/reliability
 docs/design/speed
 CONTRIBUTING
 SECURITY
+CHANGELOG
 ```
 
 ```{toctree}

@@ -1,4 +1,4 @@
-"""The ``foretail`` command: ``foretail STAGE [overrides]``, and what is no stage, such as ``foretail doctor``."""
+"""The ``foretail`` command: ``foretail COMMAND [overrides]``, and what takes no settings, as ``foretail doctor``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from foretail.core.errors import ForetailError
+from foretail.pipelines.command.moved import moved
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
+
+if TYPE_CHECKING:
+    from foretail.pipelines.stage import Command
 
 COMMANDS = {
     "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
@@ -36,7 +41,7 @@ class Terminated(KeyboardInterrupt):
 def usage() -> str:
     """The text of ``foretail --help``."""
     width = max(map(len, (*STAGES, *COMMANDS)))
-    lines = ["usage: foretail STAGE [name=value ...] [--multirun] [--debug]", "", "stages:"]
+    lines = ["usage: foretail COMMAND [name=value ...] [--multirun] [--debug]", "", "commands:"]
     for stage, (what, example) in STAGES.items():
         lines += [f"  {stage:<{width}}  {what}", f"  {'':<{width}}    {example}"]
     lines += ["", "other commands:"]
@@ -44,14 +49,14 @@ def usage() -> str:
         lines += [f"  {command:<{width}}  {what}", f"  {'':<{width}}    foretail {command} {arguments}".rstrip()]
     lines += [
         "",
-        "foretail STAGE --help lists the settings of a stage; foretail STAGE --cfg job prints them as they are used;",
+        "foretail COMMAND --help shows its most used settings; foretail COMMAND --cfg job prints all that it uses;",
         "--multirun sweeps over values given as name=a,b,c; --debug shows the traceback of an error.",
     ]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a stage; returns the exit code.
+    """Run a command; returns the exit code.
 
     0 done, 2 bad input, 3 a gate says no, 4 points of a sweep failed, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
     """
@@ -67,8 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"foretail {metadata.version('foretail')}")
         return 0
     stage, overrides = given[0], given[1:]
+    if (sentence := moved(stage, overrides)) is not None:
+        return _refuse(sentence)
     if stage not in (*STAGES, *COMMANDS):
-        return _refuse(f"unknown stage {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
+        return _refuse(f"unknown command {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
     from foretail.pipelines.stage import StageFailed
 
     stopped: list[int] = []
@@ -78,16 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _run_command(stage, overrides)
             if not {"--help", "-h"}.isdisjoint(overrides):
                 return _help(stage, [override for override in overrides if override not in ("--help", "-h")])
-            return _run_stage(stage, overrides)
+            return _run_stage(*_command(stage, overrides))
     except KeyboardInterrupt as stop:
         return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
     except BrokenPipeError:  # whoever reads has enough, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except StageFailed as failed:
-        return _failed(failed.error, stage, debug) if not stopped else _interrupted(failed.error, stopped[0], debug)
+        return _failed(failed.error, given, debug) if not stopped else _interrupted(failed.error, stopped[0], debug)
     except Exception as error:
-        return _failed(error, stage, debug) if not stopped else _interrupted(error, stopped[0], debug)
+        return _failed(error, given, debug) if not stopped else _interrupted(error, stopped[0], debug)
 
 
 def _interrupted(error: BaseException, number: int, debug: bool) -> int:
@@ -98,14 +105,18 @@ def _interrupted(error: BaseException, number: int, debug: bool) -> int:
     return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
 
 
-def _failed(error: Exception, stage: str, debug: bool) -> int:
+def _failed(error: Exception, given: Sequence[str], debug: bool) -> int:
     from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
     from foretail.pipelines.stage import setting_names
 
     if debug:
         traceback.print_exception(error)
     if is_bad_input(error):
-        _refuse(sentence(error, setting_names(), setting_names(stage)))
+        try:
+            of_command = list(setting_names(_command(given[0], given[1:])[0].schema))
+        except (ForetailError, KeyError):  # of no command that has settings
+            of_command = []
+        _refuse(sentence(error, setting_names(), of_command))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT
@@ -116,43 +127,72 @@ def _failed(error: Exception, stage: str, debug: bool) -> int:
 
 def with_command(arguments: Sequence[str]) -> list[str]:
     """Make a setting of what stands behind ``--``, which is a command that hosts of the emulator run."""
-    if "--" not in arguments or arguments[0] != "emulate":
+    if "--" not in arguments or arguments[0] != "evaluate":
         return list(arguments)
     from hydra.core.override_parser.types import Quote, QuotedString
 
     at = list(arguments).index("--")
     words = (QuotedString(word.replace("${", "\\${"), Quote.double).with_quotes() for word in arguments[at + 1 :])
-    return [*arguments[:at], f"command=[{','.join(words)}]"]
+    return [*arguments[:at], f"network.command=[{','.join(words)}]"]
 
 
-def _run_stage(stage: str, overrides: Sequence[str]) -> int:
+def _command(stage: str, arguments: Sequence[str]) -> tuple[Command, Sequence[str]]:
+    """The command that Hydra composes settings for, and its settings as they are written."""
+    from foretail.pipelines.stage import stage_command
+
+    if stage != "run":
+        return stage_command(stage), arguments
+    from foretail.pipelines.experiment.catalog import USUAL_SIZE, command_of, experiments
+
+    if not arguments or arguments[0].startswith("-") or "=" in arguments[0]:
+        raise ForetailError(f"run needs an experiment: foretail run NAME, with one of {', '.join(experiments())}")
+    name, *overrides = arguments
+    sizes = [override.partition("=")[2] for override in overrides if override.startswith("size=")]
+    others = [override for override in overrides if not override.startswith("size=")]
+    return command_of(name, sizes[-1] if sizes else USUAL_SIZE), [*others, *(f"size={size}" for size in sizes[-1:])]
+
+
+def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input
     from foretail.pipelines.stage import application
 
-    overrides = _flags_first(overrides)
+    overrides, named = _flags_first(overrides), " ".join(command.words)
     complaint = _complaint_about(overrides)
     if complaint is not None:
-        return _refuse(f"{complaint}: foretail {stage} --help lists what it takes.")
+        return _refuse(f"{complaint}: foretail {named} --help lists what it takes.")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
-    command, sys.argv = sys.argv, [f"foretail {stage}", *overrides]
+    before, sys.argv = sys.argv, [f"foretail {named}", *overrides]
     try:
-        application(stage)()
+        application(command)()
     except OSError as error:  # StageFailed carries those of the stage past here: this one is Hydra's
         if is_bad_input(error):  # as that about a config that there is none of
             raise
         where = f"the run folder {error.filename or ''}".strip()
         raise ForetailError(f"cannot make {where} ({error.strerror or error}): set hydra.run.dir to another") from error
     finally:
-        sys.argv = command
+        sys.argv = before
         if (sweep := sys.modules.get("foretail.pipelines.tracking.sweep")) is not None:
             sweep.Sweep.close()  # of a sweep that did not come to its end
     return 0
 
 
-def _help(stage: str, overrides: Sequence[str]) -> int:
-    from foretail.pipelines.command.reference import help_text
+def _help(stage: str, arguments: Sequence[str]) -> int:
+    from foretail.pipelines.command.reference import experiments_text, help_text
 
-    print(help_text(stage, *STAGES[stage], overrides))
+    overrides = [argument for argument in arguments if "=" in argument]
+    words = [argument for argument in arguments if "=" not in argument]
+    if stage != "run":
+        command, _ = _command(stage, ())
+        print(help_text(command, *STAGES[stage], overrides, words))
+        return 0
+    if not words:
+        print(experiments_text(*STAGES[stage]))
+        return 0
+    from foretail.pipelines.experiment.catalog import listed
+
+    command, overrides = _command(stage, [words[0], *overrides])  # type: ignore[assignment] # a list in both
+    experiment = listed(words[0])
+    print(help_text(command, experiment.description, experiment.example, overrides, words[1:]))
     return 0
 
 

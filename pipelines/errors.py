@@ -23,9 +23,6 @@ class PointsFailed(ForetailError):
     """Points of a sweep failed; the others are done."""
 
 
-RENAMED = {"sweep": "slots (evaluate) or noise (schedule)", "figures": "flows", "fabric": "cells"}
-"""Settings of earlier versions, and what they are called now."""
-
 BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException)
 """What a user can cause, beside what :func:`is_bad_input` knows; anything else is a defect of Foretail."""
 
@@ -128,9 +125,6 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     if match is None:
         return _first_line(error)
     name = re.split(r"[=@]", match[1])[0]
-    first, _, rest = name.partition(".")
-    if first in RENAMED:
-        return f"the setting {name} has another name now: {RENAMED[first]}{'.' + rest if rest else ''}"
     if f"{name}s" in of_stage:
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
     here = list(dict.fromkeys(setting for setting in of_stage if setting.endswith(f".{name}")))

@@ -1,4 +1,4 @@
-"""What every stage does around its work: checked settings in, ``result.json`` and tables out."""
+"""What every command does around its work: checked settings in, ``result.json`` and tables out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.plugins import with_policies
+from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
 from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.core.errors import ForetailError
@@ -66,37 +68,57 @@ class MayFail(Protocol):
         """Why the command fails all the same; None when it does not."""
 
 
-def application(name: str) -> Callable[[], None]:
-    """The Hydra application of a stage; it composes the settings of ``sys.argv`` and raises ``StageFailed``."""
+@dataclass(frozen=True)
+class Command:
+    """A command that Hydra composes settings for."""
+
+    words: tuple[str, ...]  #: behind ``foretail``, before the settings
+    config_name: str  #: in Hydra
+    schema: type[Stage]
+    work: Callable[[Any, Path], StageResult]
+
+
+def stage_command(name: str) -> Command:
+    """The command of a stage; its module is imported when it runs."""
+
+    def work(config: Any, run_dir: Path) -> StageResult:
+        module = importlib.import_module(f"foretail.pipelines.stages.{name}")
+        result: StageResult = getattr(module, name)(config, run_dir)
+        return result
+
     register(name)
+    return Command((name,), name, STAGES[name], work)
+
+
+def application(command: Command) -> Callable[[], None]:
+    """The Hydra application of a command; it composes the settings of ``sys.argv`` and raises ``StageFailed``."""
     sys.argv[1:] = with_policies(sys.argv[1:])
 
     def compose_and_run(node: DictConfig) -> None:
-        run(name, node)
+        run(command, node)
 
-    main: Callable[[], None] = hydra.main(version_base="1.3", config_path="pkg://foretail.configs", config_name=name)(
-        compose_and_run
-    )
+    main: Callable[[], None] = hydra.main(
+        version_base="1.3", config_path="pkg://foretail.configs", config_name=command.config_name
+    )(compose_and_run)
     return main
 
 
-def run(name: str, node: DictConfig) -> None:
-    """Check the composed settings, run the stage, write ``result.json`` and a digest into its folder, print its tables.
+def run(command: Command, node: DictConfig) -> None:
+    """Check the composed settings, run the command, write ``result.json`` and a digest, print the tables.
 
     Raises ``StageFailed``; an empty run folder is then removed again.
     """
     job = HydraConfig.get()
     run_dir = Path(job.runtime.output_dir)
     try:
-        config = typed(node, STAGES[name], job.overrides.task)
-        work = getattr(importlib.import_module(f"foretail.pipelines.stages.{name}"), name)
+        config = typed(node, command.schema, job.overrides.task)
         started = time.monotonic()
         with recording() as written, collecting_notes() as said, no_digest_allowed(config.allow_no_digest):
-            result: StageResult = work(config, run_dir)
+            result = command.work(config, run_dir)
         tables = result.tables()
         document = {
-            "stage": name,
-            "command": shlex.join(["foretail", name, *job.overrides.task]),
+            "stage": command.words[0],
+            "command": shlex.join(["foretail", *command.words, *job.overrides.task]),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": OmegaConf.to_container(node, resolve=True),
             "versions": versions(),
@@ -120,7 +142,7 @@ def run(name: str, node: DictConfig) -> None:
     notes = [*said.sentences, f"result: {path}", *beside]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
-    show(tables)
+    show([table for table in tables if table not in said.printed])
     failure = result.failure() if isinstance(result, MayFail) else None
     if failure is not None:
         raise StageFailed(failure)
@@ -134,10 +156,10 @@ def _own_files(run_dir: Path, store_dir: Path, written: Iterable[Path]) -> Itera
             yield path / DIGEST_FILE if path.is_dir() else path
 
 
-def setting_names(stage: str | None = None) -> Iterator[str]:
-    """Dotted names of all settings of a stage, or of all stages, for suggestions."""
-    for schema in STAGES.values() if stage is None else [STAGES[stage]] if stage in STAGES else []:
-        yield from _names(schema, "")
+def setting_names(schema: type[Stage] | None = None) -> Iterator[str]:
+    """Dotted names of all settings of a command, or of all stages, for suggestions."""
+    for one in STAGES.values() if schema is None else [schema]:
+        yield from _names(one, "")
     for file in (resources.files("foretail.configs") / "predictor").iterdir():  # its class has the settings
         yield from (f"predictor.{name!s}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))
 

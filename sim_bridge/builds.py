@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from foretail.core.code import cpp_digest
 from foretail.core.digest import examine
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
@@ -19,7 +20,6 @@ from foretail.core.files import staged_folder
 ROOM = Path(__file__).parent
 """Include path of the buffer library."""
 
-_SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".txt")
 _STEP = re.compile(r"\[(\d+)/(\d+)\]")
 _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
@@ -27,11 +27,8 @@ _ERROR = re.compile(
 
 
 def sources_digest(*folders: str) -> str:
-    """Return the sha256 of the C and C++ sources in folders of this room, such as ``buffer``."""
-    digest = hashlib.sha256()
-    for path in sorted(p for folder in folders for p in (ROOM / folder).rglob("*") if p.suffix in _SOURCES):
-        digest.update(f"{path.relative_to(ROOM)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    """Return the sha256 of the C and C++ sources in folders of this room, such as ``buffer``; comments do not count."""
+    return cpp_digest(ROOM, *(ROOM / folder for folder in folders))
 
 
 def compiler() -> str:

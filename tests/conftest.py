@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -25,3 +26,13 @@ def _before_forests_are_drawn() -> None:
     if "tests.forests" in sys.modules:
         for package in ("sklearn.ensemble", "treelite", "xgboost"):
             importlib.import_module(package)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end of a run how many tests were skipped, a line for each tool that they lack."""
+    skipped = terminalreporter.getreports("skipped")
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.section(f"{len(skipped)} tests skipped")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:4}  {reason}")

@@ -103,8 +103,8 @@ def check_page(text: str) -> Page:
 def document(**changes: Any) -> dict[str, Any]:
     """A result as ``stage.run`` writes it."""
     return {
-        "stage": "study",
-        "command": "foretail study experiment=predictor_study size=small",
+        "stage": "run",
+        "command": "foretail run predictor_study size=small",
         "finished": "2026-01-02T03:04:05+00:00",
         "config": {
             "size": "small",

@@ -62,20 +62,6 @@ Chosen = TypeVar("Chosen")
 SIZES = ("small", "medium", "full")
 
 
-class Experiment:
-    """Base of an experiment's settings: whose lists make points."""
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on an empty list, unless that is its default, and on a value that is there twice."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type] # its subclasses are dataclasses
-            values = getattr(self, field.name)
-            if not isinstance(values, list):
-                continue
-            if not values and (field.default_factory is dataclasses.MISSING or field.default_factory()):
-                raise ForetailError(f"{where}.{field.name} is empty: give at least one value")
-            require_distinct(f"{where}.{field.name}", values, "every value makes points of its own")
-
-
 def experiment_of_size(where: str, experiments: Mapping[str, Chosen], size: str) -> Chosen:
     """The experiment of a size; raises ForetailError when there is none."""
     if size not in experiments:

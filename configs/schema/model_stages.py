@@ -10,9 +10,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiments.packets import SharingMap
+from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
-from foretail.configs.schema.policies import Policy, require_known, require_one_policy, require_tunable
+from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, Stage
 from foretail.configs.schema.targets import (
@@ -209,9 +209,10 @@ class PromoteConfig(Stage):
     )
     scenario: Scenario = part(Scenario, "the scenario of the seeds")
     policy: dict[str, Policy] = setting(MISSING, "the policy of the held-out runs; exactly one")
-    sharing: dict[str, SharingMap] = setting(
+    families: dict[str, Families] = setting(
         {}, "closed loop, by size: conditions in ns-3, of which the held-out families judge; empty = by scores on runs"
     )
+    asking: str = setting("learned", "closed loop: the policy that asks the model", one_of=ASKING)
     size: str = setting("full", "closed loop: which size", one_of=SIZES)
     baselines: list[str] = setting(
         ["cs", "dt_tuned", "abm_tuned", "occamy"], "closed loop: options of the group policy, for the regret; with cs"
@@ -245,19 +246,16 @@ class PromoteConfig(Stage):
             )
         if not self.datasets and len(self.seeds) < 2:
             raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
-        if self.sharing:
+        if self.families:
             self._check_closed_loop()
         if self.shift is not None and not Path(self.shift).is_file():
             raise ForetailError(f"shift: there is no file {self.shift}")
 
     def _check_closed_loop(self) -> None:
-        where = f"sharing.{self.size}"
-        sweep = experiment_of_size("sharing", self.sharing, self.size)
-        if not any(family.held_out for family in sweep.families.values()):
-            raise ForetailError(f"{where}.families has none with held_out=true, which judge the model: add one")
-        if len(sweep.asking) != 1:
+        families = experiment_of_size("families", self.families, self.size)
+        if not families.held_out():
             raise ForetailError(
-                f"{where}.asking names {', '.join(sweep.asking) or 'nobody'}: one policy asks the model that is judged"
+                f"families.{self.size}.families has none with held_out=true, which judge the model: add one"
             )
         if "cs" not in self.baselines:
             raise ForetailError("baselines lacks cs, which a first champion has to beat: add it")
@@ -266,7 +264,9 @@ class PromoteConfig(Stage):
 
     def unused(self) -> Mapping[str, str]:
         """What the other kind of gate reads."""
-        if self.sharing:
+        if self.families:
             of_scores = ("datasets", "scenario", "policy", "f1_margin", "recovered_loss_margin", "shift")
             return dict.fromkeys(of_scores, "a gate by the cost J in ns-3")
-        return dict.fromkeys(("size", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs")
+        return dict.fromkeys(
+            ("size", "asking", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs"
+        )

@@ -1,24 +1,24 @@
-"""Stages on packets: collect, evaluate and demo."""
+"""Stages on packets: collect, evaluate, replay and demo."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.emulation import Emulation, require_emulated
-from foretail.configs.schema.experiments.packets import FlowExperiment, PredictionTradeoff, SharingMap, SlotExperiment
+from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import (
     SIZES,
-    experiment_of_size,
     part,
     require_distinct,
     require_seeds,
     setting,
 )
+from foretail.configs.schema.networks import Network
 from foretail.configs.schema.policies import (
     Policy,
     PolicyParameters,
@@ -33,13 +33,10 @@ from foretail.configs.schema.racks import RackTraces
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
-
-MODES = ("slots", "tradeoff", "flows", "sharing", "arrivals", "datasets")
-"""Settings of ``foretail evaluate`` that make it run something else than flows in ns-3, once."""
 
 
 @dataclass
@@ -85,7 +82,8 @@ class CollectConfig(Stage):
         if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
         if self.source == "emulator":
-            require_emulated(self.scenario, self.policy, self.emulation)
+            require_emulated(self.scenario, self.emulation, "emulation")
+            require_no_alphas(self.policy)
         if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
             raise ForetailError(
                 "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
@@ -128,37 +126,84 @@ class CollectConfig(Stage):
 
 @dataclass
 class EvaluateConfig(Stage):
-    """``foretail evaluate``: policies on the same flows in ns-3, paired by seed; or open loop on recorded arrivals.
+    """``foretail evaluate``: policies on the same flows in a network, paired by seed."""
 
-    Settings that mean nothing beside ``arrivals``, ``datasets`` or an experiment are refused: see ``unused``.
-    """
-
-    scenario: Scenario = part(Scenario, "what is simulated")
+    network: Network = part(Network, "the network in which policies run")
+    scenario: Scenario = part(Scenario, "topology, transport and traffic")
     policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
     seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
-    model: str | None = setting(None, "as in export; for Credence policies without a library of their own")
-    models: list[str] = setting([], "tradeoff: several models, each as in model, beside each other")
-    jobs: int = setting(2, "simulations or, open loop, policies at the same time", at_least=1, at_most=1024)
-    launcher: Launcher = part(Launcher, "experiments: where points are measured")
-    baselines: list[str] = setting(["lqd"], "policies to which paired differences are computed, where present")
-    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
-    arrivals: str | None = setting(
-        None, "open loop: CSV or Parquet file of slotted arrivals (columns slot, port), instead of ns-3"
+    model: str | None = setting(None, "the model, as in export, for policies that ask and have no library of their own")
+    baselines: list[str] | None = setting(
+        None, "policies to which paired differences are computed; null: lqd and credence, where they run"
     )
-    datasets: list[str] = setting([], "open loop: recorded datasets whose arrivals are replayed, instead of ns-3")
+    jobs: int | None = setting(
+        None, "simulations at the same time; null: two in ns-3, one in the emulator", at_least=1, at_most=1024
+    )
+    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses and comparisons of models")
+    size: str = setting("full", "the size of a group of settings: small is the scenario tiny", one_of=SIZES)
+
+    @property
+    def compared_to(self) -> tuple[str, ...]:
+        """The baselines."""
+        if self.baselines is not None:
+            return tuple(self.baselines)
+        return tuple(name for name in ("lqd", "credence") if name in self.policy)
+
+    @property
+    def train(self) -> list[str]:
+        """The overrides with which the network has its predictor trained; none where it does not."""
+        return self.network.trains()
+
+    @property
+    def asking(self) -> list[str]:
+        """The policies that ask the exported model."""
+        return [name for name, policy in self.policy.items() if policy.asks_exported_model]
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
+        require_policies("policy", self.policy)
+        require_seeds("seeds", self.seeds)
+        require_baselines(self.compared_to, self.policy)
+        require_known("policy", self.policy, self.scenario)
+        network = self.network
+        network.require_runs(self.scenario, self.policy)
+        if self.jobs not in (None, 1) and not network.runs_side_by_side:
+            raise ForetailError(
+                f"jobs = {self.jobs} asks for runs at the same time, and network={network.name} has the machine's "
+                "clock to itself in each: leave jobs out"
+            )
+        if self.ns3_prefix is not None and not network.uses_ns3():
+            raise ForetailError(f"ns3_prefix names an ns-3, which network={network.name} does not use: leave it out")
+        if self.model is not None and self.train:
+            raise ForetailError("model and network.train are both given: leave one of the two out")
+        for name in self.asking:
+            if self.model is None and not self.train:
+                raise ForetailError(
+                    f"policy {name} asks a predictor and there is none: give model=FILE, policy.{name}.library=PATH or "
+                    f"policy.{name}.predictor=accept"
+                )
+
+
+@dataclass
+class ReplayConfig(Stage):
+    """``foretail replay``: policies on given arrivals, open loop: a file of slotted arrivals, or recorded datasets."""
+
+    arrivals: str | None = setting(None, "CSV or Parquet file of slotted arrivals, with the columns slot and port")
+    datasets: list[str] = setting([], "recorded datasets whose arrivals are replayed, instead of a file")
     policies: list[str] = setting(
-        [], "open loop: names of policies, and HEADER.hpp:TYPE for those in C++ headers of your own; empty = all named"
+        [], "names of policies, and HEADER.hpp:TYPE for those in C++ headers of your own; empty = all named"
     )
+    model: str | None = setting(None, "the model that Credence asks, as in export")
     ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
     buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1, at_most=2**40)
-    rules: Rules = part(Rules, "arrivals: rules of LQD")
-    rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
-    parameters: PolicyParameters = part(PolicyParameters, "open loop: parameters of the policies")
     optimum: bool = setting(False, "arrivals: also compute the optimum; holds the whole sequence in memory")
     allow_more_than_ports_per_slot: bool = setting(False, "arrivals: accept slots with more packets than ports")
+    rules: Rules = part(Rules, "arrivals: rules of LQD")
+    rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
+    parameters: PolicyParameters = part(PolicyParameters, "parameters of the policies")
     predictions: str | None = setting(
         None,
-        "open loop: what Credence is told; null: the model if one is given, else the file's column, else perfect",
+        "what Credence is told; null: the model if one is given, else the file's column, else perfect",
         one_of=("perfect", "flipped", "column", "model", "accept"),
     )
     prediction_column: str = setting("prediction", "arrivals: name of the column of predictions, 1 = drop")
@@ -167,127 +212,67 @@ class EvaluateConfig(Stage):
     own_queues: bool = setting(
         False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
     )
-    slots: dict[str, SlotExperiment] = setting(
-        {}, "experiment on generated arrivals in slots, by size: full and small; empty = none"
-    )
-    flows: dict[str, FlowExperiment] = setting(
-        {}, "experiment on flows in ns-3, by size: full, medium and small; empty = none"
-    )
-    sharing: dict[str, SharingMap] = setting(
-        {}, "experiment on settings of policies over families of conditions in ns-3, by size; empty = none"
-    )
-    tradeoff: dict[str, PredictionTradeoff] = setting(
-        {}, "experiment on what right and wrong predictions are worth in slots, by size; empty = none"
-    )
-    size: str = setting("full", "which experiment; in ns-3, small is the scenario tiny", one_of=SIZES)
-
-    @property
-    def mode(self) -> str:
-        """What runs: slots, tradeoff, flows or sharing (experiments), arrivals or datasets (open loop), else ns3."""
-        return next((name for name in MODES if getattr(self, name)), "ns3")
+    jobs: int = setting(2, "policies at the same time", at_least=1, at_most=1024)
+    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work."""
-        require_policies("policy", self.policy)
-        require_seeds("seeds", self.seeds)
-        self.launcher.require_points([self.slots, self.tradeoff, self.flows, self.sharing])
-        given = [name for name in MODES if getattr(self, name)]
-        if len(given) > 1:
-            raise ForetailError(f"{' and '.join(given)} are both given: evaluate one after the other")
-        if self.mode in ("slots", "tradeoff", "flows", "sharing"):
-            self._check_experiment()
-        elif self.mode == "ns3":
-            self._check_flows()
-        else:
-            self._check_open_loop()
-
-    def unused(self) -> Mapping[str, str]:
-        """What means nothing in this mode."""
-        of_ns3 = {"scenario", "policy", "seeds", "baselines", "ns3_prefix"}
-        of_arrivals = {"ports", "buffer", "rules", "rules_seed", "optimum", "allow_more_than_ports_per_slot"}
-        open_loop = {
-            "policies",
-            "predictions",
-            "prediction_column",
-            "flip_probability",
-            "prediction_seed",
-            "own_queues",
-        }
-        names = {
-            "ns3": of_arrivals | open_loop | {"parameters"},
-            "arrivals": of_ns3 | {"own_queues", "launcher"},
-            "datasets": of_ns3 | of_arrivals | {"prediction_column", "launcher"},
-            "tradeoff": of_ns3 | of_arrivals | open_loop | {"parameters"},
-            "slots": of_ns3 | open_loop | {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "model"},
-            "flows": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
-            "sharing": (of_ns3 | of_arrivals | open_loop | {"parameters"}) - {"ns3_prefix"},
-        }[self.mode]
-        if self.mode != "tradeoff":
-            names |= {"models"}
-        return dict.fromkeys(names, "flows in ns-3" if self.mode == "ns3" else f"{self.mode}=...")
-
-    def _check_flows(self) -> None:
-        require_baselines(self.baselines, self.policy)
-        require_known("policy", self.policy, self.scenario)
-        for name in ("policies", "ports", "buffer", "optimum", "predictions"):
-            if getattr(self, name):
-                raise ForetailError(
-                    f"{name} is for arrivals=FILE and datasets=[...], and neither is given: give one, or choose what "
-                    "runs in ns-3 with policy=[...]"
-                )
-        for name, policy in self.policy.items():
-            if self.model is None and policy.asks_exported_model:
-                raise ForetailError(
-                    f"policy {name} asks a predictor and there is none: give model=FILE, policy.{name}.library=PATH or "
-                    f"policy.{name}.predictor=accept"
-                )
-
-    def _check_experiment(self) -> None:
-        experiment_of_size(self.mode, getattr(self, self.mode), self.size)
-        if self.model is not None and self.models:
-            raise ForetailError("model and models are both given: name all of them in models=[...]")
-        require_distinct("models", self.models, "name every model once")
-        if self.mode == "slots" and self.parameters.count > 1:
-            raise ForetailError(
-                "parameters gives a port several queues, but generated arrivals have one: set parameters.queues=1 and "
-                "one number in parameters.alpha"
-            )
-
-    def _check_open_loop(self) -> None:
+        if (self.arrivals is None) == (not self.datasets):
+            both = "both are given" if self.datasets else "there is neither"
+            raise ForetailError(f"replay takes arrivals=FILE or datasets=[...], and {both}: give one of the two")
+        require_distinct("datasets", self.datasets, "name every dataset once")
         require_distinct_policies("policies", self.policies)
         if not 1 <= len(self.parameters.alpha) <= 8:
             raise ForetailError(
                 f"parameters.alpha has {len(self.parameters.alpha)} values: give one per queue of a port, 1 to 8"
             )
-        if self.mode == "arrivals":
-            if self.ports is None or self.buffer is None:
-                raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
-            if self.buffer < self.ports:
-                raise ForetailError(
-                    f"buffer = {self.buffer} packets is less than one for each of ports = {self.ports}: raise buffer"
-                )
+        if self.arrivals is not None:
+            self._check_arrivals()
         else:
-            for name in ("ports", "buffer", "optimum", "allow_more_than_ports_per_slot"):
-                if getattr(self, name):
-                    raise ForetailError(f"{name} is for arrivals=FILE: leave it out, a dataset knows its switches")
-            if len(self.parameters.alpha) > 1:
-                raise ForetailError(
-                    "parameters.alpha has several values, but a dataset is replayed with one for all queues: give one"
-                )
-            if self.parameters.queues or self.parameters.scheduler != "round_robin":
-                raise ForetailError(
-                    "parameters.queues and parameters.scheduler are for arrivals=FILE: a dataset knows its queues"
-                )
-            if self.predictions == "column":
-                raise ForetailError("predictions=column is for arrivals=FILE: a dataset has no predictions")
+            self._check_datasets()
+        self._check_predictions()
+
+    def _refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise ForetailError on settings that are given and mean nothing here."""
+        for field in dataclasses.fields(self):
+            usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            if field.name in names and getattr(self, field.name) != usual:
+                raise ForetailError(f"{field.name} is {why}")
+
+    def _check_arrivals(self) -> None:
+        self._refuse({"own_queues"}, "for datasets=[...]: leave it out, a file of arrivals has no such columns")
+        if self.ports is None or self.buffer is None:
+            raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
+        if self.buffer < self.ports:
+            raise ForetailError(
+                f"buffer = {self.buffer} packets is less than one for each of ports = {self.ports}: raise buffer"
+            )
+
+    def _check_datasets(self) -> None:
+        of_arrivals = {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "rules", "rules_seed"}
+        self._refuse(
+            {*of_arrivals, "prediction_column"}, "for arrivals=FILE: leave it out, a dataset knows its switches"
+        )
+        if len(self.parameters.alpha) > 1:
+            raise ForetailError(
+                "parameters.alpha has several values, but a dataset is replayed with one for all queues: give one"
+            )
+        if self.parameters.queues or self.parameters.scheduler != "round_robin":
+            raise ForetailError(
+                "parameters.queues and parameters.scheduler are for arrivals=FILE: a dataset knows its queues"
+            )
+        if self.predictions == "column":
+            raise ForetailError("predictions=column is for arrivals=FILE: a dataset has no predictions")
+
+    def _check_predictions(self) -> None:
         if self.predictions == "model" and self.model is None:
             raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
         if self.predictions not in (None, "model") and self.model is not None:
             raise ForetailError(
                 f"predictions={self.predictions} does not ask the model {self.model}: leave one of the two out"
             )
-        if self.flip_probability and self.predictions != "flipped":
-            raise ForetailError("flip_probability is for predictions=flipped: give that too")
+        if self.predictions != "flipped":
+            self._refuse({"flip_probability", "prediction_seed"}, "for predictions=flipped: give that too")
 
 
 @dataclass
@@ -301,7 +286,7 @@ class DemoConfig(Stage):
     policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
     sharing_rule: dict[str, int] = setting(
         MISSING,
-        "what policy learned asks on the second network, as in search experiment=sharing_rule",
+        "what policy learned asks on the second network, as in foretail run sharing_rule",
     )
     collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
@@ -312,7 +297,7 @@ class DemoConfig(Stage):
     seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
     baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
-    size: str = setting("full", "what scenario and seeds are for", one_of=SIZES)
+    size: str = setting("medium", "Size of the comparison: its scenario, seeds and policies.", one_of=SIZES)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""

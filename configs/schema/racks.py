@@ -1,12 +1,10 @@
-"""Racks around a packet switch and a circuit switch, in the emulator."""
+"""Racks around a packet switch and a circuit switch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omegaconf import MISSING
-
-from foretail.configs.schema.fields import FASTEST_BPS, Experiment, part, require_distinct, setting
+from foretail.configs.schema.fields import FASTEST_BPS, part, require_distinct, setting
 from foretail.configs.schema.scenario import LONGEST_RTO_NS
 from foretail.core.errors import ForetailError
 
@@ -15,6 +13,8 @@ MOST_RACKS = 250
 
 MOST_VOQ_PACKETS = 100_000
 MOST_HOSTS = 256
+"""Of an emulation, which has a process for each."""
+
 LARGEST_PACKET_BYTES = 9000
 SHARED_POLICIES = ("cs", "dt", "lqd", "followlqd", "credence", "credence_accept")
 """``credence`` asks the exported model, ``credence_accept`` nobody: it always accepts."""
@@ -51,15 +51,6 @@ class RackFabric:
 
 
 @dataclass
-class PublishedUse:
-    """What others measured."""
-
-    utilisation_percent: float = setting(MISSING, "use of the circuit", at_least=0, at_most=100)
-    p50_us: float = setting(MISSING, "median latency of data packets", at_least=0)
-    p99_us: float = setting(MISSING, "its 99th percentile", at_least=0)
-
-
-@dataclass
 class RackTraffic:
     """Long flows from one rack to others, and their TCP."""
 
@@ -82,18 +73,19 @@ class RackTraffic:
 
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere."""
+        prefix = f"{where}." if where else ""
         if not self.destination_racks:
-            raise ForetailError(f"{where}.destination_racks is empty: give at least one rack")
-        require_distinct(f"{where}.destination_racks", self.destination_racks, "name every rack once")
+            raise ForetailError(f"{prefix}destination_racks is empty: give at least one rack")
+        require_distinct(f"{prefix}destination_racks", self.destination_racks, "name every rack once")
         for rack in (self.source_rack, *self.destination_racks):
             if rack > self.fabric.racks:
                 raise ForetailError(
-                    f"{where} has flows of rack {rack}, and {where}.fabric.racks = {self.fabric.racks}: choose one of "
-                    "these"
+                    f"{where or 'the experiment'} has flows of rack {rack}, and {prefix}fabric.racks = "
+                    f"{self.fabric.racks}: choose one of these"
                 )
         if self.source_rack in self.destination_racks:
             raise ForetailError(
-                f"{where}.source_rack = {self.source_rack} is in {where}.destination_racks, and flows inside a rack "
+                f"{prefix}source_rack = {self.source_rack} is in {prefix}destination_racks, and flows inside a rack "
                 "cross no VOQ: choose others"
             )
 
@@ -110,66 +102,3 @@ class RackTraces(RackTraffic):
     alpha: float = setting(1.0, "dt", above=0, at_most=1024)
     transport: str = setting("cubic", "congestion control of ns-3", one_of=("cubic", "newreno"))
     weeks: int = setting(100, "length, in periods of the schedule", at_least=1, at_most=10_000)
-
-
-@dataclass
-class VoqExperiment(RackTraffic, Experiment):
-    """Long flows from one rack to others: every capacity of VOQs, way to resize them, and shared buffer is a run."""
-
-    experiment: str = setting(MISSING, "its name, in files", one_of=("etalon", "voq_sharing"))
-    seed: int = setting(1, "of their starts", at_least=1, at_most=2**31 - 1)
-    static_packets: list[int] = setting(
-        [], "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
-    )
-    small_packets: int = setting(16, "resize: capacity without a circuit", at_least=1, at_most=MOST_VOQ_PACKETS)
-    resized_packets: int = setting(
-        50, "resize: capacity shortly before and during the circuit", at_least=1, at_most=MOST_VOQ_PACKETS
-    )
-    ahead_ns: list[int] = setting([], "resize: so long before the circuit", at_least=0, at_most=10**12)
-    policies: list[str] = setting(
-        [], "policies over a buffer that the VOQs of a rack share, instead of capacities", one_of=SHARED_POLICIES
-    )
-    shared_packets: list[int] = setting(
-        [], "policies: sizes of that buffer, in full packets", at_least=1, at_most=MOST_VOQ_PACKETS
-    )
-    alpha: float = setting(1.0, "policies: dt", above=0, at_most=1024)
-    attempts: int = setting(3, "a run that was late is repeated until it has run so often", at_least=1, at_most=100)
-    weeks: int = setting(MISSING, "length of a run, in periods of the schedule", at_least=2, at_most=10_000)
-    ns3_weeks: int | None = setting(
-        None, "against_ns3: the same in ns-3, which is fast; null: as weeks", at_least=2, at_most=10_000
-    )
-    skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
-    published: dict[str, PublishedUse] = setting(
-        {}, "figures of others by the name of the run, such as static_16 or resize_300000ns"
-    )
-    published_by: str = setting("", "whose they are")
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""
-        Experiment.check(self, where)
-        RackTraffic.check(self, where)
-        hosts = self.fabric.hosts_per_rack * (1 + len(self.destination_racks))
-        if hosts > MOST_HOSTS:
-            raise ForetailError(
-                f"{where} has {hosts} hosts, and a process each: lower {where}.fabric.hosts_per_rack or name fewer "
-                f"racks, for at most {MOST_HOSTS}"
-            )
-        if not (self.static_packets or self.ahead_ns or self.policies):
-            raise ForetailError(f"{where} compares nothing: give {where}.static_packets, ahead_ns or policies")
-        if bool(self.policies) != bool(self.shared_packets):
-            raise ForetailError(
-                f"{where}.policies and {where}.shared_packets go together: give both, or neither of them"
-            )
-        if self.resized_packets < self.small_packets:
-            raise ForetailError(
-                f"{where}.resized_packets = {self.resized_packets} is less than {where}.small_packets = "
-                f"{self.small_packets}: a VOQ grows for its circuit"
-            )
-        for name, weeks in (("weeks", self.weeks), ("ns3_weeks", self.ns3_weeks)):
-            if weeks is not None and weeks <= 2 * self.skipped_weeks + 1:
-                raise ForetailError(
-                    f"{where}.{name} = {weeks} leaves none to count without {where}.skipped_weeks = "
-                    f"{self.skipped_weeks} at either end: raise {name} to {2 * self.skipped_weeks + 2} or more"
-                )
-        if self.published and not self.published_by:
-            raise ForetailError(f"{where}.published has figures of nobody: say whose in {where}.published_by")

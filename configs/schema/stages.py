@@ -17,8 +17,6 @@ from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.plugins import register_plugins
 from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
-from foretail.configs.schema.emulation import EmulateConfig
-from foretail.configs.schema.experiments.studies import SearchConfig, StudyConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import (
     DeployConfig,
@@ -28,7 +26,8 @@ from foretail.configs.schema.model_stages import (
     SelectConfig,
     TrainConfig,
 )
-from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
+from foretail.configs.schema.networks import EmulatorNetwork, Ns3Network
+from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig, ReplayConfig
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
@@ -71,16 +70,14 @@ STAGES: dict[str, type[Stage]] = {
     "train": TrainConfig,
     "distill": DistillConfig,
     "evaluate": EvaluateConfig,
-    "emulate": EmulateConfig,
+    "replay": ReplayConfig,
     "promote": PromoteConfig,
     "export": ExportConfig,
     "deploy": DeployConfig,
     "demo": DemoConfig,
     "schedule": ScheduleConfig,
     "demand": DemandConfig,
-    "study": StudyConfig,
     "report": ReportConfig,
-    "search": SearchConfig,
     "select": SelectConfig,
 }
 
@@ -88,12 +85,19 @@ STAGES: dict[str, type[Stage]] = {
 @functools.cache
 def register(stage: str) -> None:
     """Store the schemas of a stage in Hydra's ConfigStore, once; --help copies all of it for every group it lists."""
+    register_config(stage, STAGES[stage])
+
+
+def register_config(config: str, schema: type[Stage]) -> None:
+    """Store the schema of a config as ``base_CONFIG``, and those of the groups that it may choose from."""
     OmegaConf.register_new_resolver("features", lambda group: list(FEATURE_GROUPS[group]), replace=True)
     store = ConfigStore.instance()
-    store.store(name=f"base_{stage}", node=STAGES[stage])
-    register_plugins(STAGES[stage])
+    store.store(name=f"base_{config}", node=schema)
+    register_plugins(schema)
     for policy in POLICIES.values():
         store.store(group="policy", name=policy.name, node={policy.name: {"name": policy.name, **policy.option}})
+    for network in (Ns3Network, EmulatorNetwork):
+        store.store(group="network", name=network.name, node=network)
     for group, schema_of_group in (
         ("scenario", Scenario),
         ("features", FeatureSelection),

@@ -1,4 +1,4 @@
-"""All other hosts send to host 0 as fast as they can: ``foretail emulate -- python3``, this file, and how long, in ms.
+"""All other hosts send to host 0: ``foretail evaluate network=emulator -- python3``, this file, and how long, in ms.
 
 Host 0 prints what each of them got in the second half, in Gbit/s of payload and of the network.
 """
@@ -18,7 +18,7 @@ seconds = float(sys.argv[1]) / 1e3 * factor
 
 
 def with_control(chosen: socket.socket) -> socket.socket:
-    """A socket with ``emulation.control``, which is not the kernel's default; what a listener accepts inherits it."""
+    """A socket with ``network.control``, which is not the kernel's default; what a listener accepts inherits it."""
     chosen.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, os.environ["FORETAIL_CONTROL"].encode())
     return chosen
 

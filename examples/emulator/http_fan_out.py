@@ -1,4 +1,4 @@
-"""Ask all other hosts for a page at once over HTTP: ``foretail emulate -- python3`` and this file."""
+"""Ask all other hosts for a page at once over HTTP: ``foretail evaluate network=emulator -- python3`` and this file."""
 
 import http.client
 import http.server

@@ -67,4 +67,4 @@ for what, predictions in (("perfect", told), ("none", np.zeros(len(told), np.boo
 scratch.cleanup()
 
 # %%
-# The commands are ``foretail evaluate arrivals=...`` and ``foretail collect source=pcap`` (docs/imports.md).
+# The commands are ``foretail replay arrivals=...`` and ``foretail collect source=pcap`` (docs/imports.md).

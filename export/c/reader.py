@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.export.c.shapes import WORD, Bitvectors, Branch, Node, Trees
+from foretail.export.c.shapes import WORD, Bitvectors, Trees
 from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.models.ensemble.boxes import Boxes
 from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.nested import Node, tree_of
 
 _TREE = re.compile(r"^#define [A-Z0-9_]+_TREE_(\d+)\(NODE, LEAF\) \\\n((?:.*\\\n)*.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"\s*(?:\\\n)?\s*(?:(NODE)\((\d+), (\d+),|(LEAF)\((\d+), (-?\d+)\)|([,)]))")
@@ -74,27 +75,30 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
 
 
 def _read_trees(text: str) -> Trees:
-    roots = []
+    trees = []
     for index, (stated, body) in enumerate(_TREE.findall(text)):
         if int(stated) != index:
             raise ValueError(f"tree {stated} where tree {index} is due")
         tokens = [match.groups() for match in _TOKEN.finditer(body)]
-        root, end = _read_node(tokens, 0)
+        votes: list[int] = []
+        root, end = _read_node(tokens, 0, votes)
         if end != len(tokens):
             raise ValueError(f"tree {index} does not end")
-        roots.append(root)
-    return Trees(tuple(roots))
+        trees.append(tree_of(root, np.zeros(len(votes)), np.array(votes, np.int64)))
+    return Trees(tuple(trees))
 
 
-def _read_node(tokens: list[tuple[str, ...]], at: int) -> tuple[Node, int]:
+def _read_node(tokens: list[tuple[str, ...]], at: int, votes: list[int]) -> tuple[Node, int]:
+    """Read a node and the votes of its leaves, which get numbers in their order; return where the next one begins."""
     node, feature, cut, _leaf, _number, vote, _mark = tokens[at]
     if not node:
         if vote is None:
             raise ValueError("neither a comparison nor a leaf")
-        return int(vote), at + 1
-    low, at = _read_node(tokens, at + 1)
-    high, at = _read_node(tokens, at + 1)  # behind the comma
-    return Branch(int(feature), int(cut), low, high), at + 1
+        votes.append(int(vote))
+        return len(votes) - 1, at + 1
+    below, at = _read_node(tokens, at + 1, votes)
+    above, at = _read_node(tokens, at + 1, votes)  # behind the comma
+    return (int(feature), int(cut), below, above), at + 1
 
 
 def _read_bitvectors(text: str) -> Bitvectors:

@@ -8,7 +8,7 @@ leaves one bit per tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, cuts_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -28,58 +28,40 @@ MAX_LANE_LEAVES = 1 << 15
 """Leaves of a tree are numbered in signed 16-bit lanes."""
 
 
-@dataclass(frozen=True)
-class Branch:
-    """``x[feature] <= cut ? low : high``."""
-
-    feature: int
-    cut: int
-    low: Node
-    high: Node
-
-
-Node = Branch | int
-"""A comparison, or the vote of a leaf."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trees:
     """Nested comparisons, one per tree of the ensemble."""
 
-    roots: tuple[Node, ...]
+    trees: tuple[Tree, ...]  #: with votes
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> Trees:
         """Return the trees of an ensemble with votes."""
-        return cls(tuple(_nested(tree) for tree in ensemble.trees))
+        return cls(ensemble.trees)
 
     @property
     def boundaries(self) -> dict[int, set[int]]:
         """Input index -> its cuts."""
-        found: dict[int, set[int]] = {}
-        for root in self.roots:
-            for branch in _branches(root):
-                found.setdefault(branch.feature, set()).add(branch.cut)
-        return found
+        return {index: set(cuts) for index, cuts in cuts_of(self.trees).items()}
 
     @property
     def leaves(self) -> int:
         """Leaves of the largest tree."""
-        return max(sum(1 for _ in _votes(root)) for root in self.roots)
+        return max(len(tree.leaves) for tree in self.trees)
 
     @property
     def votes(self) -> list[int]:
         """All leaf votes."""
-        return [vote for root in self.roots for vote in _votes(root)]
+        return [vote for tree in self.trees for vote in tree.require_votes()[tree.leaves].tolist()]
 
     @property
     def largest_sum(self) -> int:
         """No score is larger, whatever its sign."""
-        return sum(max(abs(vote) for vote in _votes(root)) for root in self.roots)
+        return sum(int(np.abs(tree.require_votes()).max()) for tree in self.trees)
 
     def boxes(self, features: Sequence[FeatureInput]) -> tuple[Boxes, ...]:
         """Return the boxes of every tree's leaves that some input reaches."""
-        return tuple(_boxes(root, features) for root in self.roots)
+        return tuple(leaf_boxes(tree, features) for tree in self.trees)
 
 
 @dataclass(frozen=True)
@@ -115,12 +97,9 @@ class Bitvectors:
                 WORD * span * tree if per_word == 1 else WORD * (tree // per_word) + width * (tree % per_word)
                 for tree in range(len(parts))
             ]
-        tested = [
-            sorted({int(c) for tree in ensemble.trees for c in tree.cut[tree.feature == index]})
-            for index in range(len(ensemble.features))
-        ]
-        features = tuple(index for index, cuts in enumerate(tested) if cuts) or (0,)
-        if words * sum(len(tested[index]) + 1 for index in features) > MAX_WORDS:
+        tested = cuts_of(ensemble.trees) or {0: []}
+        features = tuple(tested)
+        if words * sum(len(cuts) + 1 for cuts in tested.values()) > MAX_WORDS:
             raise ForetailError(
                 f"{len(parts)} trees are too many for mask tables of {8 * MAX_WORDS >> 20} MiB: choose shape=branches"
             )
@@ -178,46 +157,6 @@ class Bitvectors:
                 chosen = alive & (place // (WORD * self.span) == group) & in_field[place % WORD]
                 parts.append(Boxes(low[chosen], high[chosen], votes[chosen]))
         return tuple(parts)
-
-
-def _nested(tree: Tree, node: int = 0) -> Node:
-    if tree.feature[node] < 0:
-        return int(tree.require_votes()[node])
-    low, high = _nested(tree, int(tree.left[node])), _nested(tree, int(tree.right[node]))
-    return Branch(int(tree.feature[node]), int(tree.cut[node]), low, high)
-
-
-def _branches(node: Node) -> Iterator[Branch]:
-    if isinstance(node, Branch):
-        yield node
-        yield from _branches(node.low)
-        yield from _branches(node.high)
-
-
-def _votes(node: Node) -> Iterator[int]:
-    if isinstance(node, Branch):
-        yield from _votes(node.low)
-        yield from _votes(node.high)
-    else:
-        yield node
-
-
-def _boxes(root: Node, features: Sequence[FeatureInput]) -> Boxes:
-    found: list[tuple[list[int], list[int], int]] = []
-
-    def walk(node: Node, low: list[int], high: list[int]) -> None:
-        if any(a > b for a, b in zip(low, high, strict=True)):
-            return
-        if isinstance(node, Branch):
-            at, cut = node.feature, node.cut
-            walk(node.low, low, [*high[:at], min(high[at], cut), *high[at + 1 :]])
-            walk(node.high, [*low[:at], max(low[at], cut + 1), *low[at + 1 :]], high)
-        else:
-            found.append((low, high, node))
-
-    walk(root, [0] * len(features), [(1 << feature.bits) - 1 for feature in features])
-    lows, highs, votes = zip(*found, strict=True)
-    return Boxes(np.array(lows), np.array(highs), np.array(votes, np.int64))
 
 
 def _ones(count: int) -> int:

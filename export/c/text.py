@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
-from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Branch, Node, Trees
+from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Trees
 from foretail.export.templates import environment
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.nested import Node, nested
 
 IntArray = npt.NDArray[np.int64]
 Single = Literal["branches", "bitvector"]
@@ -79,9 +81,9 @@ class Header:
         }
         if self.trees is not None:
             lane_bits = comparison_bits(self.trees.boundaries, self.ensemble.features)
-            order = range(len(self.trees.roots))
+            order = range(len(self.trees.trees))
             values |= {
-                "trees": ["\n".join(_tree_lines(root)) for root in self.trees.roots],
+                "trees": ["\n".join(_tree_lines(tree)) for tree in self.trees.trees],
                 "lane_bits": lane_bits,
                 "lane_top": (1 << (lane_bits - 1)) - 2,
                 "lane_quads": [
@@ -100,7 +102,7 @@ class Header:
     def _macros(self) -> Iterator[str]:
         yield "X86"
         if self.trees is not None:
-            yield from (f"TREE_{index}" for index in range(len(self.trees.roots)))
+            yield from (f"TREE_{index}" for index in range(len(self.trees.trees)))
         if self.single == "branches":
             yield from ("IF", "RETURN")
         else:
@@ -152,20 +154,19 @@ def c_field(name: str) -> str:
     return f"{name}_" if name in _KEYWORDS else name
 
 
-def _tree_lines(root: Node) -> Iterator[str]:
-    count = 0
+def _tree_lines(tree: Tree) -> Iterator[str]:
+    votes, count = tree.require_votes(), itertools.count()
 
     def lines(node: Node, indent: str, end: str) -> Iterator[str]:
-        nonlocal count
-        if isinstance(node, Branch):
-            yield f"{indent}NODE({node.feature}, {node.cut},"
-            yield from lines(node.low, indent + "  ", ",")
-            yield from lines(node.high, indent + "  ", ")" + end)
+        if isinstance(node, int):
+            yield f"{indent}LEAF({next(count)}, {votes[node]}){end}"
         else:
-            yield f"{indent}LEAF({count}, {node}){end}"
-            count += 1
+            feature, cut, below, above = node
+            yield f"{indent}NODE({feature}, {cut},"
+            yield from lines(below, indent + "  ", ",")
+            yield from lines(above, indent + "  ", ")" + end)
 
-    every = list(lines(root, "  ", ""))
+    every = list(lines(nested(tree), "  ", ""))
     yield from (line + " \\" for line in every[:-1])
     yield every[-1]
 

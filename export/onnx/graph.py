@@ -20,7 +20,7 @@ from foretail.export.folder import check_name
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.models.ensemble.boxes import leaf_boxes
-from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput, Tree, cuts_of
 from foretail.models.onnx_session import session_of
 
 try:
@@ -110,9 +110,7 @@ def read_onnx(content: bytes, features: Sequence[FeatureInput]) -> ReadBack:
     if not _adds_exactly([tree.require_votes() for tree in trees], scale):
         raise ProofError("the exported ONNX has sums that float32 rounds: nothing is exported, report this as a bug")
     checker.check_model(content, full_check=True)
-    boundaries = {
-        index: {int(cut) for tree in trees for cut in tree.cut[tree.feature == index]} for index in range(len(features))
-    }
+    boundaries = {index: set(cuts) for index, cuts in cuts_of(trees).items()}
     return ReadBack(boundaries, tuple(leaf_boxes(tree, features) for tree in trees))
 
 

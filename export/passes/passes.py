@@ -11,7 +11,6 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.lowered import Lowered, PassReport
@@ -22,12 +21,7 @@ from foretail.features.catalog import STUDY_FEATURES
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, Tree
-
-Leaf = int
-"""Index of the leaf in the tree that a node was made from."""
-
-Node = Leaf | tuple[int, int, "Node", "Node"]
-"""A leaf, or (input, cut, left, right)."""
+from foretail.models.ensemble.nested import Node, nested, tree_of
 
 Box = tuple[tuple[int, int], ...]
 
@@ -143,37 +137,8 @@ def lower(
 
 def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) -> Ensemble:
     box = tuple((0, (1 << feature.bits) - 1) for feature in ensemble.features)
-    return replace(ensemble, trees=tuple(_tree(rewrite(_nested(tree), box, tree), tree) for tree in ensemble.trees))
-
-
-def _nested(tree: Tree, node: int = 0) -> Node:
-    if tree.feature[node] < 0:
-        return node
-    left, right = (_nested(tree, int(side[node])) for side in (tree.left, tree.right))
-    return int(tree.feature[node]), int(tree.cut[node]), left, right
-
-
-def _tree(root: Node, source: Tree) -> Tree:
-    """Return a nested tree as arrays in preorder, with the leaves of the tree that it was made from."""
-    feature, cut, left, right, leaf = [], [], [], [], []  # type: ignore[var-annotated]
-
-    def place(node: Node) -> int:
-        at = len(feature)
-        inner = not isinstance(node, int)
-        feature.append(node[0] if inner else -1)  # type: ignore[index]
-        cut.append(node[1] if inner else 0)  # type: ignore[index]
-        leaf.append(-1 if inner else node)
-        left.append(-1)
-        right.append(-1)
-        if not isinstance(node, int):
-            left[at], right[at] = place(node[2]), place(node[3])
-        return at
-
-    place(root)
-    chosen = np.array(leaf)
-    value: npt.NDArray[np.float64] = np.where(chosen >= 0, source.value[chosen], 0.0)
-    votes = None if source.votes is None else np.where(chosen >= 0, source.votes[chosen], 0)
-    return Tree(np.array(feature), np.array(cut), np.array(left), np.array(right), value, votes)
+    trees = (tree_of(rewrite(nested(tree), box, tree), tree.value, tree.votes) for tree in ensemble.trees)
+    return replace(ensemble, trees=tuple(trees))
 
 
 def _halves(box: Box, feature: int, cut: int) -> tuple[Box, Box]:
@@ -200,7 +165,7 @@ def _agree(a: Node, b: Node, box: Box, tree: Tree) -> bool:
     return _agree(b, a, box, tree) if not isinstance(b, int) else _content(a, tree) == _content(b, tree)
 
 
-def _content(leaf: Leaf, tree: Tree) -> tuple[float, int | None]:
+def _content(leaf: int, tree: Tree) -> tuple[float, int | None]:
     return float(tree.value[leaf]), None if tree.votes is None else int(tree.votes[leaf])
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.nested import Node, nested_tree
+from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 SMALLEST_LEAF = 0.02
@@ -48,12 +48,12 @@ def fit_alpha_tree(
     from sklearn.tree import DecisionTreeRegressor
 
     cheapest = exponents[int(np.average(costs, axis=0, weights=weights).argmin())]
-    root: Node = float(cheapest)
+    root: Rule = float(cheapest)
     if depth > 0:
         model = DecisionTreeRegressor(max_depth=depth, min_weight_fraction_leaf=SMALLEST_LEAF, random_state=0)
         fitted = model.fit(counters, costs, sample_weight=weights).tree_
 
-        def node_of(place: int) -> Node:
+        def node_of(place: int) -> Rule:
             if fitted.children_left[place] < 0:
                 return float(exponents[int(fitted.value[place, :, 0].argmin())])
             below, above = node_of(fitted.children_left[place]), node_of(fitted.children_right[place])
@@ -65,7 +65,7 @@ def fit_alpha_tree(
     read = sorted(_names(root)) or [0]  # an ensemble has an input
     params = counter_params(interval_ns)
     inputs = tuple(FeatureInput(COUNTERS[place].name, params, COUNTER_BITS) for place in read)
-    tree = nested_tree(root, [item.name for item in inputs])
+    tree = tree_of_rule(root, [item.name for item in inputs])
     return Ensemble(inputs, (tree,), Fraction(0), output="value", origin={"kind": "alpha_tree"})
 
 
@@ -105,7 +105,7 @@ def _range() -> range:
     return range(FIRST_EXPONENT, LAST_EXPONENT + 1)
 
 
-def _names(node: Node) -> set[int]:
+def _names(node: Rule) -> set[int]:
     """Places of the counters that are tested."""
     if not isinstance(node, tuple):
         return set()

@@ -14,7 +14,7 @@ from fractions import Fraction
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.nested import Node, nested_tree
+from foretail.models.ensemble.nested import Rule, tree_of_rule
 
 FEATURES = ("message_left", "fill", "first_rtt", "pressure")
 TRACKED = ("message_left", "first_rtt", "pressure_tracked")
@@ -56,16 +56,16 @@ class SharingRule:
         near = self.first_rtt_pressure if first_rtt else self.pressure
         return near, max(0, near - self.far_less)
 
-    def _trees(self, pressure: str = FEATURES[-1]) -> list[Node]:
+    def _trees(self, pressure: str = FEATURES[-1]) -> list[Rule]:
         """A packet is dropped where one of the trees says so."""
 
-        def limit(highest: int) -> Node:
+        def limit(highest: int) -> Rule:
             return (pressure, highest, False, True) if highest < HIGHEST else False
 
-        def either(later: int, first: int) -> Node:
+        def either(later: int, first: int) -> Rule:
             return limit(later) if first == later else ("first_rtt", 0, limit(later), limit(first))
 
-        def kept(others: Node) -> Node:
+        def kept(others: Rule) -> Rule:
             return ("message_left", self.message_left, limit(self.last_pressure), others) if has_last else others
 
         has_last = self.message_left >= 0
@@ -81,12 +81,12 @@ class SharingRule:
         return [kept(("fill", self.fill, others, True) if above_fill else others)]
 
 
-def kept_from(message_left: int, others: Node) -> Node:
+def kept_from(message_left: int, others: Rule) -> Rule:
     """What holds for all but the last packets, which are never dropped."""
     return ("message_left", message_left, False, others) if message_left >= 0 else others
 
 
-def _ensemble(trees: list[Node], names: tuple[str, ...], cell_bytes: int) -> Ensemble:
+def _ensemble(trees: list[Rule], names: tuple[str, ...], cell_bytes: int) -> Ensemble:
     inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, names))
-    nested = tuple(nested_tree(tests, names) for tests in trees)
+    nested = tuple(tree_of_rule(tests, names) for tests in trees)
     return Ensemble(tuple(inputs), nested, Fraction(1, 2), origin={"kind": "sharing_rule"})

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble, cuts_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -44,11 +44,10 @@ class Cells:
         boundaries : mapping of int to iterable of int, optional
             Input index -> values b with a change between b and b + 1; those outside the input's range change nothing.
         """
-        ends = []
+        ends, tested = [], cuts_of(ensemble.trees)
         for index, feature in enumerate(ensemble.features):
             largest = (1 << feature.bits) - 1
-            cuts = {int(c) for tree in ensemble.trees for c in tree.cut[tree.feature == index]}
-            cuts.update((boundaries or {}).get(index, ()))
+            cuts = {*tested.get(index, ()), *(boundaries or {}).get(index, ())}
             ends.append(np.array([*sorted(c for c in cuts if 0 <= c < largest), largest], np.int64))
         return cls(tuple(ends))
 

@@ -9,7 +9,7 @@ Nothing here computes with rounding. `docs/reference/ensemble.md` specifies the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -304,6 +304,16 @@ class Ensemble:
         except (OSError, UnicodeDecodeError):
             raise ForetailError(f"{path} cannot be read: pass the ensemble.json that training wrote") from None
         return cls.from_json(text, source=str(path))
+
+
+def cuts_of(trees: Iterable[Tree]) -> dict[int, list[int]]:
+    """Return the cuts of every input that some tree tests, by its index, each once and in order."""
+    pairs = {pair for tree in trees for pair in zip(tree.feature.tolist(), tree.cut.tolist(), strict=True)}
+    cuts: dict[int, list[int]] = {}
+    for feature, cut in sorted(pairs):
+        if feature >= 0:
+            cuts.setdefault(feature, []).append(cut)
+    return cuts
 
 
 def votes_of(value: npt.NDArray[np.float64], vote_bits: int) -> IntArray:

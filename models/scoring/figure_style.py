@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
+MARKERS = "osD^v<>PXph*"
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK, GREY, INDIGO = "#CC79A7", "#56B4E9", "#000000", "#999999", "#5D3A9B"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)

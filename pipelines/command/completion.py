@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from foretail.configs.schema.stages import STAGES as SCHEMAS
 from foretail.pipelines.command.reference import groups_of, settings_of
+from foretail.pipelines.experiment.catalog import command_of, experiments
+from foretail.pipelines.stage import Command, stage_command
 from foretail.pipelines.stages import STAGES
 
 FLAGS = ("--help", "--multirun", "--cfg", "--config-dir", "--debug")
@@ -47,17 +50,21 @@ def words(line: str, commands: Sequence[str]) -> Iterator[str]:
     given = [part for part in before if part]
     if len(given) <= 1:
         yield from (name for name in (*STAGES, *commands, "--help", "--version") if name.startswith(word))
-    elif given[1] in STAGES:
-        yield from (found for found in _of_stage(given[1], word) if found.startswith(word))
+    elif given[1] == "run" and len(given) == 2:
+        yield from (name for name in experiments() if name.startswith(word))
+    elif given[1] == "run" and given[2] in experiments():
+        yield from (found for found in _of_command(command_of(given[2]), word) if found.startswith(word))
+    elif given[1] in SCHEMAS:
+        yield from (found for found in _of_command(stage_command(given[1]), word) if found.startswith(word))
 
 
-def _of_stage(stage: str, word: str) -> Iterator[str]:
+def _of_command(command: Command, word: str) -> Iterator[str]:
     name, has_value, _ = word.partition("=")
     if not has_value and word.startswith("-"):
         yield from FLAGS
         return
-    found = list(settings_of(stage))  # before the groups: it registers their options
-    groups = dict(groups_of(stage))
+    found = list(settings_of(command))  # before the groups: it registers their options
+    groups = dict(groups_of(command))
     if has_value:
         of_setting = [option for one in found if one.name == name for option in one.options]
         yield from (f"{name}={option}" for option in groups.get(name, of_setting))

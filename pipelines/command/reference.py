@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +14,173 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from foretail.configs.schema.stages import STAGES
+from foretail.core.errors import ForetailError
+from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.settings.compose import composed_settings
+from foretail.pipelines.stage import Command
 
 FLAGS = (
     "--multirun sweeps over values given as name=a,b,c; --cfg job prints all settings as YAML; --config-dir FOLDER "
     "adds options of your own; --debug shows the traceback of an error."
 )
 WIDTH = 80
+MOST_USED = 10
+"""So many settings are explained at first."""
 LONGEST_DEFAULT = 48
 """Letters of a default; a longer list is counted instead."""
-NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME"}
+NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME", "designs": "NAME"}
 """What stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
+ALL = "all"
+LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "allow_no_digest")
+"""Settings that few experiments are given."""
+USED: dict[str, tuple[str, ...]] = {
+    "collect": (
+        "scenario",
+        "seeds",
+        "source",
+        "policy",
+        "jobs",
+        "log",
+        "slotted.workload",
+        "slotted.settings",
+        "slotted.slots",
+        "store_dir",
+    ),
+    "train": (
+        "predictor",
+        "features",
+        "datasets",
+        "scenario",
+        "split",
+        "drop_weight",
+        "operating_point.maximise",
+        "tracking.alias",
+        "jobs",
+        "store_dir",
+    ),
+    "distill": (
+        "model",
+        "student.trees",
+        "student.depth",
+        "datasets",
+        "scenario",
+        "split",
+        "operating_point.maximise",
+        "tracking.alias",
+        "jobs",
+        "store_dir",
+    ),
+    "evaluate": (
+        "scenario",
+        "policy",
+        "seeds",
+        "model",
+        "network",
+        "baselines",
+        "jobs",
+        "size",
+        "tracking.enabled",
+        "store_dir",
+    ),
+    "replay": (
+        "arrivals",
+        "datasets",
+        "ports",
+        "buffer",
+        "policies",
+        "model",
+        "predictions",
+        "flip_probability",
+        "optimum",
+        "jobs",
+    ),
+    "export": (
+        "model",
+        "target",
+        "out",
+        "name",
+        "inputs",
+        "dataset",
+        "any_tau",
+        "max_cells",
+        "budget_seconds",
+        "store_dir",
+    ),
+    "deploy": (
+        "model",
+        "switch",
+        "canary",
+        "rollback",
+        "tau",
+        "program",
+        "control",
+        "device_id",
+        "drain_ms",
+        "store_dir",
+    ),
+    "promote": (
+        "model",
+        "to",
+        "seeds",
+        "datasets",
+        "scenario",
+        "f1_margin",
+        "recovered_loss_margin",
+        "p4",
+        "jobs",
+        "tracking.registered_model",
+    ),
+    "demo": (
+        "size",
+        "scenario",
+        "seeds",
+        "policy",
+        "predictor",
+        "features",
+        "jobs",
+        "baselines",
+        "tracking.enabled",
+        "store_dir",
+    ),
+    "schedule": (
+        "demand",
+        "degree",
+        "k",
+        "l",
+        "scheduler",
+        "scheduler_settings",
+        "scale",
+        "multi_hop",
+        "prediction",
+        "outputs",
+    ),
+    "demand": (
+        "demand_predictor",
+        "collectives",
+        "nodes",
+        "datasets",
+        "logs",
+        "steps",
+        "trusts",
+        "degree",
+        "noise",
+        "split",
+    ),
+    "select": (
+        "features",
+        "predictor",
+        "budget.register_bits",
+        "budget.operations",
+        "datasets",
+        "scenario",
+        "split",
+        "margin",
+        "repeats",
+        "jobs",
+    ),
+    "report": ("run", "out", "store_dir", "allow_no_digest"),
+}
+"""The settings of every stage that are used most, which its help explains."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +193,116 @@ class SettingHelp:
     options: tuple[str, ...] = ()
 
 
-def help_text(stage: str, what: str, example: str, overrides: Sequence[str] = ()) -> str:
-    """The help of a stage: usage, an example, its groups, its settings as `overrides` leave them."""
-    lines = [f"usage: foretail {stage} [name=value ...] [--multirun] [--cfg job] [--debug]", "", what, f"  {example}"]
-    described = list(settings_of(stage, overrides))  # composing registers the options of other packages
-    lines += ["", "groups, chosen as group=option:"]
-    for group, options in groups_of(stage):
-        lines += _wrapped(f"{group}: {', '.join(options)}", "  ", "      ")
-    lines += ["", "settings, with their defaults (??? has to be given):"]
-    for found in described:
-        given = found.name if found.default is None else f"{found.name}={found.default}"
-        lines += [line.replace(", ", ",") for line in _wrapped(given.replace(",", ", "), "  ", "      ")]
-        lines += _wrapped(found.meaning, "      ", "      ")
-    lines += ["", *_wrapped(FLAGS, "", "")]
+def experiments_text(what: str, example: str) -> str:
+    """The help of ``foretail run``: every experiment with a sentence."""
+    lines = [example, *_wrapped(what, "  ", "  ")]
+    lines += ["usage: foretail run NAME [size=small|medium|full] [name=value ...]", "       foretail run NAME --help"]
+    for name, one in experiments().items():
+        lines += _wrapped(f"{name}: {one.sentence}", "  ", "      ")
     return "\n".join(lines)
 
 
-def settings_of(stage: str, overrides: Sequence[str] = ()) -> Iterator[SettingHelp]:
-    """Every setting of a stage, in the order of its schema."""
-    yield from _of_node(STAGES[stage], "", composed_settings(stage, tuple(overrides)))
+def help_text(command: Command, what: str, example: str, overrides: Sequence[str], wanted: Sequence[str]) -> str:
+    """The help of a command: an example, its most used settings, and its groups; or of what is wanted.
+
+    Parameters
+    ----------
+    overrides : settings are shown as these leave them
+    wanted : a group of settings such as ``scenario.incast``, or ``all``
+    """
+    described = list(settings_of(command, overrides))  # composing registers the options of other packages
+    named = " ".join(command.words)
+    lines = [
+        example,
+        *_wrapped(what, "  ", "  "),
+        "",
+        f"usage: foretail {named} [name=value ...] [--multirun] [--cfg job] [--debug]",
+    ]
+    if wanted == [ALL]:
+        lines += ["", "groups, chosen as group=option:"]
+        for group, options in groups_of(command):
+            lines += _wrapped(f"{group}: {', '.join(options)}", "  ", "      ")
+        return "\n".join(
+            [
+                *lines,
+                "",
+                "settings, with their defaults (??? has to be given):",
+                *_explained(described),
+                "",
+                *_wrapped(FLAGS, "", ""),
+            ]
+        )
+    if wanted:
+        return "\n".join(_explained(_of_group(wanted[0], described, named)))
+    used = _most_used(command, described)
+    lines += [
+        "",
+        "most used settings, with their defaults (??? has to be given):",
+        *_explained(used),
+        "",
+        *_groups(command, described, used),
+    ]
+    more = f"foretail {named} --help GROUP shows the settings of a group, --help {ALL} everything."
+    return "\n".join([*lines, "", *_wrapped(f"{more} {FLAGS}", "", "")])
 
 
-def groups_of(stage: str) -> Iterator[tuple[str, list[str]]]:
-    """The groups of a stage and their options; of experiments those that begin with its command."""
-    config = OmegaConf.load(resources.files("foretail.configs") / f"{stage}.yaml")  # type: ignore[arg-type]
+def settings_of(command: Command, overrides: Sequence[str] = ()) -> Iterator[SettingHelp]:
+    """Every setting of a command, in the order of its schema."""
+    yield from _of_node(command.schema, "", composed_settings(command.config_name, tuple(overrides)))
+
+
+def _most_used(command: Command, described: Sequence[SettingHelp]) -> list[SettingHelp]:
+    """Those of the table; of an experiment the first of its own, and its size."""
+    of_stage = USED.get(command.words[0])
+    if of_stage is not None:
+        by_name = {one.name: one for one in described}
+        return [by_name[name] for name in of_stage]
+    own = [one for one in described if "." not in one.name and one.name not in LEAST_USED and one.default is not None]
+    return sorted(own, key=lambda one: one.name != "size")[:MOST_USED]
+
+
+def _groups(command: Command, described: Sequence[SettingHelp], used: Sequence[SettingHelp]) -> list[str]:
+    """The names of groups with what they are, the options of Hydra's, and the names of all other settings."""
+    options, lines = dict(groups_of(command)), ["groups of settings:"]
+    headings = {
+        one.name: one.meaning
+        for one in described
+        if "." not in one.name and (one.default is None or one.name in options)
+    }
+    for name in dict.fromkeys([*headings, *options]):
+        chosen = f" ({name}={'|'.join(options[name])})" if len(options.get(name, [])) in range(1, 6) else ""
+        lines += _wrapped(f"{name}: {headings.get(name, 'options that set several settings')}{chosen}", "  ", "      ")
+    shown = {*headings, *(one.name for one in used)}
+    others = [one.name for one in described if "." not in one.name and one.name not in shown]
+    return lines if not others else [*lines, *_wrapped(f"other settings: {', '.join(others)}", "", "  ")]
+
+
+def _of_group(group: str, described: Sequence[SettingHelp], named: str) -> list[SettingHelp]:
+    """The settings of a group; ForetailError when there is no such group."""
+    found = [one for one in described if one.name == group or one.name.startswith(f"{group}.")]
+    if not found:
+        raise ForetailError(f"foretail {named} has no group of settings {group}: --help lists the groups")
+    return found
+
+
+def _explained(described: Sequence[SettingHelp]) -> list[str]:
+    lines = []
+    for one in described:
+        given = one.name if one.default is None else f"{one.name}={one.default}"
+        lines += [line.replace(", ", ",") for line in _wrapped(given.replace(",", ", "), "  ", "      ")]
+        lines += _wrapped(one.meaning, "      ", "      ")
+    return lines
+
+
+def groups_of(command: Command) -> Iterator[tuple[str, list[str]]]:
+    """The groups of a command and their options."""
+    config: Any
+    if command.words[0] == "run":
+        config = ConfigStore.instance().load(f"{command.config_name}.yaml").node
+    else:
+        config = OmegaConf.create(
+            (resources.files("foretail.configs") / f"{command.config_name}.yaml").read_text("utf-8")
+        )
     places = ["foretail.configs", *(str(place).removeprefix("pkg://") for place in config.hydra.get("searchpath", ()))]
     for entry in config.defaults:
         if not isinstance(entry, Mapping) and not OmegaConf.is_dict(entry):
@@ -71,23 +311,17 @@ def groups_of(stage: str) -> Iterator[tuple[str, list[str]]]:
         if group.startswith("override "):
             continue
         name, _, package = group.partition("@")
-        options = sorted({*_files(name, places, stage), *_stored(name)})
+        options = sorted({*_files(name, places), *_stored(name)})
         if options:
-            yield (f"{name} (as {package})" if package else name), options
+            yield (name if package in ("", "_here_") else f"{name} (as {package})"), options
 
 
-def _files(group: str, places: Sequence[str], stage: str) -> Iterator[str]:
+def _files(group: str, places: Sequence[str]) -> Iterator[str]:
     for place in places:
         folder = resources.files(place) / group
         for file in folder.iterdir() if folder.is_dir() else ():
-            if file.name.endswith(".yaml") and (group != "experiment" or _stage_of(file.read_text("utf-8")) == stage):
+            if file.name.endswith(".yaml"):
                 yield file.name.removesuffix(".yaml")
-
-
-def _stage_of(experiment: str) -> str | None:
-    """The stage of an experiment's command, which its file begins with."""
-    found = re.search(r"^# foretail (\w+) ", experiment, re.MULTILINE)
-    return None if found is None else found[1]
 
 
 def _stored(group: str) -> Iterator[str]:
@@ -104,8 +338,9 @@ def _of_node(schema: type[Any], prefix: str, values: Mapping[str, Any]) -> Itera
         meaning = field.metadata.get("doc", "") + _range(field.metadata)
         inner = next((arg for arg in typing.get_args(kind) if dataclasses.is_dataclass(arg)), None)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            inside = value if isinstance(value, Mapping) else {}
             yield SettingHelp(name, None, meaning)
-            yield from _of_node(kind, f"{name}.", value if isinstance(value, Mapping) else {})
+            yield from _of_node(_chosen(kind, inside), f"{name}.", inside)
         elif isinstance(inner, type) and typing.get_origin(kind) is dict:
             chosen = f"[{','.join(value)}]" if isinstance(value, Mapping) else str(value)
             yield SettingHelp(name, chosen, meaning)
@@ -116,6 +351,14 @@ def _of_node(schema: type[Any], prefix: str, values: Mapping[str, Any]) -> Itera
         else:
             options = ("true", "false") if kind is bool else field.metadata.get("one_of") or ()
             yield SettingHelp(name, _written(value), meaning, options)
+
+
+def _chosen(kind: type[Any], values: Mapping[str, Any]) -> type[Any]:
+    """The kind of a node, or that of its kinds which has all of these settings."""
+    for one in (kind, *kind.__subclasses__()):
+        if values.keys() <= {field.name for field in dataclasses.fields(one)}:
+            return one
+    return kind
 
 
 def _first(value: Any) -> Mapping[str, Any]:

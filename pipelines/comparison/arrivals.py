@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
@@ -124,7 +124,7 @@ class ArrivalsResult:
         return self.comparison.transmitted[policy] / optimum if optimum else None
 
 
-def evaluate_arrivals(config: EvaluateConfig) -> ArrivalsResult:
+def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
     """Run ``config.policies`` over the file ``config.arrivals``."""
     assert config.arrivals is not None and config.ports is not None and config.buffer is not None  # noqa: PT018
     file = ArrivalFile(Path(config.arrivals), config.prediction_column)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import scores
@@ -106,11 +105,8 @@ class _Rows:
     score: NDArray[np.float64] | None
 
 
-def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
+def replay_datasets(config: ReplayConfig) -> DatasetsResult:
     """Replay ``config.datasets`` under ``config.policies``."""
-    for position, path in enumerate(config.datasets):
-        if path in config.datasets[:position]:
-            raise ForetailError(f"datasets names {path} twice: name every dataset once")
     datasets = open_datasets(config.datasets)
     for dataset in datasets:
         dataset.require_trace()
@@ -177,7 +173,7 @@ def evaluate_datasets(config: EvaluateConfig) -> DatasetsResult:
 
 
 def _rows(
-    config: EvaluateConfig, source: str, dataset: Dataset, model: AskedModel | None, flips: np.random.Generator
+    config: ReplayConfig, source: str, dataset: Dataset, model: AskedModel | None, flips: np.random.Generator
 ) -> _Rows:
     columns: tuple[str, ...] = ()
     if model is not None:

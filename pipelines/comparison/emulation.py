@@ -138,6 +138,7 @@ def emulate_policies(
     policies: Mapping[str, Policy],
     seeds: Sequence[int],
     predictor: ExportedPredictor | NetworkExport | None,
+    baselines: tuple[str, ...],
     emulation: Emulation,
     folder: Path,
     command: HostCommand | None = None,
@@ -174,14 +175,12 @@ def emulate_policies(
         if not run.is_valid:
             say(
                 f"{run.flows.policy}, seed {run.flows.seed}, is invalid: {run.why_invalid}; give the machine less to "
-                "do, or raise emulation.factor"
+                "do, or raise network.factor"
             )
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.flows.policy], seeds.index(run.flows.seed))))
-    baselines = ("lqd",) if "lqd" in policies and len(policies) > 1 else ()
-    return EmulationResult(
-        runs, FlowsResult(tuple(run.flows for run in runs), baselines, predictor), scenario.base_rtt_ns, emulation
-    )
+    compared = FlowsResult(tuple(run.flows for run in runs), baselines, predictor)
+    return EmulationResult(runs, compared, scenario.base_rtt_ns, emulation)
 
 
 def _emulated(name: str, seed: int, run: EmulatorRun) -> EmulatedRun:

@@ -62,6 +62,7 @@ from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words, takes_alpha
 
 FLOWS = "flows"
+USUAL_JOBS = 2
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
 
 HEADLINES = (
@@ -310,10 +311,10 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         config.policy,
         config.seeds,
         predictor,
-        tuple(config.baselines),
+        config.compared_to,
         store,
         Ns3(config.ns3_prefix),
-        config.jobs,
+        config.jobs or USUAL_JOBS,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
@@ -135,7 +135,7 @@ def say_zeros(source: str, scores: Scores, questions: Mapping[str, Questions]) -
     say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
-def source_of(config: EvaluateConfig, has_column: bool = False) -> str:
+def source_of(config: ReplayConfig, has_column: bool = False) -> str:
     """The kind of predictions: as set, else the model's if there is one, else the file's, else perfect ones."""
     if config.predictions is not None:
         return config.predictions
@@ -144,7 +144,7 @@ def source_of(config: EvaluateConfig, has_column: bool = False) -> str:
     return "column" if has_column else "perfect"
 
 
-def described(config: EvaluateConfig, source: str, model: AskedModel | None) -> Source:
+def described(config: ReplayConfig, source: str, model: AskedModel | None) -> Source:
     """The source with the settings that belong to it."""
     flips = source == "flipped"
     return Source(
@@ -157,7 +157,7 @@ def described(config: EvaluateConfig, source: str, model: AskedModel | None) -> 
     )
 
 
-def asked_model(config: EvaluateConfig) -> AskedModel:
+def asked_model(config: ReplayConfig) -> AskedModel:
     """The trees of ``config.model``, or a network as its C decides."""
     if config.model is None:
         raise ForetailError("predictions=model asks a model and there is none: give model=FILE")

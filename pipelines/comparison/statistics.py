@@ -7,6 +7,7 @@ is a lower bound (``FlowSummary.lower_bound``), and no flow is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,19 @@ def interval_text(found: PairedDifference, sign: str = "+") -> str:
     if found.low is None or found.high is None:
         return f"{found.mean:{sign}.3g}"
     return f"{found.mean:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
+
+
+def percent_change(log: float | None) -> float | None:
+    """A difference of logarithms as a change in %; None where there is none."""
+    return None if log is None else 100 * math.expm1(log)
+
+
+def change_text(difference: PairedDifference) -> str:
+    """A difference of logarithms as a change in % with its interval."""
+    mean, low, high = map(percent_change, (difference.mean, difference.low, difference.high))
+    if mean is None:
+        return "an unknown share"
+    return f"{mean:+.1f} %" + ("" if low is None or high is None else f" [{low:+.1f}, {high:+.1f}]")
 
 
 def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from typing import Any
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.features.dataset.reader import Dataset
@@ -21,7 +22,6 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
     counters,
-    dataset_code,
     packets_per_cpu_second,
     settings_that_matter,
     simulate_dataset,
@@ -30,14 +30,14 @@ from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.sim_bridge.emulator.emulator import emulator_digest, run_emulator
+from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.packets.simulation import PacketRun
 
 DATASET = "dataset"
 
 
 FIGURES_FILE = "figures.json"
-
-
 """What was found while a dataset was made without ns-3, beside it."""
 
 
@@ -66,7 +66,8 @@ def collect_runs(
 
     def task(seed: int, report: Report) -> CollectedRun:
         document = driver_config(scenario, policy, seed, trace=True)
-        key = Key(DATASET, {"driver": settings_that_matter(document), "ns3": ns3.version, "code": dataset_code()})
+        code = [ns3.driver_sha256, code_digest(collect_dataset)]
+        key = Key(DATASET, {"driver": settings_that_matter(document), "ns3": ns3.version, "code": code})
         entry = store.get_or_build(
             key, lambda folder: simulate_dataset(document, scenario, folder / DATASET, ns3, report)
         )
@@ -85,7 +86,8 @@ def emulated_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ..
 
     def task(seed: int, report: Report) -> CollectedRun:
         document = emulated_settings(config.scenario, policy, seed, config.emulation, trace=True)
-        key = Key(DATASET, {"emulator": settings_that_matter(document), "code": dataset_code()})
+        code = [emulator_digest(), code_digest(collect_dataset, run_emulator)]
+        key = Key(DATASET, {"emulator": settings_that_matter(document), "code": code})
         entry = store.get_or_build(
             key, lambda folder: emulate_dataset(document, config.scenario, folder / DATASET, report)
         )
@@ -101,7 +103,8 @@ def rack_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
 
     def task(seed: int, report: Report) -> CollectedRun:
         document = traced_racks(config.racks, seed)
-        key = Key(DATASET, {"racks": document, "ns3": ns3.version, "code": dataset_code()})
+        code = [ns3.driver_sha256, code_digest(collect_dataset)]
+        key = Key(DATASET, {"racks": document, "ns3": ns3.version, "code": code})
         entry = store.get_or_build(key, lambda folder: simulate_rack_dataset(document, folder / DATASET, ns3, report))
         return _collected(seed, entry)
 

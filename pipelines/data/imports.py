@@ -11,8 +11,8 @@ from typing import Any
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport
+from foretail.core.code import code_digest
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
-from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import Key, file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
@@ -39,7 +39,7 @@ def import_key(config: CollectConfig, log: Path | None, seed: int) -> dict[str, 
         "log_sha256": file_digest(log) if log else None,
         "settings": settings,
         "seed": seed,
-        "code": dataset_code(),
+        "code": code_digest("sim_bridge.imports", write_open_loop_dataset),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
-from foretail.pipelines.runs.store import code_digest, file_digest
+from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
@@ -75,12 +75,6 @@ def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
             "library": library and file_digest(Path(library)),
         },
     }
-
-
-@functools.cache
-def dataset_code() -> str:
-    """Digest of the code that a dataset depends on."""
-    return code_digest("sim_bridge", "features")
 
 
 def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, ns3: Ns3, report: Report) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.sources import SlottedTraffic
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.dataset.manifest import Run
-from foretail.pipelines.data.simulation import dataset_code
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
@@ -22,7 +22,8 @@ from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, arrival
 
 def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
     """Everything that the dataset of a seed depends on."""
-    found = {"run": asdict(replace(_run(settings, seed), versions={})), "code": dataset_code()}
+    code = code_digest("sim_bridge.arrivals", write_open_loop_dataset, slotted_run)
+    found = {"run": asdict(replace(_run(settings, seed), versions={})), "code": code}
     source = source_sha256(type(_workload(settings)))
     return found if source is None else {**found, "plugin": source}
 

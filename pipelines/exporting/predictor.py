@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.configs.schema.targets import P4Banks, P4Demo
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, loaded, offered, package_of, running
 from foretail.export.c.build import find_compiler
@@ -38,7 +39,7 @@ from foretail.models.mlflow.tracking import ENSEMBLE_TAG
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Key, Store, code_digest
+from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.tracking.loading import load_predictor
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def library_key(kind: str, sha256: str) -> Key:
         "compiler": find_compiler(),
         "machine": platform.machine(),
         "system": platform.system(),
-        "code": code_digest("export", "models"),
+        "code": code_digest("export.c", "export.network"),
     }
     return Key(EXPORT, depends_on)
 

@@ -15,6 +15,7 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.reporting.glossary import Words
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
@@ -23,8 +24,8 @@ from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 MOST_VARIED = 8
 """Settings that differ are columns of a sweep's tables, up to so many."""
 
-ABOUT_CIRCUITS = ("schedule", "demand")
-"""Stages that speak of circuits; the others speak of buffers."""
+ABOUT_CIRCUITS = ("schedule", "demand", "circuits")
+"""Stages and families of experiments that speak of circuits; the others speak of buffers."""
 
 
 def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
@@ -44,7 +45,7 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
-    words = Words(circuits=all(run.stage in ABOUT_CIRCUITS for run in runs))
+    words = Words(circuits=all(_subject(run) in ABOUT_CIRCUITS for run in runs))
     environment.filters |= {"words": words, "path": _path}
     style = _template("report.css")
     together = stacked(runs) if len(runs) > 1 else []
@@ -68,6 +69,12 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         version=metadata.version("foretail"),
     )
+
+
+def _subject(run: RunRecord) -> str:
+    """The stage of a run, or the family of its experiment."""
+    experiment = experiments().get(str(run.document.get("experiment")))
+    return run.stage if experiment is None else experiment.family
 
 
 def varied(runs: Sequence[RunRecord]) -> list[str]:

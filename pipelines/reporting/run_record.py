@@ -27,6 +27,9 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PASSWORD = re.compile(r"(?<=://)[^/\s\"@]+@")
 _SPLIT = ("train", "validation", "test")
 
+RUN = "run"
+"""The command of experiments."""
+
 
 @dataclass(frozen=True)
 class _Written:
@@ -123,9 +126,9 @@ class RunRecord:
         except ValueError as error:
             raise ForetailError(f"{path} is damaged ({error}): run its stage again") from None
         stage = document.get("stage") if isinstance(document, dict) else None
-        if not isinstance(stage, str) or stage not in STAGES:
+        if not isinstance(stage, str) or stage not in (*STAGES, RUN):
             raise ForetailError(
-                f"{path} is the result of no stage that this version of Foretail has ({', '.join(STAGES)}): "
+                f"{path} is the result of no stage that this version of Foretail has ({', '.join((*STAGES, RUN))}): "
                 "give the folder of a run, or use the version that wrote it"
             )
         try:
@@ -174,9 +177,11 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """The stage, with its experiment or model where the command names one."""
-        words = [word for word in (self.command or "").split() if word.startswith(("experiment=", "size="))]
-        return " ".join([self.stage, *(word.partition("=")[2] for word in words)])
+        """The stage, or the experiment, with its size where the command names one."""
+        words = (self.command or "").split()
+        name = words[2] if self.stage == RUN and len(words) > 2 else self.stage
+        named = [word.partition("=")[2] for word in words if word.startswith(("experiment=", "size="))]
+        return " ".join([name, *named])
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its dotted name; lists are values."""

@@ -25,10 +25,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.store import code_digest
 
 Result = TypeVar("Result")
 
@@ -202,7 +202,7 @@ def _unheard(fraction: float, words: str) -> None:
 
 @functools.cache
 def _code() -> str:
-    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features")
+    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core")
 
 
 def _first_line(error: Exception) -> str:

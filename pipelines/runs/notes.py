@@ -1,15 +1,17 @@
-"""What a command says at its end beside its tables: the models that it used, aliases that moved, zeros to explain.
+"""What a command says beside its tables: the models that it used, aliases that moved, zeros to explain, early tables.
 
 Whoever knows such a thing says it where it is known; :func:`foretail.pipelines.stage.run` prints all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+
+from foretail.pipelines.runs.result import Table, show
 
 
 @dataclass
@@ -21,11 +23,13 @@ class Notes:
     sentences : in the order in which they were said, each once; all are printed
     findings : those that belong to the result; where an alias pointed before belongs to the registry
     models : models that were used, JSON-like
+    printed : tables that were printed before the end
     """
 
     sentences: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     models: list[Mapping[str, Any]] = field(default_factory=list)
+    printed: list[Table] = field(default_factory=list)
 
 
 _NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
@@ -57,3 +61,11 @@ def use_model(model: Mapping[str, Any], sentence: str) -> None:
     if notes is not None and model not in notes.models:
         notes.models.append(model)
         notes.sentences.append(sentence)
+
+
+def show_early(tables: Sequence[Table]) -> None:
+    """Print tables before the command ends, which then prints only the others; nothing outside of a command."""
+    notes = _NOTES.get()
+    if notes is not None:
+        show(tables)
+        notes.printed += tables

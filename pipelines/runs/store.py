@@ -17,8 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from foretail.core.json_text import parse_json
 
 KEY_FILE = "key.json"
 CONTENT = "content"
-_SOURCES = (".py", ".hpp", ".h", ".cpp", ".cc", ".txt", ".cmake", ".j2")
 
 
 def canonical_json(document: Any) -> str:
@@ -155,30 +152,7 @@ class Store:
             shutil.rmtree(removed, ignore_errors=True)
 
 
-def code_digest(*rooms: str) -> str:
-    """SHA-256 over the sources of rooms, such as ``code_digest("features", "sim_bridge")``.
-
-    Any change in a room's Python, C++ or template files makes entries that name it be built again.
-    """
-    digest = hashlib.sha256()
-    for room in rooms:
-        for name, source in sorted(_sources(room, resources.files(f"foretail.{room}"))):
-            digest.update(f"{name}\n{hashlib.sha256(source.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sources(name: str, folder: Traversable) -> list[tuple[str, Traversable]]:
-    found: list[tuple[str, Traversable]] = []
-    for child in folder.iterdir():
-        if child.is_dir():
-            if child.name != "__pycache__":
-                found += _sources(f"{name}/{child.name}", child)
-        elif child.name.endswith(_SOURCES):
-            found.append((f"{name}/{child.name}", child))
-    return found

@@ -11,7 +11,7 @@ from typing import Any
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.packet_stages import EvaluateConfig
@@ -35,30 +35,28 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
     stage = next(name for name, kind in STAGES.items() if kind is schema)
     register(stage)
     try:
-        overrides = with_policies(overrides)
-        if GlobalHydra.instance().is_initialized():
-            return typed(hydra.compose(stage, list(overrides)), schema)
-        with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
-            return typed(hydra.compose(stage, list(overrides)), schema)
+        return typed(_composed(stage, overrides), schema)
     except BAD_INPUT as error:
         reason = sentence(error, ()).rstrip(".")
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
 
 
 @functools.cache
-def composed_settings(stage: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The unchecked settings of a stage, JSON-like; ``???`` for what has to be given."""
-    register(stage)
-    overrides = tuple(with_policies(overrides))
+def composed_settings(config: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The unchecked settings of a registered config, JSON-like; ``???`` for what has to be given."""
+    settings = OmegaConf.to_container(_composed(config, overrides), resolve=True)
+    if not isinstance(settings, dict):
+        raise TypeError(f"the settings of {config} are no mapping")
+    return {str(name): value for name, value in settings.items()}
+
+
+def _composed(config: str, overrides: Sequence[str]) -> DictConfig:
+    """What Hydra composes, inside a command or outside of one."""
+    overrides = with_policies(overrides)
     if GlobalHydra.instance().is_initialized():
-        node = hydra.compose(stage, list(overrides))
-    else:
-        with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
-            node = hydra.compose(stage, list(overrides))
-    found = OmegaConf.to_container(node, resolve=True)
-    if not isinstance(found, dict):
-        raise TypeError(f"the settings of {stage} are no mapping")
-    return {str(name): value for name, value in found.items()}
+        return hydra.compose(config, overrides)
+    with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
+        return hydra.compose(config, overrides)
 
 
 def differing(config: Stage) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def differing(config: Stage) -> dict[str, Any]:
 
     The kind of predictor is always among them; where things run or land never is.
     """
-    stage = next(name for name, kind in STAGES.items() if kind is type(config))
+    stage = next(name for name, kind in STAGES.items() if isinstance(config, kind))
     job = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name"}
     usual, given = dict(flat(composed_settings(stage))), dict(flat(asdict(config)))

@@ -6,15 +6,14 @@ Every failure is a ``ForetailError`` of one sentence that names the setting as i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
-from foretail.configs.schema.policies import limits
+from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
@@ -76,24 +75,6 @@ def _check_names(config: Stage) -> None:
 
         if config.operating_point.maximise != "recovered_loss":
             THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
-    if isinstance(config, EvaluateConfig) and config.mode == "slots":
-        from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-
-        for name in config.slots[config.size].workloads:
-            _require_known(f"slots.{config.size}.workloads", name, WORKLOADS)
-    if isinstance(config, EvaluateConfig) and config.mode == "tradeoff":
-        from foretail.sim_bridge.arrivals.workloads import workload_of
-
-        sweep = config.tradeoff[config.size]
-        for name in sweep.workloads:
-            workload_of(*sweep.parameters(name)).batches(
-                sweep.ports, sweep.ports * sweep.buffer_per_port, sweep.slots, seed=1
-            )
-    if isinstance(config, EvaluateConfig) and config.mode == "sharing":
-        for policy, parameters in config.sharing[config.size].policies.items():
-            for name, values in parameters.items():
-                for value in values:
-                    require_within(f"sharing.{config.size}.policies.{policy}.{name}", value, limits(name))
     if isinstance(config, CollectConfig) and config.source == "slotted":
         from foretail.sim_bridge.arrivals.workloads import workload_of
 
@@ -109,11 +90,6 @@ def _check_names(config: Stage) -> None:
                 raise ForetailError(
                     f"collectives = {name} is unknown: choose from {', '.join(JOBS)}, or two of them as A+B"
                 )
-
-
-def _require_known(where: str, name: str, known: Mapping[str, Any]) -> None:
-    if name not in known:
-        raise ForetailError(f"{where} = {name} is unknown: choose from {', '.join(known)}")
 
 
 def _check_ranges(node: Any, path: str) -> None:

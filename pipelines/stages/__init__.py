@@ -1,7 +1,8 @@
-"""The stages: one Hydra application each, started by :mod:`foretail.pipelines.cli`. Nothing imports a stage.
+"""The commands with settings: one Hydra application each, started by :mod:`foretail.pipelines.cli`.
 
 A stage is a module of its name with a function of its name, ``train(config, run_dir) -> StageResult``; its settings are
-``foretail.configs.schema.STAGES[name]``. This table says what it does, with an example.
+``foretail.configs.schema.STAGES[name]``. Nothing imports a stage. ``run`` has no module here: it runs what ``studies/``
+declares. This table says what each does, with an example.
 """
 
 STAGES: dict[str, tuple[str, str]] = {
@@ -15,12 +16,12 @@ STAGES: dict[str, tuple[str, str]] = {
         "foretail distill model=outputs/train/RUN student.trees=4",
     ),
     "evaluate": (
-        "compare buffer policies: in ns-3, on a file of arrivals, on datasets, or an experiment",
+        "compare buffer policies in a network: simulated in ns-3, or emulated with this machine's TCP",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
-    "emulate": (
-        "compare buffer policies on packets of this machine's TCP, in namespaces and in real time",
-        "foretail emulate experiment=first_look",
+    "replay": (
+        "compare buffer policies on given arrivals: a file of slotted arrivals, or recorded datasets",
+        "foretail replay arrivals=arrivals.csv ports=20 buffer=1000",
     ),
     "export": (
         "turn a predictor into C, P4 or ONNX, proven equivalent",
@@ -43,20 +44,16 @@ STAGES: dict[str, tuple[str, str]] = {
         "train predictors of the demand and tell what the schedules of their predictions are worth",
         "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
     ),
-    "study": (
-        "compare drop predictors on runs and conditions that they never saw, and in ns-3",
-        "foretail study experiment=predictor_study size=small",
+    "select": (
+        "tell what each feature is worth, and choose the best ones that a switch can afford",
+        "foretail select features=switch budget.register_bits=2000",
+    ),
+    "run": (
+        "run an experiment: a study, a figure of a paper, a search, a map or a trade-off",
+        "foretail run credence_fig14 size=small",
     ),
     "report": (
         "make one HTML page of a run or a sweep that opens without a network",
         "foretail report run=outputs/demo out=report.html",
-    ),
-    "search": (
-        "search for drop predictors that score well and cost a switch little",
-        "foretail search experiment=predictor_search size=small",
-    ),
-    "select": (
-        "tell what each feature is worth, and choose the best ones that a switch can afford",
-        "foretail select features=switch budget.register_bits=2000",
     ),
 }

@@ -17,12 +17,13 @@ from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiments.search.rules import LEARNED, rule_of
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
+from foretail.pipelines.runs.notes import show_early
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.policies import policy_words
@@ -133,6 +134,7 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         trained = replace(
             trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
         )
+    show_early(trained.tables())
     with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
     with steps.timed("evaluate in ns-3"):
@@ -140,6 +142,7 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
             config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
         )
         evaluated = track_flows(config, evaluated)
+    show_early(evaluated.tables())
     with steps.timed("evaluate where ports compete"):
         contended = evaluate_policies(
             config.contended_scenario,

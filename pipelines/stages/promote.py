@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretail.configs.schema.model_stages import PromoteConfig
-from foretail.pipelines.experiments.sharing.gate import judge_by_cost
+from foretail.pipelines.promotion.closed_loop import judge_by_cost
 from foretail.pipelines.promotion.promoting import PromoteResult, judge_by_scores, promote_model
 
 
 def promote(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     """Judge the model and the holder on held-out runs, prove the exports, and move the alias as the last step."""
-    return promote_model(config, run_dir, judge_by_cost if config.sharing else judge_by_scores)
+    return promote_model(config, run_dir, judge_by_cost if config.families else judge_by_scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,6 @@ from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.pipelines import stage
-from foretail.pipelines.experiments.circuits.cells import cell_experiment
-from foretail.pipelines.experiments.circuits.designs import design_experiment
-from foretail.pipelines.experiments.circuits.noise import noise_experiment
-from foretail.pipelines.experiments.circuits.tradeoff import tradeoff_experiment
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
@@ -32,14 +27,6 @@ from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single
 
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
-
-FAMILIES: Mapping[str, Callable[[Any, ScheduleConfig, Path], stage.StageResult]] = {
-    "noise": noise_experiment,
-    "designs": design_experiment,
-    "tradeoff": tradeoff_experiment,
-    "cells": cell_experiment,
-}
-"""What runs an experiment, by the setting that holds its sweeps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +113,7 @@ class ScheduleResult:
         ]
 
 
-def schedule_demand(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
+def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write it to the run."""
     given = read_demand(Path(config.demand))
     demand = _in_hose(given, config)
@@ -170,15 +157,6 @@ def _guarantees(k: int, oblivious: int, is_predicted: bool) -> tuple[float, floa
     """What theorems promise of Vermilion, single-hop and multi-hop."""
     trust = k / oblivious
     return (0.0, robustness(trust)) if is_predicted else (single_hop_guarantee(k, oblivious), consistency(trust))
-
-
-def schedule(config: ScheduleConfig, run_dir: Path) -> stage.StageResult:
-    """Do what the settings name: an experiment, or one schedule."""
-    for family, experiment in FAMILIES.items():
-        sweeps = getattr(config, family)
-        if sweeps:
-            return experiment(sweeps[config.size], config, run_dir)
-    return schedule_demand(config, run_dir)
 
 
 def _write(run_dir: Path, texts: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.features.catalog import group_of
@@ -24,7 +25,7 @@ from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.runs.store import Entry, Key, Store, code_digest
+from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
@@ -268,7 +269,7 @@ def model_key(
             }
             if tracking.enabled
             else None,
-            "code": code_digest("features", "models", "export", "sim_bridge"),
+            "code": code_digest("models.drop", "models.scoring", "features.rows", "sim_bridge.open_loop"),
             "versions": {name: versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
             **depends_on,
         },

@@ -22,6 +22,7 @@ from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
+from tests.composed import experiment_settings
 from tests.docs.pages import PAGES, ROOT, Command, commands_of
 
 pytestmark = pytest.mark.slow
@@ -63,12 +64,10 @@ RULES = [
     Rule(r"README.md: train ", "run", ("scenario=tiny", "tracking.alias=candidate"), ns3=True),
     Rule(r"README.md: evaluate model=", "run", ("scenario=tiny", "seeds=[11]", "jobs=1"), ns3=True),
     Rule(r"README.md: export ", "run"),
-    Rule(r"README.md: evaluate arrivals=", "run"),
+    Rule(r"README.md: replay arrivals=", "run"),
     Rule(r"README.md: STAGE ", "compose", swap={"STAGE": "collect", "name=value": "jobs=1", "...": "seeds=[1]"}),
     Rule(r"README.md: schedule demand=", "run"),
-    Rule(
-        r"README.md: schedule experiment=", "run", ("designs.small.nodes=[8]", "designs.small.matrices=[permutation]")
-    ),
+    Rule(r"README.md: run vermilion", "run", ("nodes=[8]", "matrices=[permutation]")),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=forest.skops", "compose"),
     # docs/guide/predictors.md
@@ -78,13 +77,13 @@ RULES = [
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
     Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
     Rule(
-        r"predictors.md: evaluate experiment=tradeoff",
+        r"predictors.md: run tradeoff",
         "run",
-        ("size=small", "tradeoff.small.search_steps=20", "models=[models:/foretail-drop@candidate]"),
+        ("size=small", "search_steps=20", "models=[models:/foretail-drop@candidate]"),
     ),
     Rule(r"predictors.md: train scenario=tiny predictor=mlp", "run", ("predictor.steps=50",), ns3=True),
     Rule(r"predictors.md: evaluate scenario=tiny .*model=outputs/mlp_ns3", "run", ("seeds=[11]", "jobs=1"), ns3=True),
-    Rule(r"predictors.md: evaluate datasets=.*model=outputs/mlp", "run"),
+    Rule(r"predictors.md: replay datasets=.*model=outputs/mlp", "run"),
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
@@ -100,34 +99,33 @@ RULES = [
     Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: select ", "compose"),
-    Rule(r"predictors.md: search ", "compose"),
-    Rule(r"predictors.md: study ", "compose"),
+    Rule(r"predictors.md: run predictor_", "compose"),
     # docs/results/closed-loop.md, sharing-map.md and findings.md: minutes to hours of ns-3 or of linear programs
-    Rule(r"closed-loop.md: evaluate experiment=", "compose"),
+    Rule(r"closed-loop.md: run ", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
-    Rule(r"worst-cases.md: evaluate experiment=", "compose"),
+    Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
-    Rule(r"sharing-map.md: (evaluate experiment|report run)=", "compose"),
-    Rule(r"sharing-rule.md: (search|evaluate) experiment=", "compose"),
+    Rule(r"sharing-map.md: (run |report run=)", "compose"),
+    Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
-    Rule(r"drop-costs.md: (search|evaluate|export) ", "compose"),
-    Rule(r"slow-settings.md: (search|evaluate) experiment=", "compose"),  # tests/pipelines/test_alpha_search.py runs
+    Rule(r"drop-costs.md: (run|export) ", "compose"),
+    Rule(r"slow-settings.md: run ", "compose"),  # tests/studies/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: (schedule|evaluate|study) experiment=", "compose"),
+    Rule(r"findings.md: run ", "compose"),
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(
-        r"schedule.md: schedule experiment=vermilion_fig9_5",
+        r"schedule.md: run vermilion_fig9_5",
         "run",
-        ("noise.small.samples=1", "noise.small.matrices=[ring]", "noise.small.deviations=[0,1]"),
+        ("samples=1", "matrices=[ring]", "deviations=[0,1]"),
     ),
     Rule(
-        r"schedule.md: schedule experiment=vermilion_fig8_5",
+        r"schedule.md: run vermilion_fig8_5",
         "run",
-        ("cells.small.slots=300", "cells.small.drain_slots=300", "cells.small.seeds=[1]"),
+        ("slots=300", "drain_slots=300", "seeds=[1]"),
     ),
-    Rule(r"schedule.md: schedule experiment=vermilion_fig8_6", "compose"),
+    Rule(r"schedule.md: run vermilion_fig8_6", "compose"),
     Rule(
         r"schedule.md: demand demand_predictor=\S*seasonal",
         "run",
@@ -136,14 +134,13 @@ RULES = [
     Rule(r"schedule.md: collect scenario=tiny", "compose"),  # ten runs of ns-3
     Rule(r"schedule.md: demand datasets=", "compose"),
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
-    Rule(r"schedule.md: demand experiment=", "compose"),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
     # docs/guide/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
     Rule(r"deploy.md: (deploy|export) ", "compose"),
     # docs/guide/emulator.md; tests/pipelines/test_emulate.py runs the stages
-    Rule(r"emulator.md: (emulate|collect|train|evaluate) ", "compose"),
-    # docs/results/circuits-emulated.md; tests/pipelines/test_voqs.py and test_rack_traces.py run the stages
-    Rule(r"circuits-emulated.md: (emulate|schedule|collect|train) ", "compose"),
+    Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
+    # docs/results/circuits-emulated.md; tests/studies/test_voqs.py and test_rack_traces.py run the stages
+    Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
@@ -155,12 +152,12 @@ RULES = [
     # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
-    Rule(r"plugins.md: evaluate arrivals=", "run"),
+    Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
-    Rule(r"plugins.md: evaluate experiment=", "run", ("slots.small.slots=500", "slots.small.ports=[4]")),
+    Rule(r"plugins.md: run c", "run", ("slots=500", "ports=[4]")),
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
-    Rule(r"plugins.md: schedule experiment=", "compose", swap={",shifts]": ",mars]"}),
+    Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
     # docs/guide/tracking.md
@@ -201,6 +198,9 @@ def composed_settings(words: list[str]) -> None:
     stage, *overrides = words
     if "--multirun" in overrides:
         overrides = [re.sub(r"^([\w.]+=[^\[{,]+),.*$", r"\1", word) for word in overrides if word != "--multirun"]
+    if stage == "run":
+        experiment_settings(*overrides)
+        return
     register(stage)
     overrides = with_policies(overrides)
     with initialize_config_module("foretail.configs", version_base="1.3"):

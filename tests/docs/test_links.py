@@ -22,6 +22,7 @@ ROOMS = (
     "models",
     "gym",
     "sim_bridge",
+    "studies",
     "features",
     "testing",
     "tests",

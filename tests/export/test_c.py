@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import PredictorLibrary, predictor_abi
-from foretail.export.c.shapes import Branch, Node, Trees
+from foretail.export.c.shapes import Trees
 from foretail.export.c.target import C, render_c
 from foretail.export.c.text import Batch, Single, c_string
 from foretail.export.passes.votes import with_votes
@@ -301,18 +302,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Trees.of
-    wrong = Trees((Branch(0, 11, *_sides(honest(with_votes(stumps([0.0, 1.0]))))),))
-    monkeypatch.setattr(Trees, "of", lambda _: wrong)
+    (stump,) = with_votes(stumps([0.0, 1.0])).trees
+    wrong = replace(stump, cut=np.where(stump.feature >= 0, 11, 0))
+    monkeypatch.setattr(Trees, "of", lambda _: Trees((wrong,)))
     with pytest.raises(ProofError, match="f0=11"):
         export(stumps([0.0, 1.0]), C(shape="branches"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-
-
-def _sides(trees: Trees) -> tuple[Node, Node]:
-    (root,) = trees.roots
-    assert isinstance(root, Branch)
-    return root.low, root.high
 
 
 @pytest.mark.parametrize("name", ["", "Drop", "1drop", "a-b", "a b", "../x", 'a"', "é", "foretail_predictor", "a" * 60])

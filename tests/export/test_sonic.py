@@ -22,23 +22,23 @@ from foretail.export.target import Files, export, prove_files
 from foretail.features.counters import COUNTERS, counter_params
 from foretail.models.drop.alpha_tree import alpha_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.nested import Node, nested_tree
+from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
 from tests.models.test_alpha_tree import model as stump
 
 READ = ("queue_dropped", "switch_marked", "queue_flows")
 
 
-def of(root: Node) -> Ensemble:
+def of(root: Rule) -> Ensemble:
     inputs = tuple(FeatureInput(name, counter_params(1_000_000), 8) for name in READ)
-    return Ensemble(inputs, (nested_tree(root, READ),), Fraction(0), output="value")
+    return Ensemble(inputs, (tree_of_rule(root, READ),), Fraction(0), output="value")
 
 
 def trees() -> st.SearchStrategy[Ensemble]:
     """Of any shape, with leaves that siblings may share."""
     leaves = st.integers(-7, 6).map(float)
 
-    def inner(nodes: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    def inner(nodes: st.SearchStrategy[Rule]) -> st.SearchStrategy[Rule]:
         return st.tuples(st.sampled_from(READ), st.integers(0, 254), nodes, nodes)
 
     return st.recursive(leaves, inner, max_leaves=9).map(of)

@@ -10,43 +10,46 @@ import json
 from collections.abc import Iterator
 from importlib import resources
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.stages import STAGES
-from tests.composed import composed, options
+from foretail.pipelines.experiment.catalog import experiments, sizes_of
+from tests.composed import composed, composed_experiment, options
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place
 
-SIZED = {"credence_fig6": "evaluate", "predictor_study": "study", "vermilion_fig8_5": "schedule"}
-"""One experiment per kind of sizes, and its stage: composed in all of them."""
 
-
-def resolved(stage: str, *overrides: str) -> str:
-    """Return the fingerprint of the settings that a stage would run with."""
-    settings = composed(stage, *overrides)
+def resolved(settings: DictConfig) -> str:
+    """Return the fingerprint of settings as a command would run with them."""
     return fingerprint(json.dumps(OmegaConf.to_container(settings, resolve=True, enum_to_str=True), sort_keys=True))
 
 
 def stages_and_experiments(place: Place) -> Iterator[Fingerprint]:
-    """Every stage by itself, and every experiment."""
+    """Every stage by itself, and every experiment in every size."""
     for stage in STAGES:
-        yield Fingerprint("stage", parameters_text(stage=stage), resolved(stage))
-    for experiment in options("experiment"):
-        text = (resources.files("foretail.configs") / "experiment" / f"{experiment}.yaml").read_text("utf-8")
-        stage = text.splitlines()[1].removeprefix("# foretail ").split()[0]
-        parameters = parameters_text(stage=stage, experiment=experiment)
-        yield Fingerprint("experiment", parameters, resolved(stage, f"experiment={experiment}"))
-    for experiment, stage in SIZED.items():
-        for size in ("small", "medium", "full"):
-            parameters = parameters_text(stage=stage, experiment=experiment, size=size)
-            yield Fingerprint("experiment", parameters, resolved(stage, f"experiment={experiment}", f"size={size}"))
+        yield Fingerprint("stage", parameters_text(stage=stage), resolved(composed(stage)))
+    for gate in options("experiment"):
+        yield Fingerprint("gate", parameters_text(experiment=gate), resolved(composed("promote", f"experiment={gate}")))
+    for experiment in experiments():
+        for size in sizes_of(experiment):
+            settings = composed_experiment(experiment, f"size={size}")
+            yield Fingerprint("experiment", parameters_text(experiment=experiment, size=size), resolved(settings))
 
 
 def files(place: Place) -> Iterator[Fingerprint]:
     """What every option says by itself, without its comments."""
     for group in (
-        *("demand_predictor", "features", "flow_sizes", "launcher", "matrices/size", "packets/size", "policy"),
+        *(
+            "demand_predictor",
+            "features",
+            "flow_sizes",
+            "launcher",
+            "demand_sizes/size",
+            "families",
+            "packets/size",
+            "policy",
+        ),
         *("predictor", "scenario", "split", "tracking"),
     ):
         for option in options(group):

@@ -46,7 +46,7 @@ def slotted(place: Place) -> Iterator[Fingerprint]:
     rows = zip(slots.tolist(), ports.tolist(), strict=True)
     (folder / "a.csv").write_text("slot,port\n" + "".join(f"{slot},{port}\n" for slot, port in rows))
     for settings in ("optimum=true", "predictions=flipped flip_probability=0.1"):
-        found = tables(folder, "evaluate", "arrivals=a.csv", "ports=8", "buffer=40", *settings.split())
+        found = tables(folder, "replay", "arrivals=a.csv", "ports=8", "buffer=40", *settings.split())
         yield Fingerprint("evaluate", f"arrivals=a.csv {settings}", found)
 
 
@@ -60,7 +60,7 @@ def recorded(place: Place) -> Iterator[Fingerprint]:
         yield Fingerprint("train", f"datasets=bursts {settings}", found)
     model = drawn_ensemble(PAPER_INPUTS, seed=5, narrow=8)
     (folder / "ensemble.json").write_text(model.to_json(), encoding="ascii")
-    found = tables(folder, "evaluate", "datasets=[bursts_3,bursts_4]", "model=ensemble.json")
+    found = tables(folder, "replay", "datasets=[bursts_3,bursts_4]", "model=ensemble.json")
     yield Fingerprint("evaluate", "datasets=bursts model=drawn", found)
 
 

@@ -14,7 +14,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTERS, counter_params
 from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree, require_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.nested import nested_tree
+from foretail.models.ensemble.nested import tree_of_rule
 
 EXPONENTS = [-2, 0, 5]
 
@@ -56,7 +56,7 @@ def test_weights_decide() -> None:
 
 
 def model(value: float = 1.0, name: str = "queue_load", params: str = counter_params(100_000)) -> Ensemble:
-    tree = nested_tree((name, 7, value, 0.0), [name])
+    tree = tree_of_rule((name, 7, value, 0.0), [name])
     return Ensemble((FeatureInput(name, params, 8),), (tree,), Fraction(0), output="value")
 
 

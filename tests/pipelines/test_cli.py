@@ -32,20 +32,20 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown stage evaporate: choose from collect, train, distill, evaluate, emulate, export"),
+    (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.incast.burst_fraction=0"], "scenario.incast.burst_fraction = 0.0 is out of range"),
     (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
     (["evaluate", "inputs=[]"], "inputs is a setting of another stage: --help lists those of this one"),
-    (["evaluate", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
+    (["replay", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
     (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
-    (["evaluate", "ports=4294967296"], "ports = 4294967296 is out of range: it must be at most 32768"),
-    (["evaluate", f"buffer={2**63}"], "buffer = 9223372036854775808 is out of range: it must be at most 1099511627776"),
+    (["replay", "ports=4294967296"], "ports = 4294967296 is out of range: it must be at most 32768"),
+    (["replay", f"buffer={2**63}"], "buffer = 9223372036854775808 is out of range: it must be at most 1099511627776"),
     (["collect", f"scenario.traffic_ns={2**63}"], "scenario.traffic_ns = 9223372036854775808 is out of range"),
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
-    (["evaluate", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
+    (["replay", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
         ["collect", "scenario=leafspin"],
         "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, rack, star, "
@@ -77,13 +77,47 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path: Path, arguments: 
 
 def test_a_file_of_settings_that_does_not_fit_is_named_with_the_setting(tmp_path: Path) -> None:
     own, empty = tmp_path / "own", tmp_path / "empty"
-    (own / "experiment").mkdir(parents=True)
+    (own / "split").mkdir(parents=True)
     empty.mkdir()
-    (own / "experiment" / "mine.yaml").write_text(
-        "# @package _global_\nstudy: {small: {shifts: 1}}\n", encoding="utf-8"
-    )
-    done = foretail(empty, "study", f"hydra.searchpath=[file://{own}]", "experiment=mine")
-    assert_refused(empty, done, "in experiment/mine.yaml: Key 'shifts' not in 'Study'")
+    (own / "split" / "mine.yaml").write_text("name: by_run\nshifts: 1\n", encoding="utf-8")
+    done = foretail(empty, "train", f"hydra.searchpath=[file://{own}]", "split=mine")
+    assert_refused(empty, done, "in split/mine.yaml: Key 'shifts' not in 'Split'")
+
+
+MOVED = {
+    "emulate": "foretail emulate is called foretail evaluate network=emulator, and its experiments foretail run NAME.",
+    "study": "foretail study is called foretail run predictor_study",
+    "search": "foretail search is called foretail run predictor_search",
+    "search experiment=drop_costs size=small": "foretail search experiment=drop_costs is called foretail run drop",
+    "evaluate experiment=sharing_map": "foretail evaluate experiment=sharing_map is called foretail run sharing_map.",
+    "schedule experiment=vermilion_fig9_5": "is called foretail run vermilion_fig9_5.",
+    "evaluate arrivals=a.csv ports=2": "foretail evaluate arrivals=a.csv is called foretail replay arrivals=a.csv.",
+    "evaluate datasets=[a]": "foretail evaluate datasets=[a] is called foretail replay datasets=[a].",
+}
+
+
+@pytest.mark.parametrize("line", MOVED)
+def test_what_another_command_does_is_answered_with_its_name(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(line.split()) == cli.EXIT_BAD_INPUT
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert MOVED[line] in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "run needs an experiment: foretail run NAME, with one of competitive_ratio"),
+        (["run", "figure_11"], "there is no experiment figure_11: choose from competitive_ratio"),
+        (["run", "flips", "size=medium"], "flips has no size medium: choose from small, full."),
+    ],
+)
+def test_an_experiment_that_there_is_not_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == cli.EXIT_BAD_INPUT
+    assert words in capsys.readouterr().err
 
 
 def test_debug_adds_the_traceback(tmp_path: Path) -> None:

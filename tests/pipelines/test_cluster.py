@@ -31,13 +31,14 @@ pytestmark = [
 ]
 
 SWEEP = [
-    "schedule",
-    "experiment=vermilion_fig9_5",
+    "run",
+    "vermilion_fig9_5",
+    "tracking=off",
     "size=small",
     "k=4",
-    "noise.small.matrices=[ring,random]",
-    "noise.small.deviations=[0,1,2,3,4,5,6,7,8,10]",
-    "noise.small.samples=4",
+    "matrices=[ring,random]",
+    "deviations=[0,1,2,3,4,5,6,7,8,10]",
+    "samples=4",
 ]
 POINTS = 20
 HEAD = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--include-dashboard=false"]
@@ -267,4 +268,4 @@ def test_where_no_cluster_is_one_sentence_says_so(
 
 def test_without_points_there_is_nothing_to_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schedule", "demand=x.csv", "degree=1", "k=1", "launcher=ray"]) == cli.EXIT_BAD_INPUT
-    assert "launcher=ray spreads the points of an experiment" in capsys.readouterr().err
+    assert "unknown setting launcher" in capsys.readouterr().err

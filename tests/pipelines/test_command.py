@@ -21,22 +21,27 @@ from foretail.core.json_text import flat
 from foretail.pipelines import cli
 from foretail.pipelines.command import doctor
 from foretail.pipelines.command.completion import SCRIPTS, words
-from foretail.pipelines.command.reference import WIDTH, groups_of, settings_of
+from foretail.pipelines.command.reference import WIDTH, settings_of
+from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.settings.compose import composed_settings
+from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
 from tests.forests import paper_forest
 
+LARGEST_HELP = 80
+"""Lines of a help text."""
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_help_lists_every_setting_with_its_default(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([stage, "--help"]) == 0
+
+@pytest.mark.parametrize("stage", SCHEMAS)
+def test_all_of_the_help_lists_every_setting_with_its_default(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([stage, "--help", "all"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert max(map(len, lines[4:])) <= WIDTH + 2, max(lines[4:], key=len)
     for field in dataclasses.fields(SCHEMAS[stage]):
         assert f"\n  {field.name}" in printed
         assert field.metadata["doc"].split()[0] in printed
-    listed = {found.name: found.default for found in settings_of(stage)}
+    listed = {found.name: found.default for found in settings_of(stage_command(stage))}
     leaves = dict(flat(composed_settings(stage)))
     for name, value in leaves.items():
         if isinstance(value, (int, str)) and not isinstance(value, bool) and name in listed:
@@ -46,21 +51,48 @@ def test_help_lists_every_setting_with_its_default(stage: str, capsys: pytest.Ca
     assert not [name for name in missing if "." not in name], missing
 
 
+@pytest.mark.parametrize("words", [*([stage] for stage in STAGES), *(["run", name] for name in experiments())])
+def test_help_fits_a_screen_and_begins_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= LARGEST_HELP
+    assert lines[0].split()[: 1 + len(words)] == ["foretail", *words]
+
+
+def test_help_names_every_setting_of_a_stage_or_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    for stage, schema in SCHEMAS.items():
+        assert cli.main([stage, "--help"]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert not [field.name for field in dataclasses.fields(schema) if field.name not in printed]
+
+
+def test_help_of_a_group_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["collect", "--help", "scenario.incast"]) == 0
+    printed = capsys.readouterr().out
+    assert "scenario.incast.fan_in=" in printed
+    assert "scenario.background.load" not in printed
+    assert cli.main(["collect", "--help", "incast"]) == 2
+    assert "foretail collect has no group of settings incast" in capsys.readouterr().err
+
+
+def test_help_of_experiments_has_a_sentence_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for name, one in experiments().items():
+        assert f" {name}: {' '.join(one.sentence.split())}" in printed
+    assert cli.main(["run", "sharing_map", "--help", "families", "size=small"]) == 0
+    assert cli.main(["run", "nothing", "--help"]) == 2
+
+
 def test_help_follows_the_groups_that_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", "predictor=boosted_trees", "--help"]) == 0
+    assert cli.main(["train", "predictor=boosted_trees", "--help", "predictor"]) == 0
     printed = capsys.readouterr().out
     assert "predictor.learning_rate=" in printed
     assert "an integer >= 1" in printed
+    assert cli.main(["evaluate", "network=emulator", "--help", "network"]) == 0
+    assert "network.factor=1000" in capsys.readouterr().out
     assert cli.main(["train", "predictor=none", "--help"]) == 2
     assert "predictor=none is unknown: choose from boosted_forest" in capsys.readouterr().err
-
-
-def test_groups_name_the_experiments_of_their_stage() -> None:
-    found = {stage: dict(groups_of(stage)).get("experiment", []) for stage in STAGES}
-    every = [name for names in found.values() for name in names]
-    files = {file.stem for file in (Path(__file__).parents[2] / "configs" / "experiment").glob("*.yaml")}
-    assert sorted(every) == sorted(files)
-    assert "vermilion_fig8_7" in found["schedule"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +126,8 @@ def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("foretail tr", {"train"}),
         ("foretail do", {"doctor"}),
+        ("foretail run vermilion_fig9_", {f"vermilion_fig9_{number}" for number in (1, 5, 6, 7, 8)}),
+        ("foretail run credence_fig14 see", {"seeds="}),
         ("foretail train predictor=m", {"predictor=mlp"}),
         ("foretail train predictor.dep", {"predictor.depth="}),
         ("foretail train scenario=t", {"scenario=tiny"}),
@@ -192,7 +226,7 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(
 def test_a_reader_that_has_enough_is_no_error() -> None:
     command = f"{sys.executable} -m foretail.pipelines.cli train --help | head -n 1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("usage: foretail train")
+    assert done.stdout.startswith("foretail train predictor")
     assert done.stderr == ""
 
 
@@ -204,7 +238,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         ("onnxruntime", ("train", "predictor=mlp"), "nn"),
         ("xgboost", ("demand", "demand_predictor=boosted_entries"), "xgboost"),
         ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
-        ("ray", ("evaluate", "experiment=competitive_ratio", "size=small", "launcher=ray"), "ray"),
+        ("ray", ("run", "competitive_ratio", "size=small", "launcher=ray"), "ray"),
         ("onnx", ("export", "target=onnx", "model=ensemble.json"), "onnx"),
     ],
 )

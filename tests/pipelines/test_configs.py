@@ -26,10 +26,11 @@ from foretail.features.catalog import (
     VIRTUAL_FEATURES,
 )
 from foretail.models.drop.sharing_rule import SharingRule
+from foretail.pipelines.experiment.catalog import declared, experiments, listed, sizes_of
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
-from tests.composed import composed, options
+from tests.composed import composed, experiment_settings, options
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -58,18 +59,27 @@ def test_every_policy_composes_under_its_own_name(policy: str) -> None:
     assert policy in config.policy
 
 
-@pytest.mark.parametrize("size", options("packets/size"))
+@pytest.mark.parametrize("size", options("demonstration/size"))
 def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
     typed(composed("demo", f"size={size}"), DemoConfig)
 
 
-@pytest.mark.parametrize("experiment", options("experiment"))
-def test_every_experiment_composes_with_the_stage_of_its_first_lines(experiment: str) -> None:
-    text = (resources.files("foretail.configs") / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("experiment", experiments())
+def test_every_experiment_composes_in_every_size_and_its_file_begins_with_its_command(experiment: str) -> None:
+    one = listed(experiment)
+    assert one.example.split()[:3] == ["foretail", "run", experiment]
+    assert one.sentence.endswith((".", "?"))
+    assert {"small", "full"} <= set(sizes_of(experiment))
+    for size in sizes_of(experiment):
+        assert experiment_settings(experiment, f"size={size}").size == size
+
+
+@pytest.mark.parametrize("gate", options("experiment"))
+def test_every_gate_composes_with_the_stage_of_its_first_lines(gate: str) -> None:
+    text = (resources.files("foretail.configs") / "experiment" / f"{gate}.yaml").read_text(encoding="utf-8")
     command = text.splitlines()[1].removeprefix("# foretail ").split()
-    assert f"experiment={experiment}" in command
-    stage = command[0]
-    typed(composed(stage, f"experiment={experiment}"), STAGES[stage])
+    assert f"experiment={gate}" in command
+    typed(composed(command[0], f"experiment={gate}"), STAGES[command[0]])
 
 
 def test_every_field_says_what_it_is() -> None:
@@ -77,6 +87,7 @@ def test_every_field_says_what_it_is() -> None:
         importlib.import_module(f"{schema.__name__}.{found.name}") for found in pkgutil.iter_modules(schema.__path__)
     ]
     kinds = {kind for module in modules for kind in vars(module).values() if dataclasses.is_dataclass(kind)}
+    kinds |= {declared(name).settings for name in experiments()}
     assert len(kinds) > 10
     for kind in kinds:
         for field in dataclasses.fields(kind):

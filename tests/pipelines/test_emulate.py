@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.configs.schema.emulation import EmulateConfig
-from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FLOW_DTYPE, read_records
@@ -23,7 +22,7 @@ from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
-from foretail.pipelines.stages.emulate import emulate
+from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
 from tests.composed import composed
 from tests.forests import stump
@@ -31,17 +30,20 @@ from tests.forests import stump
 pytestmark = pytest.mark.slow
 
 TINY = (
-    "size=small",
+    "network=emulator",
+    "scenario=rack",
+    "scenario.topology.servers_per_leaf=4",
+    "scenario.incast.fan_in=3",
+    "scenario.incast.queries_per_second_per_server=2000",
     "scenario.traffic_ns=500_000",
     "scenario.drain_ns=2_000_000",
-    "emulation.factor=100",
+    "network.factor=100",
     "tracking=off",
-    "train=[]",
 )
 
 
-def config_of(*overrides: str) -> EmulateConfig:
-    return typed(composed("emulate", *TINY, *overrides), EmulateConfig, overrides)
+def config_of(*overrides: str) -> EvaluateConfig:
+    return typed(composed("evaluate", "model=null", *TINY, *overrides), EvaluateConfig, overrides)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
     Ensemble((occupancy,), (stump((0.0, 1.0), cut=60),), Fraction(1, 2)).save(folder / "stump.json")
     config = config_of("policy=[lqd,credence]", f"model={folder / 'stump.json'}", f"store_dir={folder / 'store'}")
     with collecting_notes() as notes:
-        result = emulate(config, folder)
+        result = evaluate(config, folder)
     assert isinstance(result, EmulationResult)
     return result, notes.findings, folder
 
@@ -89,7 +91,7 @@ def test_credence_asks_the_exported_model_about_packets_of_linux(
 def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
     result, said, _ = emulated
     late = [run for run in result.runs if not run.is_valid]
-    assert len([line for line in said if "is invalid: " in line and "emulation.factor" in line]) == len(late)
+    assert len([line for line in said if "is invalid: " in line and "network.factor" in line]) == len(late)
     assert all(run.why_invalid for run in late)
     one = dataclasses.replace(result.runs[0], is_valid=False, why_invalid="it was asleep")
     assert "1 of 1 runs were late" in dataclasses.replace(result, runs=(one,)).verdict()[-1]
@@ -104,26 +106,31 @@ UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
     ("overrides", "complaint"),
     [
         (["policy=[lqd,credence]"], "policy credence asks a predictor and there is none"),
-        (["policy=[lqd]", "model=x.json", "train=['features=paper']"], "model and train are both given"),
+        (
+            ["policy=[lqd]", "model=x.json", "network.train=['features=paper']"],
+            "model and network.train are both given",
+        ),
         (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
         (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
-        (["emulation.factor=0"], "emulation.factor = 0"),
-        (["policy=[lqd]", "against_ns3=true", "emulation.background_control=reno"], "compares one transport"),
-        (["policy=[lqd]", "against_ns3=true", "emulation.control=reno"], "set scenario.transport.name=newreno"),
-        (["emulation.lateness_share=2"], "emulation.lateness_share = 2"),
-        (["emulation.lateness_share=0"], "emulation.lateness_share = 0"),
-        (["emulation.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
+        (["network.factor=0"], "network.factor = 0"),
+        (["policy=[lqd]", "network.against_ns3=true", "network.background_control=reno"], "compares one transport"),
+        (["policy=[lqd]", "network.against_ns3=true", "network.control=reno"], "set scenario.transport.name=newreno"),
+        (["network.lateness_share=2"], "network.lateness_share = 2"),
+        (["network.lateness_share=0"], "network.lateness_share = 0"),
+        (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
         (["scenario.traffic_ns=100000000000000"], "is more than a day"),
-        (["emulation.control='a b'"], "control = a b is no name of a congestion control"),
-        (["emulation.background_control=a-b"], "background_control = a-b is no name of a congestion control"),
+        (["policy=[lqd]", "network.control='a b'"], "control = a b is no name of a congestion control"),
+        (
+            ["policy=[lqd]", "network.background_control=a-b"],
+            "background_control = a-b is no name of a congestion control",
+        ),
         (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
         (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
         (["scenario.transport.delayed_ack_segments=3"], "is not what Linux does: set it to 1 or 2"),
         (["policy=[dt]", "policy.dt.predictor=library", f"policy.dt.library={__file__}"], "policy.dt predicts alphas"),
-        (["policy=[lqd]", "emulation.control=dctcp", *UNMARKED], "emulation.control is dctcp, which lives on marks"),
-        (["policy=[lqd]", "emulation.background_control=dctcp", *UNMARKED], "background_control is dctcp, which lives"),
-        (["policy=[lqd]", "emulation.control=retcp"], "emulation.control is retcp, which lives on circuits"),
-        (["experiment=etalon", "size=small", "emulation.control=dctcp"], "is dctcp, and switches of racks do not mark"),
+        (["policy=[lqd]", "network.control=dctcp", *UNMARKED], "network.control is dctcp, which lives on marks"),
+        (["policy=[lqd]", "network.background_control=dctcp", *UNMARKED], "background_control is dctcp, which lives"),
+        (["policy=[lqd]", "network.control=retcp"], "network.control is retcp, which lives on circuits"),
     ],
 )
 def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:
@@ -132,9 +139,9 @@ def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], comp
 
 
 def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
-    config = config_of("policy=[lqd]", "emulation.control=vegas9")
+    config = config_of("policy=[lqd]", "network.control=vegas9")
     with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
-        emulate(config, tmp_path)
+        evaluate(config, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -147,12 +154,9 @@ def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
         *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1.5"),
         *("scenario.traffic_ns=1_000_000", "predictor.trees=2", "predictor.depth=3"),
     )
-    config = dataclasses.replace(
-        config_of("policy=[lqd]", f"store_dir={tmp_path / 'store'}"),
-        policy=config_of("policy=[credence]", "model=x").policy,
-        train=list(train),
-    )
-    result = emulate(config, tmp_path)
+    given = f"network.train=[{','.join(map(repr, train))}]"
+    config = config_of("policy=[credence]", f"store_dir={tmp_path / 'store'}", given)
+    result = evaluate(config, tmp_path)
     assert isinstance(result, EmulationResult)
     (run,) = result.runs
     assert run.flows.asked is not None
@@ -164,7 +168,7 @@ def test_ns3_with_the_same_flows_is_beside_it(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
     """One is compared with ns-3 flow by flow, as a slow loop does it; with itself nothing differs."""
-    found = emulate(config_of("policy=[lqd]", "against_ns3=true", f"store_dir={tmp_path / 'store'}"), tmp_path)
+    found = evaluate(config_of("policy=[lqd]", "network.against_ns3=true", f"store_dir={tmp_path / 'store'}"), tmp_path)
     assert isinstance(found, EmulationResult)
     assert found.fidelity is not None
     (run,), (twin,) = found.runs, found.fidelity.simulated.runs
@@ -199,8 +203,8 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
         "import os, runpy, sys; own = int(os.environ['FORETAIL_HOST']); print(own, sys.argv[2:], flush=True); "
         "runpy.run_path(sys.argv[1]); sys.exit(3)"
     )
-    overrides = (*TINY[1:], "policy=[lqd,cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=2")
-    given = ["emulate", *overrides, f"hydra.run.dir={tmp_path / 'run'}", "--"]
+    overrides = (*TINY, "policy=[lqd,cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=2")
+    given = ["evaluate", *overrides, f"hydra.run.dir={tmp_path / 'run'}", "--"]
     assert main([*given, sys.executable, "-c", program, str(EXAMPLES / "http_fan_out.py"), *words]) == 0
     for policy in ("lqd", "cs"):
         folder = tmp_path / "run" / "runs" / f"{policy}_seed_101"
@@ -221,8 +225,8 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
 def test_two_bulk_flows_fill_their_link_and_no_more(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
-    one = ("policy=[cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=1", "emulation.factor=500")
-    given = ["emulate", *TINY[1:], *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
+    one = ("policy=[cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=1", "network.factor=500")
+    given = ["evaluate", *TINY, *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
     assert main([*given, sys.executable, str(EXAMPLES / "bulk_transfer.py"), "10"]) == 0
     printed = (tmp_path / "run" / "runs" / "cs_seed_101" / "host_0.log").read_text(encoding="utf-8")
     first, second = (float(line.split()[2]) for line in printed.splitlines())
@@ -234,12 +238,12 @@ def test_two_bulk_flows_fill_their_link_and_no_more(
 def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
-    given = config_of("policy=[lqd]", "command=[sleep,'1000']", "command_seconds=1")
+    given = config_of("policy=[lqd]", "network.command=[sleep,'1000']", "network.command_seconds=1")
     with pytest.raises(ForetailError, match=r"did not end on host 0 within 1 s .* raise emulation\.command_seconds"):
-        emulate(given, tmp_path)
+        evaluate(given, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
-    with pytest.raises(ForetailError, match="command = no-such-program is no program on PATH"):
-        config_of("policy=[lqd]", "command=[no-such-program]")
+    with pytest.raises(ForetailError, match=r"network\.command = no-such-program is no program on PATH"):
+        config_of("policy=[lqd]", "network.command=[no-such-program]")
 
 
 def collect_config(folder: Path, *overrides: str) -> CollectConfig:

@@ -146,7 +146,7 @@ def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_log
     assert found["replay"] is None
     assert found["ports"] == 20
     assert all("unit=bytes" in item["params"] for item in found["features"])
-    refused = foretail(tmp_path, "evaluate", f"datasets=[{datasets}]")
+    refused = foretail(tmp_path, "replay", f"datasets=[{datasets}]")
     assert (refused.returncode, "cannot be replayed: replay a trace" in refused.stderr) == (2, True), refused.stderr
 
 
@@ -223,7 +223,6 @@ def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complain
         ("etalon", "scenario=tiny"),
         ("etalon", "scenario.background.load=0.5"),
         ("etalon", "policy=dt"),
-        ("etalon", "+experiment=flips"),
         ("credence_artifact", "ns3_prefix=/opt/ns3"),
         ("credence_artifact", "etalon.racks=4"),
         ("ns3", "credence_artifact.ports=20"),

@@ -393,7 +393,7 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
 def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
     small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
-    designs = ("schedule", "experiment=vermilion_fig8_7", "size=small", "jobs=1", "hydra.run.dir=run")
+    designs = ("run", "vermilion_fig8_7", "size=small", "jobs=1", "tracking=off", "hydra.run.dir=run")
     done = foretail(tmp_path, *designs, *(f"designs.small.{setting}" for setting in small))
     assert done.returncode == 0, done.stderr
     theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}

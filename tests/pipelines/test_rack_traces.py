@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretail.configs.schema.emulation import EmulateConfig
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
@@ -22,13 +21,12 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.data.racks import traced_racks
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
-from foretail.pipelines.stages.emulate import emulate
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.emulator.emulator import why_not_here
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed
+from tests.composed import composed, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.ns3]
 
@@ -120,12 +118,12 @@ def test_credence_stands_beside_lqd_in_both_simulators(model: Ensemble, folder: 
         pytest.skip(reason)
     model.save(tmp_path / "ensemble.json")
     given = (
-        *("experiment=voq_sharing", "size=small", "voqs.small.static_packets=[]", "voqs.small.ahead_ns=[]"),
+        *("size=small", "tracking=off", "static_packets=[]", "ahead_ns=[]"),
         *("voqs.small.policies=[lqd,credence]", "voqs.small.ns3_weeks=20", "against_ns3=true", "tracking=off"),
         *(f"model={tmp_path / 'ensemble.json'}", "train=[]", f"store_dir={folder / 'store'}"),
         *("emulation.factor=400", "emulation.lateness_share=1"),
     )
-    result = emulate(typed(composed("emulate", *given), EmulateConfig, given), tmp_path)
+    result = run_of("voq_sharing", tmp_path, *given)
     shared, beside, _ = result.tables()
     assert [row[:2] for row in shared.rows] == [("lqd", 32), ("credence", 32)]
     assert [row[0] for row in beside.rows] == ["lqd_32", "credence_32"]

@@ -27,7 +27,7 @@ def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     page = check_page(render_page([opened(folder)]))
     assert page.text("h1") == "Report: foretail study predictor_study small"
-    assert "foretail study experiment=predictor_study size=small" in page.text("code")
+    assert "foretail run predictor_study size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
     assert "A note." in page.text("p")
     assert [value["value"] for value in page.of("data")] == ["0.123456789012345", "1234567", "12.5"]
@@ -63,7 +63,7 @@ def test_names_from_data_stay_text(tmp_path: Path) -> None:
     name = "<script>alert(1)<"
     folder = run_folder(
         tmp_path / "<b onclick=alert(1)>",
-        command=f"foretail study experiment={EVIL}",
+        command=f"foretail run {EVIL}",
         finished=EVIL,
         versions={EVIL: EVIL},
         config={EVIL: {"seed": EVIL, EVIL: [EVIL]}},
@@ -111,7 +111,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
 @given(st.lists(st.one_of(TEXTS, st.integers(), st.none(), st.floats(allow_nan=False)), min_size=1))
 def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
     table = Table("t", ("first", "second"), tuple(("row", cell) for cell in cells))
-    record = RunRecord(Path("run"), "0" * 64, "study", {}, {}, 1.0, None, None, (table,), (), {}, {})
+    record = RunRecord(Path("run"), "0" * 64, "run", {}, {}, 1.0, None, None, (table,), (), {}, {})
     found: list[str] = []
 
     class Cells(Page):

@@ -15,7 +15,7 @@ from foretail.export.schedule.json_text import read_json
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.schedule import ScheduleResult, schedule_demand
+from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
@@ -26,7 +26,7 @@ from tests.pipelines.test_cli import foretail
 def scheduled(folder: Path, demand: DemandMatrix, *overrides: str) -> ScheduleResult:
     np.save(folder / "demand.npy", demand.demand)
     node = composed("schedule", f"demand={folder / 'demand.npy'}", *overrides)
-    return schedule_demand(typed(node, ScheduleConfig), folder / "run")
+    return schedule(typed(node, ScheduleConfig), folder / "run")
 
 
 def document_of(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
-from foretail.pipelines.runs.store import Key, Store, canonical_json, code_digest
+from foretail.pipelines.runs.store import Key, Store, canonical_json
 
 KEY = Key("dataset", {"seed": 1, "scenario": {"load": 0.8}})
 
@@ -195,8 +195,3 @@ def test_the_order_of_settings_does_not_matter(settings: dict[str, object]) -> N
 def test_nan_is_no_key() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json({"load": float("nan")})
-
-
-def test_code_digest_depends_on_the_rooms() -> None:
-    assert code_digest("features") == code_digest("features")
-    assert len({code_digest("features"), code_digest("models"), code_digest("features", "models")}) == 3

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
@@ -14,7 +13,6 @@ from foretail.pipelines.comparison.cost import RunCost
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.data.collecting import CollectedRun
-from foretail.pipelines.experiments.slots.tables import conclusion
 from foretail.pipelines.stages.collect import CollectResult
 from foretail.sim_bridge.open_loop.scores import worth_in_words
 
@@ -100,18 +98,6 @@ def test_the_worth_of_predictions_never_stands_alone() -> None:
     assert worth_in_words(None, None).startswith("Always accepting loses nothing")
 
 
-def test_experiments_in_slots_conclude_from_their_points() -> None:
-    flips = pd.DataFrame({"flip_probability": [0.0, 1.0], "lqd_over_credence": [1.25, 2.5], "lqd_over_dt": [1.5, 1.5]})
-    said = " ".join(conclusion("credence_fig14", flips))
-    assert "1.25 when 0 % are inverted and 2.5 when 100 % are inverted" in said
-    assert "Dynamic Thresholds is closest to LQD, at 1.5" in said
-    ratios = pd.DataFrame({"opt_over_lqd": [1.1, 1.5], "opt_over_credence": [3.0, 2.0]})
-    assert conclusion("competitive_ratio", ratios) == [
-        "The largest ratio of the optimum to a policy is least for LQD: 1.5.",
-        "That of Credence is 3.",
-    ]
-
-
 def test_stages_write_their_verdict_into_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demand.csv").write_text("0,0.9,0.1\n0.2,0,0.7\n0.6,0.1,0\n")
@@ -121,7 +107,7 @@ def test_stages_write_their_verdict_into_the_result(tmp_path: Path, monkeypatch:
     rows = [f"{slot},{port}" for slot in range(40) for port in (0, 0, 1)[: 1 + slot % 3]]
     (tmp_path / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
     arrivals = ["arrivals=arrivals.csv", "ports=4", "buffer=8", "predictions=accept", "hydra.run.dir=arrivals"]
-    assert cli.main(["evaluate", *arrivals]) == 0
+    assert cli.main(["replay", *arrivals]) == 0
     found = json.loads((tmp_path / "arrivals" / "result.json").read_text())
     assert found["verdict"][-1] == worth_in_words(
         found["predictions"]["recovered_loss"], found["predictions"]["sent_percent_of_lqd"]

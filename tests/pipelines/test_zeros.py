@@ -122,14 +122,14 @@ def test_teacher_and_student_are_named_side_by_side() -> None:
 @pytest.mark.slow
 def test_predictions_that_nobody_asked_for_say_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_arrivals(per_slot=1)  # one packet a slot: the safeguard takes all
-    calm, document = said(capsys, "evaluate", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[dt,credence]")
+    calm, document = said(capsys, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[dt,credence]")
     assert "credence never asked its predictor" in calm
     assert document["policies"]["credence"]["asked"] == 0
     assert document["policies"]["dt"]["asked"] is document["policies"]["lqd"]["predicted_drops"] is None
     columns = document["tables"][0]["columns"]
     assert columns[3:5] == ["asked", "predicted drops"]
     write_arrivals(per_slot=2)
-    full, document = said(capsys, "evaluate", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[credence]")
+    full, document = said(capsys, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[credence]")
     assert document["policies"]["credence"]["asked"] > 0
     assert "never asked" not in full
     assert "predictions=accept" not in full
@@ -142,7 +142,7 @@ def test_a_model_beyond_its_scores_says_so_wherever_it_is_asked(
     write_arrivals(per_slot=2)
     inputs = (FeatureInput("threshold", "cell_bytes=1", 24),)
     Ensemble(inputs, (stump((0.1, 0.9)),), Fraction(2)).save(folder / "silent.json")
-    common = ("evaluate", "arrivals=a.csv", "ports=2", "buffer=8", "model=silent.json", "tracking=off")
+    common = ("replay", "arrivals=a.csv", "ports=2", "buffer=8", "model=silent.json", "tracking=off")
     out, document = said(capsys, *common, "policies=[credence]")
     assert "the threshold of model silent.json lies outside of all its scores, so it never drops" in out
     assert "the model never drops on the" in out
@@ -156,7 +156,7 @@ def test_a_model_beyond_its_scores_says_so_wherever_it_is_asked(
 @pytest.mark.slow
 def test_datasets_have_the_columns_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_bursts(folder / "one", 1)
-    _, document = said(capsys, "evaluate", "datasets=[one]", "policies=[dt,credence]")
+    _, document = said(capsys, "replay", "datasets=[one]", "policies=[dt,credence]")
     assert document["policies"]["dt"]["asked"] is None
     credence = document["policies"]["credence"]
     assert 0 < credence["predicted_drops"] <= credence["asked"] < document["arrivals"]

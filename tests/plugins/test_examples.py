@@ -166,7 +166,7 @@ def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
     (guest.folder / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
     arrivals = ("arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
     policies = "policies=[lqd,dt,half_and_half.hpp:HalfAndHalf]"
-    said = guest.run("foretail", "evaluate", *arrivals, policies, "hydra.run.dir=open_loop")
+    said = guest.run("foretail", "replay", *arrivals, policies, "hydra.run.dir=open_loop")
     assert "HalfAndHalf" in said
     found = result(guest, "open_loop")["policies"]
     assert isinstance(found, dict)

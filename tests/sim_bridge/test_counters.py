@@ -20,7 +20,7 @@ from foretail.export.target import export
 from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.nested import Node, nested_tree
+from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge._native import counter_names, interval_counters
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from tests.scenarios import settings
@@ -94,9 +94,9 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., DriverRu
 def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """The library of a tree over counters, whose leaves are what it is told."""
 
-    def make(root: Node, every_ns: int = EVERY_NS, name: str = "queue_load", bits: int = COUNTER_BITS) -> str:
+    def make(root: Rule, every_ns: int = EVERY_NS, name: str = "queue_load", bits: int = COUNTER_BITS) -> str:
         inputs = (FeatureInput(name, counter_params(every_ns), bits),)
-        model = Ensemble(inputs, (nested_tree(root, [name]),), Fraction(0), output="value")
+        model = Ensemble(inputs, (tree_of_rule(root, [name]),), Fraction(0), output="value")
         return str(export(model, C(), tmp_path_factory.mktemp("export") / "c").file(".so"))
 
     return make

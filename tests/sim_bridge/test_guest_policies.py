@@ -142,7 +142,7 @@ def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path
     rows = arrivals()
     lines = [f"{slot},{port}" for slot, port in zip(rows.slot.tolist(), rows.port.tolist(), strict=True)]
     (tmp_path / "arrivals.csv").write_text("\n".join(["slot,port", *lines]))
-    open_loop = ("evaluate", "arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
+    open_loop = ("replay", "arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
     found = evaluated(foretail(tmp_path, *open_loop, "policies=[lqd,dt,rules/again.hpp:mine::Again]"))["policies"]
     assert isinstance(found, dict)
     assert list(found) == ["lqd", "dt", "Again"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.pipelines.runs.store import code_digest
+from foretail.core.code import code_digest
 from tests.torture.cases import Outcome, limit_case, perform, server_case, stop_case, store_case
 from tests.torture.commands import COMMANDS, make_template
 from tests.torture.damage import WAYS, damage_case

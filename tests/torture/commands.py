@@ -21,8 +21,8 @@ GIVEN = ("datasets=[run-1,run-2,run-3]", "split.train=[1]", "split.validation=[2
 MODEL = "foretail-drop"
 CANDIDATE = [GIVEN[0], *GIVEN[1:], "features.names=[threshold,thresholds_sum]"]
 POINTS = (
-    *("schedule", "experiment=vermilion_fig9_5", "size=small", "k=4", "noise.small.samples=2"),
-    *("noise.small.matrices=[ring]", "noise.small.deviations=[0,1,2,3]"),
+    *("run", "vermilion_fig9_5", "size=small", "k=4", "samples=2"),
+    *("matrices=[ring]", "deviations=[0,1,2,3]"),
 )
 
 
@@ -55,12 +55,12 @@ COMMANDS = {
     "collect, ns-3": Command(("collect", "scenario=tiny", "seeds=[1,2]", "jobs=2")),
     "train": Command(("train", *GIVEN, "features=virtual", "predictor.trees=2", "predictor.depth=2"), weight=20),
     "distill": Command(("distill", *GIVEN, "model=outputs/teacher", "student.trees=2", "student.depth=3")),
-    "evaluate, datasets": Command(("evaluate", "datasets=[run-3,run-5]", "model=outputs/weak")),
-    "evaluate, arrivals": Command(("evaluate", "arrivals=arrivals.csv", "ports=8", "buffer=40", "optimum=true")),
+    "replay, datasets": Command(("replay", "datasets=[run-3,run-5]", "model=outputs/weak")),
+    "replay, arrivals": Command(("replay", "arrivals=arrivals.csv", "ports=8", "buffer=40", "optimum=true")),
     "evaluate, slots": Command(
         (
-            *("evaluate", "experiment=credence_fig14", "size=small", "slots.small.slots=5000"),
-            *("slots.small.seeds=[1,2]", "slots.small.flip_probabilities=[0,0.1]"),
+            *("run", "credence_fig14", "size=small", "slots=5000"),
+            *("seeds=[1,2]", "flip_probabilities=[0,0.1]"),
         )
     ),
     "evaluate, ns-3": Command(("evaluate", "scenario=tiny", "policy=[lqd,dt]", "baselines=[lqd]", "seeds=[1]")),
@@ -87,9 +87,9 @@ COMMANDS = {
     ),
     "search": Command(
         (
-            *("search", "experiment=predictor_search", "size=small", "search.small.trials=3"),
-            f"search.small.candidate=[{','.join(repr(word) for word in CANDIDATE)}]",
-            "~search.small.space.features",
+            *("run", "predictor_search", "size=small", "trials=3"),
+            f"candidate=[{','.join(repr(word) for word in CANDIDATE)}]",
+            "~space.features",
         ),
         weight=5,
     ),
@@ -101,10 +101,10 @@ COMMANDS = {
     "points, Ray": Command((*POINTS, "launcher=ray"), weight=2, ray=True),
     "study": Command(
         (
-            *("study", "experiment=predictor_study", "size=small", "study.small.budget=[forest,boosted]"),
-            *("study.small.forest_sizes=[1]", "study.small.labels=[]"),
-            *(f"~study.small.candidates.{name}" for name in ("unbounded", "future_16_after", "teacher")),
-            "~study.small.candidates.boosted_for_loss",
+            *("run", "predictor_study", "size=small", "budget=[forest,boosted]"),
+            *("forest_sizes=[1]", "labels=[]"),
+            *(f"~candidates.{name}" for name in ("unbounded", "future_16_after", "teacher")),
+            "~candidates.boosted_for_loss",
         ),
         weight=1,
     ),

@@ -1,0 +1,1 @@
+"""Config groups of the demo; its `hydra.searchpath` names it."""

@@ -1,0 +1,50 @@
+"""Settings of every experiment of ``foretail run``; those of one experiment stand beside it in ``studies/``."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import SIZES, part, require_distinct, setting
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.core.errors import ForetailError
+
+
+@dataclass
+class ExperimentSettings(Stage):
+    """Settings of every experiment."""
+
+    experiment: str = setting(MISSING, "name of the experiment, which its files begin with")
+    size: str = setting("full", "the size, which chooses the defaults of all other settings", one_of=SIZES)
+    tracking: Tracking = part(Tracking, "MLflow")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on an empty list, unless that is its default, and on a value that is there twice."""
+        for field in dataclasses.fields(self):
+            values = getattr(self, field.name)
+            if not isinstance(values, list):
+                continue
+            if not values and (field.default_factory is dataclasses.MISSING or field.default_factory()):
+                raise ForetailError(f"{field.name} is empty: give at least one value")
+            require_distinct(field.name, values, "every value makes points of its own")
+
+
+@dataclass
+class JobSettings(ExperimentSettings):
+    """Settings of an experiment that runs several jobs at the same time on this machine."""
+
+    jobs: int = setting(2, "points at the same time on this machine", at_least=1, at_most=1024)
+
+
+@dataclass
+class PointSettings(JobSettings):
+    """Settings of an experiment whose points may be measured on a cluster."""
+
+    launcher: Launcher = part(Launcher, "where points are measured")
+
+
+RUN_SETTINGS = frozenset(field.name for field in dataclasses.fields(PointSettings))
+"""What no measurement depends on."""

@@ -1,1 +1,0 @@
-"""Settings of experiments, searches and studies: what they vary, and where they look."""

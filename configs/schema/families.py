@@ -1,0 +1,42 @@
+"""Families of conditions in ns-3: some are trained on, the others are held out to judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.fields import setting
+from foretail.core.errors import ForetailError
+
+
+@dataclass
+class Family:
+    """Conditions that resemble each other."""
+
+    held_out: bool = setting(MISSING, "whether settings of policies are never chosen on it")
+    shared: list[str] = setting([], "overrides that its conditions share")
+    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when there is no condition."""
+        if not self.conditions:
+            raise ForetailError(f"{where}.conditions is empty: name at least one")
+
+
+@dataclass
+class Families:
+    """Families by name."""
+
+    shared: list[str] = setting(MISSING, "overrides that all conditions share")
+    families: dict[str, Family] = setting(
+        MISSING, "families by name; which of them are held out is drawn before anything is tried"
+    )
+
+    def training(self) -> dict[str, Family]:
+        """The families on which settings may be chosen."""
+        return {name: family for name, family in self.families.items() if not family.held_out}
+
+    def held_out(self) -> dict[str, Family]:
+        """The families that only judge."""
+        return {name: family for name, family in self.families.items() if family.held_out}

@@ -1,0 +1,146 @@
+"""Digests of code: what a stored result depends on, of the code that made it.
+
+A digest covers modules, every module of Foretail that they import, and the C++ behind the native extension. Comments,
+docstrings and layout do not count, so that only a change of what runs makes a result be computed again.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of the rooms."""
+
+_PREFIX = "foretail."
+_NATIVE = "sim_bridge._native"
+_NATIVE_ROOT, _NATIVE_SOURCES = PACKAGE / "sim_bridge", PACKAGE / "sim_bridge" / "bindings"
+_DATA = (".j2", ".json", ".yaml")
+_CPP = (".c", ".cc", ".cpp", ".h", ".hpp")
+_CPP_TOKEN = re.compile(
+    r"""(?P<comment>//(?:\\\n|[^\n])*|/\*.*?\*/)
+    |(?P<literal>R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])*')
+    |(?P<space>\s+)""",
+    re.DOTALL | re.VERBOSE,
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def code_digest(*what: str | Callable[..., Any]) -> str:
+    """Return the SHA-256 of the code behind modules, packages, functions or classes of Foretail.
+
+    Parameters
+    ----------
+    *what : each a function or a class, which stands for its module; or the name of a module or a package below
+        ``foretail``, such as ``"models.drop"``. A package stands for all its modules, templates and other data.
+
+    Examples
+    --------
+    >>> from foretail.core.code import code_digest
+    >>> code_digest("core.errors") == code_digest("core.errors")
+    True
+    """
+    files: dict[str, str] = {}
+    waiting = [one if isinstance(one, str) else one.__module__.removeprefix(_PREFIX) for one in what]
+    while waiting:
+        name = waiting.pop()
+        if name == _NATIVE:
+            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
+        for path in _files_of(name) if name in what else _module(name):
+            key = path.relative_to(PACKAGE).as_posix()
+            if key in files:
+                continue
+            if path.suffix == ".py":
+                files[key], imports = _python(path)
+                waiting += imports
+            elif path.suffix in _DATA:
+                files[key] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return _digest(sorted(files.items()))
+
+
+@functools.cache
+def cpp_digest(root: Path, *folders: Path) -> str:
+    """Return the SHA-256 of the C and C++ sources in folders and of the headers that they include.
+
+    Parameters
+    ----------
+    root : folder that quoted includes are looked up in, after the folder of the including file
+    *folders : folders with sources, read with all their sub-folders
+    """
+    texts: dict[Path, str] = {}
+    waiting = [path for folder in folders for path in folder.rglob("*") if path.suffix in _CPP or path.suffix == ".txt"]
+    while waiting:
+        path = waiting.pop().resolve()
+        if path in texts:
+            continue
+        text = path.read_text(encoding="utf-8")
+        texts[path] = text if path.suffix == ".txt" else _without_comments(text)
+        for included in _INCLUDE.findall(text):
+            waiting += [place / included for place in (path.parent, root) if (place / included).is_file()][:1]
+    return _digest(sorted((path.relative_to(root.resolve()).as_posix(), text) for path, text in texts.items()))
+
+
+def _digest(pairs: Iterable[tuple[str, str]]) -> str:
+    digest = hashlib.sha256()
+    for name, text in pairs:
+        digest.update(f"{name}\0{hashlib.sha256(text.encode()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _without_comments(text: str) -> str:
+    """C++ without comments, with one space for each stretch of white space outside literals.
+
+    A line break stays one, because a preprocessor directive ends there.
+    """
+
+    def kept(token: re.Match[str]) -> str:
+        if token["literal"] is not None:
+            return token[0]
+        return "\n" if "\n" in token[0] and token["space"] is not None else " "
+
+    return re.sub(r" *\n[ \n]*", "\n", re.sub(" +", " ", _CPP_TOKEN.sub(kept, text)))
+
+
+def _module(name: str) -> list[Path]:
+    """The file of a module, and those of the packages around it; none for a name that is no module."""
+    parts = name.split(".")
+    packages = [PACKAGE.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
+    module = PACKAGE.joinpath(*parts).with_suffix(".py")
+    if not (module.is_file() or packages[-1].is_file()):
+        return []
+    return [path for path in (*packages, module) if path.is_file()]
+
+
+def _files_of(name: str) -> Iterator[Path]:
+    """The files of a module; of a package all files below it too."""
+    yield from _module(name)
+    folder = PACKAGE.joinpath(*name.split("."))
+    if folder.is_dir():
+        yield from sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@functools.cache
+def _python(path: Path) -> tuple[str, tuple[str, ...]]:
+    """A module without comments and docstrings, and the names of what it imports of Foretail."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None), getattr(node, "finalbody", None)):
+            if isinstance(body, list):
+                body[:] = [one for one in body if not _is_text(one)]
+    named = tuple(name.removeprefix(_PREFIX) for name in imports if name.startswith(_PREFIX))
+    return ast.dump(tree), named
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a string alone, which does nothing: a docstring, or one below an assignment."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

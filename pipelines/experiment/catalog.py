@@ -1,0 +1,152 @@
+"""The experiments by name: each is a YAML file in ``studies/`` that says what it is and with which settings.
+
+The file begins with a command and a few sentences as a comment. ``declaration`` names the module and object in
+``studies/`` that declare it; ``sizes`` has settings by size, all others are those of every size; ``like`` takes over
+the settings of another experiment; ``defaults``, also of one size, chooses options of Hydra's groups, for which
+``SIZE`` stands for the size.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
+from foretail.configs.schema.fields import SIZES
+from foretail.configs.schema.stages import register_config
+from foretail.core.errors import ForetailError
+from foretail.pipelines.experiment.declaration import Experiment
+from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.stage import Command
+
+STUDIES = "foretail.studies"
+USUAL_SIZE = "full"
+ABOUT_THE_FILE = ("declaration", "like", "defaults", "sizes")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An experiment as its file has it."""
+
+    name: str
+    family: str  #: the folder of its file
+    example: str  #: a command that runs it
+    description: str
+    document: Mapping[str, Any]  #: the whole file
+
+    @property
+    def sentence(self) -> str:
+        """The first sentence of the description."""
+        return re.split(r"(?<=[.?])\s", self.description, maxsplit=1)[0]
+
+
+@cache
+def experiments() -> dict[str, Listed]:
+    """All experiments by name, in the order of their names."""
+    found = {}
+    for family in resources.files(STUDIES).iterdir():
+        for file in family.iterdir() if family.is_dir() else ():
+            if file.name.endswith(".yaml"):
+                found[file.name.removesuffix(".yaml")] = _listed(family.name, file)
+    return dict(sorted(found.items(), key=lambda item: _in_order(item[0])))
+
+
+def listed(name: str) -> Listed:
+    """An experiment; ForetailError when there is none of this name."""
+    known = experiments()
+    if name not in known:
+        raise ForetailError(f"there is no experiment {name}: choose from {', '.join(known)}")
+    return known[name]
+
+
+def sizes_of(name: str) -> list[str]:
+    """The sizes that an experiment has, in order."""
+    return [size for size in SIZES if size in _sizes(listed(name))]
+
+
+def declared(name: str) -> Experiment[Any]:
+    """What declares an experiment."""
+    module, _, attribute = str(_inherited(listed(name), "declaration")).rpartition(".")
+    found: Experiment[Any] = getattr(importlib.import_module(f"{STUDIES}.{module}"), attribute)
+    return found
+
+
+def command_of(name: str, size: str = USUAL_SIZE) -> Command:
+    """The command that runs an experiment in a size; registers its settings, which Hydra then composes."""
+    experiment = declared(name)
+    return Command(
+        ("run", name),
+        register_experiment(name, size),
+        experiment.settings,
+        lambda settings, run_dir: run_experiment(experiment, settings, run_dir),
+    )
+
+
+def register_experiment(name: str, size: str) -> str:
+    """Store an experiment's settings in a size as a config of Hydra, and return the config's name."""
+    one = listed(name)
+    schema: type[ExperimentSettings] = declared(name).settings
+    if size not in _sizes(one):
+        raise ForetailError(f"{name} has no size {size}: choose from {', '.join(sizes_of(name))}")
+    config = f"run_{name}"
+    register_config(config, schema)
+    groups: list[Any] = [{"tracking": "sqlite"}]
+    if issubclass(schema, PointSettings):
+        groups.append({"launcher": "local"})
+    settings = _settings(one, size)
+    for entry in [*(_inherited(one, "defaults") or []), *settings.pop("defaults", [])]:
+        groups.append({group: size if option == "SIZE" else option for group, option in entry.items()})
+    node = {
+        "defaults": [f"base_{config}", "stage", *groups, "_self_", {"override hydra/job_logging": "disabled"}],
+        "hydra": {"job": {"name": name}},
+        "experiment": name,
+        "size": size,
+        **settings,
+    }
+    ConfigStore.instance().store(name=config, node=node)
+    return config
+
+
+def _inherited(one: Listed, key: str) -> Any:
+    """Of an experiment's file, or of that which it is like."""
+    if key not in one.document and "like" in one.document:
+        return _inherited(listed(one.document["like"]), key)
+    return one.document.get(key)
+
+
+def _sizes(one: Listed) -> set[str]:
+    """The sizes that an experiment has."""
+    base = _sizes(listed(one.document["like"])) if "like" in one.document else set()
+    return base | set(one.document.get("sizes") or {})
+
+
+def _settings(one: Listed, size: str) -> dict[str, Any]:
+    """The settings of a size: those of the experiment that it is like, those of every size, those of this one."""
+    base = _settings(listed(one.document["like"]), size) if "like" in one.document else {}
+    common = {name: value for name, value in one.document.items() if name not in ABOUT_THE_FILE}
+    return {**base, **common, **((one.document.get("sizes") or {}).get(size) or {})}
+
+
+def _listed(family: str, file: Traversable) -> Listed:
+    text = file.read_text("utf-8")
+    comment = [line.removeprefix("#").strip() for line in re.match(r"(?:#.*\n)*", text)[0].splitlines()]  # type: ignore[index]
+    document = OmegaConf.to_container(OmegaConf.create(text))
+    if not comment or not comment[0].startswith("foretail run ") or not isinstance(document, dict):
+        raise ForetailError(f"{file} is no experiment: its first line is '# foretail run NAME'")
+    description = " ".join(comment[1:])
+    settings = {str(key): value for key, value in document.items()}
+    return Listed(file.name.removesuffix(".yaml"), family, comment[0], description, settings)
+
+
+def _in_order(name: str) -> tuple[Any, ...]:
+    """Names in the order in which people count: Figure 6 before Figure 10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))

@@ -1,0 +1,197 @@
+"""What an experiment declares: its settings, how it is measured, and what it shows.
+
+Most experiments are a :class:`PointExperiment`: cases, one function that measures a case, one that makes rows of a
+measurement, and one that shows all rows. Everything else is the engine's: the store, jobs and clusters, tracking,
+files, captions and notes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.configs.schema.experiment import RUN_SETTINGS, ExperimentSettings, PointSettings
+from foretail.configs.schema.tracking import Tracking
+from foretail.core.code import code_digest
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import TrackedRun
+from foretail.pipelines.experiment.cases import measure_cases
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.stage import SaysVerdict, StageResult
+
+Settings = TypeVar("Settings", bound=ExperimentSettings)
+PointsOf = TypeVar("PointsOf", bound=PointSettings)
+Case = TypeVar("Case")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where an experiment runs."""
+
+    folder: Path  #: the run folder
+    store: Store
+    logged: TrackedRun | None  #: its run in MLflow; None without tracking
+
+    def inside(self, tracking: Tracking) -> Tracking:
+        """The tracking of what runs inside the experiment, such as a training."""
+        if self.logged is None:
+            return tracking
+        return dataclasses.replace(tracking, parent_run_id=self.logged.run_id, run_name=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A figure."""
+
+    figure: Figure
+    caption: str  #: what is seen on it
+    numbers: pd.DataFrame | None = None  #: what is drawn, for a file beside it; None where that is the rows
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model that an experiment learned."""
+
+    ensemble: Ensemble
+    description: str  #: for the registry
+    metrics: Mapping[str, float]  #: for MLflow
+    log: Callable[[TrackedRun], None]  #: logs what it learned from
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What an experiment shows."""
+
+    rows: pd.DataFrame  #: what was measured, as ``rows`` of ``result.json`` and as a Parquet file
+    tables: Sequence[Table]
+    figures: Mapping[str, Drawn] = field(default_factory=dict)  #: by what follows the experiment's name in file names
+    frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)  #: further files, by name
+    files: Sequence[Path] = ()  #: that are in the run folder already
+    captions: Mapping[str, str] = field(default_factory=dict)  #: of figures among these files
+    notes: Sequence[str] = ()  #: sentences below the last table
+    verdict: Sequence[str] = ()  #: what the experiment comes to, in two sentences
+    details: Mapping[str, Any] = field(default_factory=dict)  #: more of ``result.json``
+    learned: Learned | None = None
+    tracked: Mapping[str, str] | None = None  #: the run in MLflow of an experiment that tracks itself
+    failed: Mapping[str, str] = field(default_factory=dict)  #: a sentence for each point that failed, by its name
+    points: int = 0  #: how many points there are, failed ones included
+
+    @classmethod
+    def of_stage(cls, result: StageResult, rows: pd.DataFrame, folder: Path) -> Shown:
+        """What a stage shows, whose files are in the run folder, with its figures as rows."""
+        details = result.document()
+        files = [folder / name for name in details.pop("files", ())]
+        captions = details.pop("captions", {})
+        details.pop("tracked", None)
+        verdict = result.verdict() if isinstance(result, SaysVerdict) else []
+        return cls(rows, result.tables(), files=files, captions=captions, verdict=verdict, details=details)
+
+
+class Experiment(Protocol[Settings]):
+    """An experiment, as a YAML file in ``studies/`` names it."""
+
+    @property
+    def settings(self) -> type[Settings]:
+        """The class of its settings."""
+
+    @property
+    def tracks_itself(self) -> bool:
+        """Whether it opens its run in MLflow itself, such as one that goes on with an earlier run."""
+
+    def find(self, settings: Settings, run: Run) -> Shown:
+        """Measure, and show."""
+
+
+@dataclass(frozen=True)
+class FunctionExperiment(Generic[Settings]):
+    """An experiment that one function makes."""
+
+    settings: type[Settings]
+    function: Callable[[Settings, Run], Shown]
+    tracks_itself: bool = False
+
+    def find(self, settings: Settings, run: Run) -> Shown:
+        """What the function shows."""
+        return self.function(settings, run)
+
+
+@dataclass(frozen=True)
+class PointExperiment(Generic[PointsOf, Case]):
+    """An experiment whose cases are measured one by one, each a point of the store.
+
+    Attributes
+    ----------
+    kind : folder of the points in the store
+    cases : frozen dataclasses, all that are measured; refuses what does not fit before anything has run
+    name : of a case, distinct, for progress and errors
+    measure : of a case; JSON-like and finite
+    rows : of a case and its measurement; one row or several, beside the fields of the case
+    show : all rows
+    code : rooms whose code decides a measurement
+    varied : settings that a measurement does not depend on, beside those of the run: the case has their value
+    depends_on : what a case depends on beside its fields, the settings and the code
+    tracks_points : rows also have the key, seconds and reuse of their point, and each is a run of its own in MLflow
+    """
+
+    settings: type[PointsOf]
+    kind: str
+    cases: Callable[[PointsOf], Iterable[Case]]
+    name: Callable[[Case], str]
+    measure: Callable[[Case, SoFar, PointsOf], Any]
+    rows: Callable[[Case, Any, PointsOf], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
+    show: Callable[[pd.DataFrame, PointsOf], Shown]
+    code: Sequence[str]
+    varied: Sequence[str] = ()
+    depends_on: Callable[[Case, PointsOf], Mapping[str, Any]] = lambda case, settings: {}
+    tracks_points: bool = False
+    tracks_itself: bool = False
+
+    def find(self, settings: PointsOf, run: Run) -> Shown:
+        """Measure what the store lacks, and show the rows of all cases."""
+        unmeasured = RUN_SETTINGS | set(self.varied)
+        fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in unmeasured}
+        fixed["code"] = code_digest(*self.code)
+        measured = measure_cases(
+            settings.experiment,
+            self.kind,
+            list(self.cases(settings)),
+            settings,
+            name=self.name,
+            depends_on=lambda case: {
+                "settings": fixed,
+                "case": dataclasses.asdict(case),  # type: ignore[call-overload] # a case is a dataclass
+                **self.depends_on(case, settings),
+            },
+            measure=partial(_measured, measure=self.measure, settings=settings),
+        )
+        rows = measured.rows(lambda case, measurement: self.rows(case, measurement, settings))
+        if self.tracks_points:
+            entries = [{"reused": one.reused, "seconds": one.seconds, "key": one.digest} for one in measured.entries]
+            rows = pd.concat([rows, pd.DataFrame(entries)], axis=1)
+        if self.tracks_points and run.logged is not None:
+            _log_points(run.logged, [self.name(case) for case in measured.cases], rows, measured.cases[0])
+        shown = self.show(rows, settings)
+        return dataclasses.replace(shown, notes=(measured.note, *shown.notes))
+
+
+def _measured(case: Case, so_far: SoFar, measure: Callable[[Case, SoFar, PointsOf], Any], settings: PointsOf) -> Any:
+    return measure(case, so_far, settings)
+
+
+def _log_points(run: TrackedRun, names: Sequence[str], rows: pd.DataFrame, case: Any) -> None:
+    """A nested run for each row, those of points that were in the store too."""
+    params = [*dataclasses.asdict(case), "key"]
+    for name, row in zip(names, plain(rows.to_dict("records")), strict=True):
+        numbers = {column: value for column, value in row.items() if isinstance(value, (int, float))}
+        metrics = {column: float(value) for column, value in numbers.items() if column not in (*params, "reused")}
+        tags = {"reused": str(row["reused"]).lower()}
+        run.log_nested(name, {column: row[column] for column in params}, metrics, tags=tags)

@@ -1,1 +1,0 @@
-"""Experiments: sweeps whose points are measured once, kept, tabled and drawn."""

@@ -1,1 +1,0 @@
-"""The search for drop predictors by their scores and their costs."""

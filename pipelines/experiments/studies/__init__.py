@@ -1,1 +1,0 @@
-"""Drop predictors on runs and conditions that they never saw."""

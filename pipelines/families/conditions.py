@@ -1,0 +1,183 @@
+"""Families of conditions with their scenarios, policies with their settings, and the measurement of one simulation."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from foretail.configs.schema.families import Family
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.policies import Policy, policy_name
+from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison import cost, counted, statistics
+from foretail.pipelines.comparison.flows import flows_sha256
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matter, simulate_flows
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.store import file_digest
+from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.sim_bridge.ns3.driver import DriverRun
+from foretail.sim_bridge.packets import queries
+
+DEFAULT = "default"
+"""The setting with which the literature, or the user's model, comes."""
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """A policy with a setting."""
+
+    policy: str
+    setting: str  #: as ``alpha=8``; ``default`` for a policy as it comes
+
+    def __str__(self) -> str:
+        return self.policy if self.setting == DEFAULT else f"{self.policy} {self.setting}"
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """A condition of a family."""
+
+    family: str
+    condition: str
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.condition}"
+
+
+@dataclass(frozen=True)
+class SharingCase:
+    """A simulation."""
+
+    family: str
+    condition: str
+    policy: str
+    setting: str
+    seed: int
+
+    @property
+    def where(self) -> Condition:
+        return Condition(self.family, self.condition)
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.policy, self.setting)
+
+
+@dataclass(frozen=True)
+class SharingPlan:
+    """Everything that is composed and checked before the first simulation."""
+
+    scenarios: Mapping[Condition, Scenario]
+    rules: Mapping[Rule, Policy]  #: the default of every policy is its first
+    library: Path | None  #: of the model, if there is one
+    ns3: Ns3
+    code: Sequence[str]  #: digests of what computes costs
+    logged_rows: int = 0  #: of the counters behind predicted alphas, drawn from every simulation; 0: none
+
+    @classmethod
+    def of(
+        cls,
+        shared: Sequence[str],
+        families: Mapping[str, Family],
+        policies: Mapping[str, Mapping[str, Sequence[float]]],
+        ns3: Ns3,
+    ) -> SharingPlan:
+        """Compose conditions, and policies with their settings: without a model.
+
+        Parameters
+        ----------
+        shared : overrides that all conditions share
+        policies : by name, values of each parameter, all of whose combinations are rules beside the default
+        """
+        scenarios = {
+            Condition(name, condition): compose_settings(
+                TrainConfig, [*shared, *family.shared, *overrides], f"families.{name}.conditions.{condition}"
+            ).scenario
+            for name, family in families.items()
+            for condition, overrides in family.conditions.items()
+        }
+        values_of = {policy_name(name): values for name, values in policies.items()}
+        rules: dict[Rule, Policy] = {}
+        for name, policy in compose_policies(list(policies), "policies").items():
+            tried = values_of[name]
+            rules[Rule(name, DEFAULT)] = policy
+            for values in itertools.product(*tried.values()):
+                changed = dict(zip(tried, values, strict=True))
+                known: dict[str, Any] = {
+                    parameter: int(value) if isinstance(getattr(policy, parameter), int) else value
+                    for parameter, value in changed.items()
+                }
+                if replace(policy, **known) not in rules.values():
+                    text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
+                    rules[Rule(name, text)] = replace(policy, **known)
+        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics, queries)]
+        return cls(scenarios, rules, None, ns3, code)
+
+    def with_model(self, asking: Sequence[str], library: Path) -> SharingPlan:
+        """The plan with the policies that ask a model, which is a compiled library."""
+        policies = compose_policies(asking, "asking")
+        added = {Rule(name, DEFAULT): policy for name, policy in policies.items()}
+        return replace(self, rules={**self.rules, **added}, library=library)
+
+    def document(self, case: SharingCase) -> dict[str, Any]:
+        """The driver's document of a simulation."""
+        policy = self.rules[case.rule]
+        return driver_config(
+            self.scenarios[case.where],
+            policy,
+            case.seed,
+            trace=False,
+            counters=self.logged_rows > 0,
+            library=self.library,
+        )
+
+    def depends_on(self, case: SharingCase) -> dict[str, Any]:
+        """Everything that the measurement depends on."""
+        return {
+            "driver": settings_that_matter(self.document(case)),
+            "ns3": self.ns3.version,
+            "driver_code": self.ns3.driver_sha256,
+            "code": self.code,
+            **({"rows": self.logged_rows, "drawn_by": file_digest(Path(counted.__file__))} if self.logged_rows else {}),
+        }
+
+    def settings_of(self, policy: str) -> list[Rule]:
+        """The policy's rules, the default first."""
+        return [rule for rule in self.rules if rule.policy == policy]
+
+    @property
+    def policies(self) -> list[str]:
+        return list(dict.fromkeys(rule.policy for rule in self.rules))
+
+
+def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
+    """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
+    document = plan.document(case)
+
+    def report(done: float, words: str) -> None:
+        so_far(words)
+
+    with tempfile.TemporaryDirectory() as name:
+        simulate_flows(document, Path(name), plan.ns3, report)
+        run = DriverRun.open(Path(name))
+        flows, switches = run.flows(), counters(run)
+        found = cost.run_cost(flows, run.summary["end_ns"], document)
+        if found.cost is None:
+            raise ForetailError(
+                f"{case.where} has no queries, no short and no long flows on seed {case.seed}: lengthen it"
+            )
+        return {
+            **asdict(found),
+            "flows_sha256": flows_sha256(flows, document),
+            "asked": switches["asked"],
+            "predicted_drops": switches["data_drops.predicted"],
+            "drops": sum(value for reason, value in switches.items() if reason.startswith("data_drops.")),
+            "cpu_seconds": run.summary["simulation_cpu_seconds"],
+            **({"counters": counted.drawn(run.counters(), plan.logged_rows, case.seed)} if plan.logged_rows else {}),
+        }

@@ -1,0 +1,1 @@
+"""What drops cost, measured by branches of runs, and trees that learn it."""

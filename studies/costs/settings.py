@@ -1,0 +1,116 @@
+"""Settings of experiments on what drops cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import POLICIES
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES
+
+
+@dataclass
+class CostSettings(JobSettings, Families):
+    """What decisions cost, measured by branches of runs, and trees that learn it, for the policy ``learned``.
+
+    At sampled arrivals a run is forked: a branch accepts, another drops. Their costs J differ by what the drop costs,
+    and by chaos. Runs are those of conditions of the training families.
+    """
+
+    model: str | None = setting(None, "the model, as in export, that policies without a library ask, such as learned")
+    conditions: list[str] = setting(
+        [], "FAMILY CONDITION of training families, such as loss_based load_60; empty: the first condition of each"
+    )
+    policies: list[str] = setting(
+        MISSING,
+        "whose decisions are turned, such as cs or dt_alpha_2, or learned, which asks model; none that pushes out",
+    )
+    seeds: list[int] = setting(MISSING, "traffic seeds of the labelled runs", at_least=1, at_most=2**30)
+    traffic_ns: int = setting(
+        MISSING, "labelled runs are cut to so much traffic, because a branch runs to their end", at_least=1
+    )
+    flips: int = setting(MISSING, "arrivals of a run at which one decision is turned", at_least=1, at_most=100_000)
+    held_flips: int = setting(
+        MISSING,
+        "arrivals of a run from which on a decision is turned for one base RTT, for that port and flow class",
+        at_least=0,
+        at_most=100_000,
+    )
+    repeats: int = setting(2, "runs with each decision; one tells nothing of chaos", at_least=1, at_most=100)
+    repeat_ns: int = setting(
+        100,
+        "by so much the link of the port is longer in each repeat than in the one before",
+        at_least=1,
+        at_most=10**6,
+    )
+    flips_per_point: int = setting(
+        MISSING, "of these so many are simulated by one process: what a killed command repeats", at_least=1
+    )
+    columns: list[str] = setting(MISSING, "of the trees, in columns of a trace")
+    trees: int = setting(4, "of the regression", at_least=1, at_most=64)
+    depth: int = setting(4, "of each tree", at_least=1, at_most=8)
+    learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
+    fewest_flips: int = setting(20, "in a leaf", at_least=1)
+    clip_percent: float = setting(
+        5.0, "gains of a run beyond this percentile, at either end, are learned as that", at_least=0, at_most=49
+    )
+    drop_shares: list[float] = setting(
+        MISSING,
+        "shares of arrivals that the trees may drop, beside all that they call cheaper to drop",
+        above=0,
+        at_most=1,
+    )
+    validation_seeds: list[int] = setting(
+        MISSING, "traffic seeds on which J chooses among these, none of seeds", at_least=1, at_most=2**30
+    )
+    seed: int = setting(1, "of the drawn arrivals and of the trees", at_least=0, at_most=2**31 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
+        super().check(where)
+        for name in self.policies:
+            policy = POLICIES.get(name.split("_")[0])
+            if policy is not None and policy.pushes_out:
+                raise ForetailError(f"policies names {name}, which pushes out: name one that decides arrivals")
+        known = {one.name: one for one in FEATURES}
+        for name in self.columns:
+            if name not in known:
+                raise ForetailError(f"columns names {name}, which no switch has: choose from {', '.join(known)}")
+            if known[name].averaged:
+                raise ForetailError(
+                    f"columns names {name}, an average over a time that networks differ in: name others"
+                )
+        for seed in self.validation_seeds:
+            if seed in self.seeds:
+                raise ForetailError(f"validation_seeds holds {seed}, a labelled run: simulate other seeds")
+
+
+@dataclass
+class IterationSettings(CostSettings):
+    """Rounds of `CostSettings`: the trees of a round run while the labels of the next one are collected.
+
+    They end when the trees of a round cost no less than those before, on conditions that no label comes from.
+    """
+
+    left_out: list[str] = setting(MISSING, "FAMILY CONDITION of training families, none of conditions; judge rounds")
+    most_rounds: int = setting(MISSING, "that follow each other at most", at_least=1, at_most=100)
+    test_seeds: list[int] = setting(
+        MISSING, "traffic seeds on which the best round is judged", at_least=1, at_most=2**30
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on conditions and seeds that have two roles."""
+        super().check(where)
+        if not self.conditions:
+            raise ForetailError("conditions is empty: name them, so that others can be left out")
+        for name in self.left_out:
+            if name in self.conditions:
+                raise ForetailError(f"left_out names {name}, which is labelled: name another condition")
+        for seed in self.test_seeds:
+            if seed in (*self.seeds, *self.validation_seeds):
+                raise ForetailError(f"test_seeds holds {seed}, which learns or chooses: judge on other seeds")

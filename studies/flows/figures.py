@@ -1,0 +1,121 @@
+"""Figures of the experiments in ns-3: lines with their intervals, and distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from foretail.models.scoring.figure_style import MARKERS, styled
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS
+from foretail.sim_bridge.policies import policy_words
+
+PANELS = {
+    "p95.short": "short flows, p95 slowdown",
+    "p95.incast": "incast flows, p95 slowdown",
+    "p95.long": "long flows, p95 slowdown",
+    "timed_out_percent.all": "flows with a timeout, %",
+    "occupancy_percent.p99.99": "buffer, p99.99, %",
+}
+CAPTIONS = {
+    "figure": "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals.",
+    "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
+    "further to the left is better.",
+}
+"""What is seen, by kind of figure, the one first that tells most."""
+LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
+
+
+@styled
+def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
+    """Figures by condition; by the share of inverted predictions where there are several, beside level lines.
+
+    Parameters
+    ----------
+    figures : columns condition, policy, flip_probability, metric, mean, low, high
+    axis : what the conditions, or the shares, are
+    """
+    by = "flip_probability" if figures["flip_probability"].nunique() > 1 else "condition"
+    places = {value: place for place, value in enumerate(figures[by].drop_duplicates())}
+    width = figures.groupby("policy", sort=False)[by].nunique()
+    # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
+    numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
+    figure = Figure(figsize=(4 * len(PANELS), 4.2), layout="constrained")
+    for axes, (metric, title) in zip(_row(figure, len(PANELS)), PANELS.items(), strict=True):
+        of_metric = figures[figures["metric"] == metric]
+        for policy, part in of_metric.groupby("policy", sort=False):
+            number = numbers[policy]
+            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
+            if by == "flip_probability" and part[by].nunique() == 1:
+                axes.axhline(part["mean"].iloc[0], linestyle=("--", "-.", ":")[number % 3], **style)
+                axes.axhspan(part["low"].iloc[0], part["high"].iloc[0], color=f"C{number}", alpha=0.08, linewidth=0)
+                continue
+            x = part[by].map(places).to_numpy()
+            marker: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "markersize": 9 - 0.8 * number}
+            axes.plot(x, part["mean"], linewidth=_width(number), **marker, **style)
+            axes.fill_between(x, part["low"], part["high"], color=f"C{number}", alpha=0.12, linewidth=0)
+        axes.set_xticks(list(places.values()), [_short(value) for value in places])
+        if by == "condition" and not all(str(name).isdigit() for name in places):
+            axes.tick_params("x", rotation=70)
+        if metric not in LINEAR:
+            axes.set_yscale("log")
+            _plain_ticks(axes.yaxis)
+        axes.set_xlabel(axis)
+        axes.set_title(title, fontsize="medium")
+        axes.grid()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize="small")
+    return figure
+
+
+@styled
+def draw_distributions(quantiles: pd.DataFrame) -> Figure:
+    """Distributions of slowdown: a row per condition, a column per class of flows.
+
+    `quantiles`: columns condition, policy, group, share, slowdown.
+    """
+    conditions = list(quantiles["condition"].drop_duplicates())
+    figure = Figure(figsize=(4 * len(FLOW_GROUPS), 2.6 * len(conditions)), layout="constrained")
+    grid: np.ndarray = figure.subplots(len(conditions), len(FLOW_GROUPS), squeeze=False)
+    for row, condition in zip(grid, conditions, strict=True):
+        for axes, group in zip(row, FLOW_GROUPS, strict=True):
+            shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
+            for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
+                part = shown[shown["policy"] == policy]
+                style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
+                axes.step(part["slowdown"], part["share"], where="post", linewidth=_width(number), **style)
+            axes.set_xscale("log")
+            _plain_ticks(axes.xaxis)
+            axes.set_ylim(0, 1)
+            axes.set_title(f"{group} flows, {condition}", fontsize="small")
+            axes.grid()
+    for axes in grid[-1]:
+        axes.set_xlabel("FCT slowdown, all seeds")
+    figure.supylabel("share of flows")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize="small")
+    return figure
+
+
+def _width(number: int) -> float:
+    """Policies that do the same lie on each other: the later ones are thinner."""
+    return max(2.6 - 0.25 * number, 0.8)
+
+
+def _plain_ticks(axis: Axis) -> None:
+    """1, 2 and 5 of every power of ten, and no labels between."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _row(figure: Figure, columns: int) -> list[Axes]:
+    axes: np.ndarray = figure.subplots(1, columns, squeeze=False)
+    return list(axes[0])

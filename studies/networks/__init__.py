@@ -1,0 +1,1 @@
+"""Comparisons of policies in a network, as ``foretail evaluate`` makes them, with settings of their own."""

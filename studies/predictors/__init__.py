@@ -1,0 +1,1 @@
+"""Drop predictors on runs and conditions that they never saw, and by their size."""

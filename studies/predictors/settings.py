@@ -1,0 +1,83 @@
+"""Settings of the study of drop predictors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import part, require_seeds, setting
+from foretail.configs.schema.training import Split
+from foretail.core.errors import ForetailError
+
+
+@dataclass
+class ClosedLoop:
+    """Simulations of a study in which Credence asks the candidates."""
+
+    conditions: list[str] = setting([], "conditions of the study; empty = no simulations")
+    candidates: list[str] = setting([], "candidates, which must be trees")
+    policies: list[str] = setting(["lqd", "credence_accept", "followlqd", "dt"], "beside them; lqd has to be there")
+    seeds: list[int] = setting([], "traffic seeds that no candidate trained on", at_least=1, at_most=2**31 - 1)
+
+
+@dataclass
+class Shift:
+    """A candidate that trains under each condition alone and is tested under all of them."""
+
+    conditions: list[str] = setting([], "conditions of the study; empty = no shift matrix")
+    candidate: str = setting("ours", "candidate of the study")
+    seeds: list[int] = setting([], "traffic seeds in ns-3; empty = open loop only", at_least=1, at_most=2**31 - 1)
+
+
+@dataclass
+class StudySettings(JobSettings):
+    """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
+
+    shared: list[str] = setting(["scenario=leafspine_small"], "overrides that all conditions share")
+    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+    train_on: list[str] = setting(MISSING, "conditions whose runs train; the others are new to every candidate")
+    split: Split = part(Split, "seeds of the runs, by run")
+    candidates: dict[str, list[str]] = setting(MISSING, "overrides of foretail train, by the candidate's name")
+    closed_loop: ClosedLoop = part(ClosedLoop, "in ns-3")
+    shift: Shift = part(Shift, "the shift matrix")
+    forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "numbers of trees of Figure 15", at_least=1)
+    labels: list[str] = setting(
+        [], "policies beside lqd whose runs the label study compares, the last of them asking a candidate; empty = none"
+    )
+    label_candidate: str = setting("forest", "candidate of the label study, which must be trees")
+    budget: list[str] = setting(
+        [], "candidates that fit a switch; the best of them on validation runs is put up for champion; empty = none"
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on names that mean nothing here, and on seeds that have two roles."""
+        super().check(where)
+        if self.split.name != "by_run":
+            raise ForetailError(f"split is {self.split.name}: a study holds whole runs out, use by_run")
+        for name, known in (("conditions", self.conditions), ("candidates", self.candidates)):
+            if not known:
+                raise ForetailError(f"{name} is empty: name at least one")
+        if not self.train_on:
+            raise ForetailError("train_on is empty: name conditions to train on")
+        for name, given, known in (
+            ("train_on", self.train_on, self.conditions),
+            ("closed_loop.conditions", self.closed_loop.conditions, self.conditions),
+            ("closed_loop.candidates", self.closed_loop.candidates, self.candidates),
+            ("shift.conditions", self.shift.conditions, self.conditions),
+            ("shift.candidate", [self.shift.candidate] if self.shift.conditions else [], self.candidates),
+            ("label_candidate", [self.label_candidate] if self.labels else [], self.candidates),
+            ("budget", self.budget, self.candidates),
+        ):
+            for item in given:
+                if item not in known:
+                    raise ForetailError(f"{name} names {item}, which is not among {', '.join(known)}")
+        for name, simulated in (("closed_loop", self.closed_loop.seeds), ("shift", self.shift.seeds)):
+            self.split.require_unseen(f"{name}.seeds and the split", simulated, "simulate other seeds")
+        if self.closed_loop.conditions:
+            require_seeds("closed_loop.seeds", self.closed_loop.seeds)
+            if "lqd" not in self.closed_loop.policies:
+                raise ForetailError("closed_loop.policies lacks lqd, to which all are compared: add it")
+        if self.budget and not self.tracking.enabled:
+            raise ForetailError("budget makes a champion in MLflow, and tracking is off: turn it on or empty it")

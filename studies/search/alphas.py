@@ -1,0 +1,286 @@
+"""A tree that predicts every queue's alpha, by its cost J in ns-3.
+
+Every fixed alpha runs in all conditions of the training families, and what switches counted is drawn from all runs.
+Trees learn which alpha costs least under which counters; the depth is that of the least loss on families left out in
+turn. Then the tree runs in the loop, on seeds of its own, beside fixed alphas. Held-out families are never simulated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import DT_PREDICTED, FIRST_EXPONENT, LAST_EXPONENT, limits
+from foretail.core.errors import ForetailError
+from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import TrackedRun
+from foretail.pipelines.comparison.statistics import change_text
+from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
+from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_policies
+
+DT = "dt"
+PREDICTED = Rule(DT_PREDICTED, DEFAULT)
+
+
+@dataclass
+class AlphaSettings(PointSettings, Families):
+    """A tree that predicts alphas, learned from what fixed ones cost under the training families.
+
+    Every alpha runs in every condition of these families, and the switches' counters are drawn from all runs.
+    """
+
+    exponents: list[int] = setting(
+        MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
+    )
+    interval_ns: int = setting(MISSING, "between two predictions", **limits("alpha_interval_ns"))
+    depths: list[int] = setting(
+        MISSING,
+        "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",
+        at_least=0,
+        at_most=8,
+    )
+    rows: int = setting(512, "drawn from each simulation, by the bytes that came in an interval", at_least=1)
+    seeds: list[int] = setting(MISSING, "traffic seeds that are learned from", at_least=1, at_most=2**30)
+    test_seeds: list[int] = setting(MISSING, "traffic seeds that judge the tree in the loop", at_least=1, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on exponents that are not in order, and on seeds that learn and judge."""
+        super().check(where)
+        if len(self.training()) < 2 and len(self.depths) > 1:
+            raise ForetailError(
+                "families has one training family, and a depth is chosen on another: give one number in depths"
+            )
+        if self.exponents != sorted(self.exponents):
+            raise ForetailError(f"exponents = {self.exponents} are not in order: sort them")
+        for seed in self.test_seeds:
+            if seed in self.seeds:
+                raise ForetailError(f"test_seeds holds {seed}, which is learned from: judge on other seeds")
+
+
+@dataclass(frozen=True)
+class DepthRow:
+    """Trees of one depth."""
+
+    depth: int
+    leaves: int  #: of the tree that all families made
+    lost_percent: float  #: J over that of each condition's best fixed alpha, on families left out; geometric mean
+
+
+@dataclass(frozen=True)
+class ConditionRow:
+    """The tree in the loop in a condition, on the test seeds."""
+
+    family: str
+    condition: str
+    best_alpha: float  #: the fixed one that cost least there on the seeds that were learned from
+    cost: float  #: J under the tree, geometric mean over seeds
+    cost_fixed: float  #: under the fixed alpha that costs least over all conditions
+    cost_best: float  #: under the best fixed alpha of this condition
+
+
+@dataclass(frozen=True)
+class Learnable:
+    """What trees learn from: a row per draw, and the conditions."""
+
+    wheres: Sequence[Condition]
+    counters: npt.NDArray[np.int64]  #: int64[rows, counters]
+    where: npt.NDArray[np.int64]  #: int64[rows], of which condition
+    lost: npt.NDArray[np.float64]  #: float64[conditions, exponents], log J over the condition's least
+
+    def fitted(self, settings: AlphaSettings, depth: int, families: Sequence[str]) -> Ensemble:
+        """The tree of some families, all their conditions of equal weight."""
+        among = np.array([where.family in families for where in self.wheres])
+        rows = among[self.where]
+        weights = 1 / np.bincount(self.where, minlength=len(self.wheres)).clip(1)
+        return fit_alpha_tree(
+            self.counters[rows],
+            self.lost[self.where[rows]],
+            weights[self.where[rows]],
+            settings.exponents,
+            depth,
+            settings.interval_ns,
+        )
+
+    def loss(self, settings: AlphaSettings, ensemble: Ensemble, family: str) -> list[float]:
+        """What a tree loses in each condition of a family, log J, as if every choice held for a whole run."""
+        places = {exponent: place for place, exponent in enumerate(settings.exponents)}
+        losses = []
+        for number, where in enumerate(self.wheres):
+            rows = self.counters[self.where == number]
+            if where.family == family and len(rows):
+                chosen = [places[exponent] for exponent in alpha_exponents(ensemble, rows).tolist()]
+                losses.append(float(self.lost[number, chosen].mean()))
+        return losses
+
+
+def show(settings: AlphaSettings, run: Run) -> Shown:
+    """Measure the fixed alphas, learn a tree, and run it beside them."""
+    plan = SharingPlan.of(settings.shared, settings.training(), {DT: {}}, Ns3(settings.ns3_prefix))
+    families, wheres = list(settings.training()), list(plan.scenarios)
+    usual = plan.rules[Rule(DT, DEFAULT)]
+    fixed = {_fixed(exponent): replace(usual, alpha=2.0**exponent) for exponent in settings.exponents}
+    costs = Costs()
+    every = {where: list(fixed) for where in wheres}
+    with_counters = replace(plan, rules=fixed, logged_rows=settings.rows)
+    measure_rules(settings.experiment, settings, with_counters, costs, every, settings.seeds)
+    learnable = _learnable(settings, costs, wheres)
+    depths = [_depth(settings, learnable, families, depth) for depth in settings.depths]
+    depth = min(depths, key=lambda one: one.lost_percent).depth
+    ensemble = learnable.fitted(settings, depth, families)
+    exponent = settings.exponents[int(learnable.lost.mean(axis=0).argmin())]
+    best = {where: settings.exponents[int(learnable.lost[number].argmin())] for number, where in enumerate(wheres)}
+    policy = replace(
+        compose_policies([DT_PREDICTED], DT_PREDICTED)[DT_PREDICTED],
+        alpha_interval_ns=settings.interval_ns,
+        library=str(export_to_store(ensemble, run.store).library),
+    )
+    looped = Costs()
+    beside = {where: list(dict.fromkeys([PREDICTED, _fixed(exponent), _fixed(best[where])])) for where in wheres}
+    in_loop = replace(plan, rules={**fixed, PREDICTED: policy})
+    measure_rules(settings.experiment, settings, in_loop, looped, beside, settings.test_seeds)
+    rows = [_row(looped, settings, where, exponent, best[where]) for where in wheres]
+    less_fixed = looped.family_difference(wheres, PREDICTED, _fixed(exponent))
+    less_best = looped.difference_to(wheres, PREDICTED, {where: _fixed(best[where]) for where in wheres})
+    learned = Learned(
+        ensemble,
+        f"Tree of Dynamic Thresholds' alphas every {settings.interval_ns} ns, from {len(wheres)} conditions of the "
+        f"training families, size {settings.size}, seeds {', '.join(map(str, settings.seeds))}.",
+        {f"depth_{one.depth}/lost_percent": one.lost_percent for one in depths},
+        lambda logged: _log_inputs(logged, costs, run.store),
+    )
+    return Shown(
+        pd.DataFrame([asdict(one) for one in rows]),
+        _tables(depths, rows, exponent, [costs, looped]),
+        frames={"conditions.csv": pd.DataFrame([asdict(one) for one in rows]), "fixed.csv": _fixed_frame(costs)},
+        verdict=(
+            f"The tree has depth {depth} and {len(ensemble.trees[0].leaves)} leaves.",
+            f"On the training families it costs {change_text(less_fixed)} against alpha {2.0**exponent:g} everywhere, "
+            f"and {change_text(less_best)} against the best fixed alpha of each condition.",
+        ),
+        details={
+            "exponent": exponent,
+            "depth": depth,
+            "depths": [asdict(one) for one in depths],
+            "less_fixed": asdict(less_fixed),
+            "less_best": asdict(less_best),
+        },
+        learned=learned,
+    )
+
+
+ALPHAS = FunctionExperiment(AlphaSettings, show)
+
+
+def _tables(
+    depths: Sequence[DepthRow], rows: Sequence[ConditionRow], exponent: int, measured: Sequence[Costs]
+) -> list[Table]:
+    """Depths, and the tree in the loop."""
+    simulations, reused = (sum(getattr(one, name) for one in measured) for name in ("points", "reused"))
+    return [
+        Table(
+            "Trees that predict alpha, on families left out",
+            ("depth", "leaves", "J against the best fixed alpha, %"),
+            tuple((one.depth, one.leaves, one.lost_percent) for one in depths),
+            ("as if every choice held for the whole run; depth 0 is one fixed alpha",),
+        ),
+        Table(
+            "The tree in the loop, on the training families",
+            ("family", "condition", "best alpha", "J", f"J, alpha {2.0**exponent:g}", "J, best alpha"),
+            tuple((one.family, one.condition, one.best_alpha, one.cost, one.cost_fixed, one.cost_best) for one in rows),
+            (f"{simulations:,} simulations, {reused:,} of them in the store",),
+        ),
+    ]
+
+
+def _fixed_frame(costs: Costs) -> pd.DataFrame:
+    """A row per simulation."""
+    return pd.DataFrame(
+        [
+            {**asdict(where), "setting": rule.setting, "seed": seed, "cost": simulated["cost"]}
+            for where, rules in costs.runs.items()
+            for rule, runs in rules.items()
+            for seed, simulated in runs.items()
+        ]
+    )
+
+
+def _fixed(exponent: int) -> Rule:
+    return Rule(DT, f"alpha={2.0**exponent:g}")
+
+
+def _learnable(settings: AlphaSettings, costs: Costs, wheres: Sequence[Condition]) -> Learnable:
+    levels = np.array(
+        [[costs.level(where, _fixed(exponent), settings.seeds) for exponent in settings.exponents] for where in wheres]
+    )
+    rows = [
+        (number, row)
+        for number, where in enumerate(wheres)
+        for of_rule in costs.runs[where].values()
+        for found in of_rule.values()
+        for row in found["counters"]
+    ]
+    if not rows:
+        raise ForetailError("no data came to any switch, so nothing can be learned of alphas: raise the load")
+    numbers, counters = zip(*rows, strict=True)
+    return Learnable(
+        wheres,
+        np.array(counters, np.int64),
+        np.array(numbers, np.int64),
+        levels - levels.min(axis=1, keepdims=True),
+    )
+
+
+def _depth(settings: AlphaSettings, learnable: Learnable, families: Sequence[str], depth: int) -> DepthRow:
+    """Trees of a depth; each family is judged by the tree of all others."""
+    losses = [
+        loss
+        for family in families
+        for loss in learnable.loss(
+            settings,
+            learnable.fitted(settings, depth, [one for one in families if one != family] or [family]),
+            family,
+        )
+    ]
+    leaves = len(learnable.fitted(settings, depth, families).trees[0].leaves)
+    return DepthRow(depth, leaves, 100 * math.expm1(float(np.mean(losses))))
+
+
+def _row(costs: Costs, settings: AlphaSettings, where: Condition, exponent: int, best: int) -> ConditionRow:
+    levels = [
+        math.exp(costs.level(where, rule, settings.test_seeds)) for rule in (PREDICTED, _fixed(exponent), _fixed(best))
+    ]
+    return ConditionRow(where.family, where.condition, 2.0**best, *levels)
+
+
+def _log_inputs(run: TrackedRun, costs: Costs, store: Store) -> None:
+    """The rows of every condition and seed as inputs of the run."""
+    for where, rules in costs.runs.items():
+        for seed in next(iter(rules.values())):
+            found = [of_rule[seed] for of_rule in rules.values()]
+            rows = np.array([row for one in found for row in one["counters"]], np.int64)
+            run.log_dataset(
+                f"{where}-{seed}",
+                hashlib.sha256(rows.tobytes()).hexdigest(),
+                found[0]["flows_sha256"],
+                str(store.folder),
+                len(rows),
+                sum(one["drops"] for one in found),
+                "train",
+            )

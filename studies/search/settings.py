@@ -1,0 +1,100 @@
+"""Settings of a search for drop predictors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import setting
+from foretail.core.errors import ForetailError
+
+SEARCH_SCORES = ("asked_recovered_loss", "f1", "average_precision")
+"""Of a search, on its validation runs: where Credence asks; more is better."""
+SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
+"""Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
+
+
+@dataclass
+class Dimension:
+    """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
+
+    override: str | None = setting(None, "the setting, such as predictor.trees; null: the name of the dimension")
+    choices: list[Any] = setting([], "values, written as on the command line")
+    integers: list[int] = setting([], "first and last integer")
+    floats: list[float] = setting([], "lower and upper end")
+    step: int = setting(1, "of the integers", at_least=1)
+    log: bool = setting(False, "drawn by order of magnitude")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless it is one of choices, integers and floats, and holds more than one value."""
+        given = [name for name in ("choices", "integers", "floats") if getattr(self, name)]
+        if len(given) != 1:
+            raise ForetailError(
+                f"{where} has {' and '.join(given) or 'no values'}: give one of choices, integers=[first,last] and "
+                "floats=[low,high]"
+            )
+        if self.choices:
+            if self.log or self.step != 1:
+                raise ForetailError(f"{where} has choices, which know no step or log: leave those out")
+            for position, choice in enumerate(self.choices):
+                if not isinstance(choice, (str, int, float, bool, type(None))):
+                    raise ForetailError(f"{where}.choices holds {choice}: write it in quotes, as on the command line")
+                if any(choice is other or choice == other for other in self.choices[:position]):
+                    raise ForetailError(f"{where}.choices holds {choice} twice: name every value once")
+            return
+        name = given[0]
+        values = getattr(self, name)
+        if len(values) != 2 or not values[0] < values[1]:
+            raise ForetailError(f"{where}.{name} = {values} is no range: give two numbers, the smaller one first")
+        if self.step != 1 and (self.log or name == "floats" or (values[1] - values[0]) % self.step):
+            raise ForetailError(
+                f"{where}.step = {self.step} is for integers without log whose last is a step: change or leave it out"
+            )
+        if self.log and values[0] <= 0:
+            raise ForetailError(f"{where}.{name} = {values} has no orders of magnitude: log needs a range above 0")
+
+
+@dataclass
+class SearchSettings(JobSettings):
+    """Settings of ``foretail train`` to draw from, and what counts."""
+
+    candidate: list[str] = setting([], "overrides of foretail train that all trials share")
+    space: dict[str, Dimension] = setting(
+        MISSING, "what is drawn; a setting predictor.X is drawn for the predictors that have it"
+    )
+    objectives: list[str] = setting(
+        ["asked_recovered_loss", "table_entries"],
+        "what the front is about: scores on the validation runs, against costs",
+        one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
+    )
+    budget: dict[str, float] = setting(
+        {"comparisons": 16}, "most of each cost; the best first score within it is trained for good and tested"
+    )
+    p4_profile: str = setting("v1model", "of table_entries and tcam_bits: v1model, rmt, or a YAML file")
+    trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
+    sampler: str = setting("nsga2", "who draws", one_of=("nsga2", "tpe"))
+    population: int = setting(20, "nsga2: trials of a generation", at_least=2, at_most=10_000)
+    batch: int = setting(
+        4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
+
+    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
+    name: str | None = setting(
+        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless a score is weighed against a cost, within known limits."""
+        super().check(where)
+        if not self.space:
+            raise ForetailError("space is empty: name at least one setting to draw")
+        for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
+            if not set(self.objectives) & set(known):
+                raise ForetailError(f"objectives holds no {kind}: add one of {', '.join(known)}")
+        for name in self.budget:
+            if name not in SEARCH_COSTS:
+                raise ForetailError(f"budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")

@@ -1,0 +1,78 @@
+"""Tables of a map: regret of every rule, what the policy with a model costs against each, families, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from foretail.pipelines.comparison.bootstrap import mean_over_groups
+from foretail.pipelines.comparison.statistics import change_text
+from foretail.pipelines.families.conditions import Rule
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.sim_bridge.policies import policy_words
+from foretail.studies.sharing.race import Race
+from foretail.studies.sharing.verdicts import FamilyVerdict, shown
+
+CLOSE_PERCENT = 10
+"""The goal of a learned rule: at most so much regret in every held-out condition."""
+
+
+def regrets(rows: pd.DataFrame) -> Table:
+    """Regret of every rule that stands for its policy, over training and held-out conditions."""
+    cells: list[tuple[Cell, ...]] = []
+    for policy, which, part in shown(rows):
+        row: list[Cell] = [policy_words(policy), part["setting"].iloc[0] if which == "frozen" else which]
+        training, held_out = (100 * part.loc[part["held_out"] == one, "regret"] for one in (False, True))
+        row += [float(training.mean()), float(training.max())] if len(training) else [None, None]
+        within = f"{int((held_out <= CLOSE_PERCENT).sum())} of {len(held_out)}"
+        row += [float(held_out.mean()), float(held_out.median()), float(held_out.max()), within]
+        cells.append(tuple(row))
+    held_out_columns = (f"{figure}, held out" for figure in ("mean", "median", "worst", f"within {CLOSE_PERCENT}"))
+    columns = ("policy", "setting", "mean, training", "worst, training", *held_out_columns)
+    return Table("Regret in % of the cost J, over conditions", columns, tuple(cells))
+
+
+def against(rows: pd.DataFrame, asking: str) -> Table:
+    """What the policy that asks a model costs against every rule, over the held-out families."""
+    own = rows[(rows["policy"] == asking) & rows["held_out"]].set_index(["family", "condition"])["cost"]
+    cells: list[tuple[Cell, ...]] = []
+    for policy, which, part in shown(rows[rows["held_out"] & (rows["policy"] != asking)]):
+        other = part.set_index(["family", "condition"])["cost"]
+        less = np.log(own.loc[other.index]) - np.log(other)
+        found = mean_over_groups([group.to_numpy() for _, group in less.groupby(level="family", sort=False)])
+        cheaper = int((less.groupby(level="family").mean() < 0).sum())
+        setting = part["setting"].iloc[0] if which == "frozen" else which
+        cells.append((policy_words(policy), setting, change_text(found), cheaper, found.pairs))
+    return Table(
+        f"What {policy_words(asking)} costs with the model, held-out families",
+        ("against", "setting", "%", "cheaper in families", "of"),
+        tuple(cells),
+        ("95 % bootstrap intervals over families of the mean of log J over their conditions",),
+    )
+
+
+def families(verdicts: Sequence[FamilyVerdict]) -> Table:
+    """The verdict of each family."""
+    return Table(
+        "What each family says",
+        ("family", "held out", "verdict"),
+        tuple((one.family, "yes" if one.held_out else "no", one.sentence) for one in verdicts),
+    )
+
+
+def settings(finished: Race) -> Table:
+    """The setting of each policy that was frozen, beside the one that it comes with, on the training families."""
+    plan, costs, training = finished.plan, finished.costs, finished.training()
+
+    def regret_percent(rule: Rule) -> float:
+        found = [costs.difference(where, rule, finished.best(where)).mean for where in training]
+        return float(100 * np.mean(np.expm1(np.array(found, dtype=np.float64)))) if None not in found else float("nan")
+
+    rows = [
+        (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))
+        for policy, rule in finished.frozen.items()
+    ]
+    columns = ("policy", "chosen setting", "mean regret, %", "as it comes, %")
+    return Table("The best single setting over the training families", columns, tuple(rows))

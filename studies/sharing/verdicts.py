@@ -1,0 +1,202 @@
+"""What a map says: a row per condition and rule, and a sentence per family by rules on intervals of cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule
+from foretail.pipelines.families.costs import CS, LQD
+from foretail.sim_bridge.policies import PUSHING_OUT, policy_words
+from foretail.studies.sharing.race import Race
+
+NO_MATTER, THRESHOLD, LQD_PAYS, OPEN = (
+    "sharing everything is as good as anything",
+    "a tuned threshold is enough",
+    "the goal of LQD pays",
+    "not decided by these seeds",
+)
+
+
+@dataclass(frozen=True)
+class SharingRow:
+    """A rule in a condition."""
+
+    family: str
+    held_out: bool  #: no setting was chosen on its family
+    condition: str
+    policy: str
+    setting: str
+    frozen: bool  #: the policy's best setting over the training families
+    hindsight: bool  #: the policy's best setting in this condition
+    seeds: int
+    cost: float  #: J, geometric mean over seeds, with its 95 % interval; None with one seed
+    cost_low: float | None
+    cost_high: float | None
+    regret: float  #: J over the least J of the condition, less 1, paired by seed, with its interval
+    regret_low: float | None
+    regret_high: float | None
+    timeouts_percent: float  #: flows with a timeout, mean over seeds
+    p99_short: float | None  #: slowdowns, means over seeds
+    p99_long: float | None
+    p99_query: float | None
+    query_timeouts: float | None  #: per query
+    goodput_bps: float
+    asked: float  #: packets about which a predictor was asked
+    predicted_drops: float
+
+
+def rows_of(race: Race) -> list[SharingRow]:
+    """One row per condition and rule."""
+    rows = []
+    for where, rules in race.costs.runs.items():
+        best = race.best(where)
+        for rule, runs in rules.items():
+            level = mean_interval(list(race.costs.logs(where, rule).values()))
+            regret = race.costs.difference(where, rule, best)
+            assert level.mean is not None
+            assert regret.mean is not None
+
+            def over_seeds(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float | None:
+                known = [run[name] for run in runs.values() if run[name] is not None]
+                return _mean(known) if known else None
+
+            def mean(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float:
+                return _mean([run[name] for run in runs.values()])
+
+            rows.append(
+                SharingRow(
+                    where.family,
+                    race.settings.families[where.family].held_out,
+                    where.condition,
+                    rule.policy,
+                    rule.setting,
+                    rule == race.frozen[rule.policy],
+                    rule == race.hindsight(where, rule.policy),
+                    len(runs),
+                    math.exp(level.mean),
+                    _exp(level.low),
+                    _exp(level.high),
+                    math.expm1(regret.mean),
+                    _expm1(regret.low),
+                    _expm1(regret.high),
+                    mean("timeouts_percent"),
+                    over_seeds("p99_short"),
+                    over_seeds("p99_long"),
+                    over_seeds("p99_query"),
+                    over_seeds("query_timeouts"),
+                    mean("goodput_bps"),
+                    mean("asked"),
+                    mean("predicted_drops"),
+                )
+            )
+    return rows
+
+
+def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """What stands for a policy: it, ``default``, ``frozen`` or ``hindsight``, and its rows, one per condition."""
+    for policy, part in rows.groupby("policy", sort=False):
+        yield str(policy), DEFAULT, part[part["setting"] == DEFAULT]
+        if part["setting"].nunique() > 1:
+            for which in ("frozen", "hindsight"):
+                yield str(policy), which, part[part[which]]
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """What a family says."""
+
+    family: str
+    held_out: bool
+    verdict: str  #: one of four
+    sentence: str
+    lqd_less_cs: PairedDifference  #: log J, mean over conditions, paired by seed
+    lqd_less_dt: PairedDifference | None  #: against the frozen setting of DT
+
+
+def verdicts_of(race: Race) -> list[FamilyVerdict]:
+    """A verdict per family."""
+    by_family: dict[str, list[Condition]] = {}
+    for where in race.plan.scenarios:
+        by_family.setdefault(where.family, []).append(where)
+    return [_verdict(race, name, wheres) for name, wheres in by_family.items()]
+
+
+def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdict:
+    close = math.log1p(race.settings.close_percent / 100)
+    frozen = list(race.frozen.values())
+    tuned = [rule for rule in frozen if race.settings.policies.get(rule.policy)]
+    thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
+
+    def less(rule: Rule, other: Rule) -> PairedDifference:
+        return race.costs.family_difference(wheres, rule, other)
+
+    def no_worse(rule: Rule, than: Sequence[Rule]) -> bool:
+        found = [less(rule, other) for other in than if other != rule]
+        return all(one.high is not None and one.high <= close for one in found)
+
+    lqd_cs = less(LQD, CS)
+    dt = race.frozen.get("dt")
+    lqd_dt = None if dt is None else less(LQD, dt)
+    enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
+    if no_worse(CS, frozen):
+        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {race.settings.close_percent:g} % cheaper"
+    elif enough:
+        cheapest = min(enough, key=lambda rule: less(rule, CS).mean or 0.0)
+        verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {change_text(less(cheapest, CS))} against CS"
+    elif _below(lqd_cs) and all(_below(less(LQD, rule)) for rule in thresholds):
+        verdict, sentence = LQD_PAYS, f"{LQD_PAYS}: it costs {change_text(lqd_cs)} against CS"
+    else:
+        verdict, sentence = OPEN, f"{OPEN}: LQD costs {change_text(lqd_cs)} against CS"
+    if verdict == LQD_PAYS and race.plan.library is not None:
+        for policy in race.settings.asking:
+            if (recovered := _recovered(race, wheres, policy)) is not None:
+                sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
+    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
+
+
+def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | None:
+    """Of what LQD saves against Complete Sharing, the part that the policy saves, %."""
+    found = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
+    lqd = race.costs.family_difference(wheres, LQD, CS).mean
+    return None if found is None or not lqd else 100 * found / lqd
+
+
+def _below(found: PairedDifference) -> bool:
+    """Whether the whole interval is below 0."""
+    return found.high is not None and found.high < 0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
+
+
+def _expm1(value: float | None) -> float | None:
+    return None if value is None else math.expm1(value)
+
+
+def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
+    """How many families say what; in how many LQD is cheaper than sharing everything and than the frozen DT."""
+    counts: Mapping[str, int] = {
+        words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)
+    }
+    said = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
+    cheaper = [
+        one.family for one in verdicts if _below(one.lqd_less_cs) and one.lqd_less_dt and _below(one.lqd_less_dt)
+    ]
+    frozen = race.frozen.get("dt")
+    return [
+        f"Of {len(verdicts)} families: {said}.",
+        f"LQD is cheaper than Complete Sharing and than {policy_words('dt')}{f' ({frozen.setting})' if frozen else ''} "
+        f"with whole intervals in {len(cheaper)}{': ' if cheaper else ''}{', '.join(cheaper)}.",
+    ]

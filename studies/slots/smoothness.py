@@ -1,0 +1,115 @@
+"""Throughput of Credence against its exact prediction error, and what its paper proves of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from foretail.models.scoring.figure_style import MARKERS, styled
+from foretail.pipelines.experiment.declaration import Drawn, Shown
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.studies.slots.arrivals import (
+    LINE,
+    LQD_RATIO,
+    CredenceSettings,
+    SlotSettings,
+    panels,
+    slot_experiment,
+)
+
+CAPTION = (
+    "Left: how many times as much LQD sends as Credence, by the error eta of its predictions; points above the full "
+    "line violate Lemma 1. Right: the closed form of eta over the exact one; points below the line violate Theorem 2."
+)
+
+
+def show(points: pd.DataFrame, settings: SlotSettings) -> Shown:
+    """Which points violate what is claimed."""
+    lemma, theorem, ratio = (int(points[f"{name}_violated"].sum()) for name in ("lemma_1", "theorem_2", "bound"))
+    verdict = (
+        f"Of {len(points):,} points {lemma:,} violate Lemma 1 of Credence and {theorem:,} its Theorem 2.",
+        f"Its competitive ratio, min({LQD_RATIO} eta, N), is violated at {ratio:,} of them.",
+    )
+    return Shown(points, [table(points)], {"": Drawn(draw(points), CAPTION)}, verdict=verdict)
+
+
+SMOOTHNESS = slot_experiment(CredenceSettings, show, optimum=True)
+
+
+def table(points: pd.DataFrame) -> Table:
+    """Violations by workload, and how large they are."""
+    rows: list[tuple[Cell, ...]] = []
+    for workload, part in [*points.groupby("workload", sort=False), ("all", points)]:
+        rows.append(
+            (
+                str(workload),
+                len(part),
+                float(part["eta"].max()),
+                float(part["lqd_over_credence"].max()),
+                int(part["lemma_1_violated"].sum()),
+                max(0, int((part["followlqd_without_predicted"] - part["transmitted_credence"]).max())),
+                float(part["lqd_over_credence_times_eta"].max()),
+                int(part["theorem_2_violated"].sum()),
+                float(part["eta_over_closed_form_eta"].max()),
+                int(part["bound_violated"].sum()),
+                float((part["opt_over_credence"] / part["credence_bound"]).max()),
+            )
+        )
+    columns = (
+        "workload",
+        "points",
+        "max eta",
+        "max LQD/Credence",
+        "Lemma 1 violated",
+        "by packets",
+        "max LQD/(Credence eta)",
+        "Theorem 2 violated",
+        "max eta/closed form",
+        "ratio violated",
+        "max OPT/(Credence ratio)",
+    )
+    notes = (
+        "Lemma 1: LQD/Credence <= eta; Theorem 2: eta <= closed form; ratio: OPT/Credence <= min(1.707 eta, N)",
+        "violated: in so many points; max: by how much, 1 is the limit",
+    )
+    return Table("Credence against its prediction error", columns, tuple(rows), notes)
+
+
+@styled
+def draw(points: pd.DataFrame) -> Figure:
+    """LQD over Credence against the exact error, and the closed form of the error against the exact one."""
+    figure = Figure(figsize=(12, 4.4), layout="constrained")
+    ratio, closed = panels(figure, 2)
+    for number, (workload, part) in enumerate(points.groupby("workload", sort=False)):
+        style: dict[str, Any] = {
+            "color": f"C{number}",
+            "marker": MARKERS[number % len(MARKERS)],
+            "s": 18,
+            "alpha": 0.7,
+        }
+        ratio.scatter(part["eta"], part["lqd_over_credence"], label=workload, zorder=2, **style)
+        bounded = part[np.isfinite(part["closed_form_eta"])]
+        closed.scatter(bounded["eta"], bounded["closed_form_eta"], label=workload, zorder=2, **style)
+    error = np.geomspace(max(points["eta"].min(), 1e-3), points["eta"].max(), 100)
+    ratio.plot(error, error, linestyle="-", label="eta (Lemma 1)", **LINE)
+    ratio.plot(error, LQD_RATIO * error, linestyle="--", label=f"{LQD_RATIO} eta", **LINE)
+    for ports in sorted(points["ports"].unique()):
+        ratio.axhline(ports, linestyle=":", **LINE)
+        offset: dict[str, Any] = {"textcoords": "offset points", "xytext": (0, 3), "fontsize": "small", "ha": "right"}
+        ratio.annotate(f"N = {ports}", (error[25], ports), **offset)
+    ratio.set_ylabel("throughput of LQD / that of Credence")
+    closed.plot(error, error, linestyle="-", label="eta (Theorem 2: not below)", **LINE)
+    unbounded = int(np.isinf(points["closed_form_eta"]).sum())
+    closed.set_ylabel("closed form of eta")
+    closed.set_title(f"{unbounded} of {len(points)} points have no finite closed form", fontsize="medium")
+    for axes in (ratio, closed):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("prediction error eta, exact")
+        axes.grid()
+    figure.legend(*ratio.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
+    closed.legend(*([found[-1]] for found in closed.get_legend_handles_labels()), loc="lower right", fontsize="small")
+    return figure
