@@ -56,17 +56,18 @@ class Emulation:
         settings = self.settings()
         return {f"{where}.{name}": str(settings[name]) for name in ("control", "background_control")}
 
-    def require_real_time(self, where: str, min_rto_ns: int, longest_ns: int, group: str = "emulation") -> None:
-        """Raise ForetailError on a timeout that is too short for Linux, or a run that is longer than a day."""
+    def require_timeout(self, at: str, where: str, min_rto_ns: int) -> None:
+        """Raise ForetailError on a retransmission timeout that is too short for Linux."""
         if min_rto_ns * self.factor < LEAST_RTO_NS:
             raise ForetailError(
-                f"{where}.min_rto_ns times {group}.factor is {min_rto_ns * self.factor} ns, and Linux takes no less "
-                "than 1 ms: raise one of them"
+                f"{where} times {at}.factor is {min_rto_ns * self.factor} ns, and Linux takes no less than 1 ms: raise "
+                "one of them"
             )
-        if longest_ns * self.factor > DAY_NS:
-            raise ForetailError(
-                f"{where} takes {longest_ns} ns, which times {group}.factor is more than a day: lower one of them"
-            )
+
+    def require_within_a_day(self, at: str, where: str, length_ns: int) -> None:
+        """Raise ForetailError on a run that takes longer than a day of the clock."""
+        if length_ns * self.factor > DAY_NS:
+            raise ForetailError(f"{where} = {length_ns} times {at}.factor is more than a day: lower one of them")
 
     @property
     def in_ns3(self) -> str:
@@ -84,10 +85,8 @@ class Emulation:
         }
 
 
-def require_emulated(
-    scenario: Scenario, policies: Mapping[str, Policy], emulation: Emulation, group: str = "emulation"
-) -> None:
-    """Raise ForetailError on what only ns-3 has; `group` has the settings of the emulation."""
+def require_emulated(scenario: Scenario, emulation: Emulation, at: str) -> None:
+    """Raise ForetailError on what only ns-3 has; `at` names the settings of the emulation."""
     where, transport = "scenario", scenario.transport
     if scenario.elephants.flows_per_server > 0 or scenario.collective.kind is not None:
         raise ForetailError(f"{where} has elephants or a collective, which are not emulated: choose another scenario")
@@ -100,21 +99,29 @@ def require_emulated(
         )
     if transport.background_name is not None:
         raise ForetailError(
-            f"{where}.transport.background_name is ns-3's: set it to null, and {group}.background_control instead"
+            f"{where}.transport.background_name is ns-3's: set it to null, and {at}.background_control instead"
         )
     if transport.delayed_ack_segments > 2:
         raise ForetailError(
             f"{where}.transport.delayed_ack_segments = {transport.delayed_ack_segments} is not what Linux does: set it "
             "to 1 or 2"
         )
-    for named, control in emulation.controls(group).items():
+    for named, control in emulation.controls(at).items():
         if control == "dctcp" and transport.mark_bytes == 0:
             raise ForetailError(f"{named} is dctcp, which lives on marks: set {where}.transport.mark_bytes above 0")
         if control == "retcp":
-            raise ForetailError(f"{named} is retcp, which lives on circuits: choose another, or foretail run retcp")
+            raise ForetailError(f"{named} is retcp, which lives on circuits: choose another, for a scenario has none")
+    emulation.require_timeout(at, f"{where}.transport.min_rto_ns", transport.min_rto_ns)
+    for length, length_ns in (
+        ("traffic_ns", scenario.traffic_ns),
+        ("drain_ns", scenario.drain_ns),
+        ("incast.connect_ahead_ns", scenario.incast.connect_ahead_ns),
+    ):
+        emulation.require_within_a_day(at, f"{where}.{length}", length_ns)
+
+
+def require_no_alphas(policies: Mapping[str, Policy]) -> None:
+    """Raise ForetailError on policies whose alphas are predicted, which the emulator does not."""
     for name, policy in policies.items():
         if takes_alpha(policy.name) and policy.predictor == "library":
             raise ForetailError(f"policy.{name} predicts alphas, which the emulator does not: set its predictor=accept")
-    longest_ns = max(scenario.traffic_ns, scenario.drain_ns, scenario.incast.connect_ahead_ns)
-    emulation.require_real_time(f"{where}.transport", transport.min_rto_ns, 0, group)
-    emulation.require_real_time(where, LEAST_RTO_NS, longest_ns, group)

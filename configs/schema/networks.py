@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.emulation import Emulation, require_emulated
+from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
@@ -33,7 +33,7 @@ class Network:
         """The overrides with which a predictor is trained first; none where it is not."""
         return []
 
-    def require_scenario(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on a scenario or a policy that does not run here."""
 
 
@@ -70,9 +70,10 @@ class EmulatorNetwork(Emulation, Network):
         """The overrides with which a predictor is trained first."""
         return self.train
 
-    def require_scenario(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
-        """Raise ForetailError on traffic that is not emulated, or that ns-3 sends with another transport."""
-        require_emulated(scenario, policies, self, "network")
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
+        require_emulated(scenario, self, "network")
+        require_no_alphas(policies)
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:
             raise ForetailError(
                 f"network.against_ns3 compares Linux's {self.control} with ns-3's {scenario.transport.name}: set "

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.emulation import Emulation, require_emulated
+from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import (
     SIZES,
     part,
@@ -82,7 +82,8 @@ class CollectConfig(Stage):
         if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
         if self.source == "emulator":
-            require_emulated(self.scenario, self.policy, self.emulation)
+            require_emulated(self.scenario, self.emulation, "emulation")
+            require_no_alphas(self.policy)
         if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
             raise ForetailError(
                 "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
@@ -165,7 +166,7 @@ class EvaluateConfig(Stage):
         require_baselines(self.compared_to, self.policy)
         require_known("policy", self.policy, self.scenario)
         network = self.network
-        network.require_scenario(self.scenario, self.policy)
+        network.require_runs(self.scenario, self.policy)
         if self.jobs not in (None, 1) and not network.runs_side_by_side:
             raise ForetailError(
                 f"jobs = {self.jobs} asks for runs at the same time, and network={network.name} has the machine's "

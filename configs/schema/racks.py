@@ -13,6 +13,8 @@ MOST_RACKS = 250
 
 MOST_VOQ_PACKETS = 100_000
 MOST_HOSTS = 256
+"""Of an emulation, which has a process for each."""
+
 LARGEST_PACKET_BYTES = 9000
 SHARED_POLICIES = ("cs", "dt", "lqd", "followlqd", "credence", "credence_accept")
 """``credence`` asks the exported model, ``credence_accept`` nobody: it always accepts."""

@@ -95,6 +95,7 @@ class VoqSettings(ExperimentSettings, RackTraffic):
 
     def _check_emulation(self) -> None:
         """Raise ForetailError on a comparison that cannot be, and on a predictor that nobody asks."""
+        self.emulation.require_timeout("emulation", "min_rto_ns", self.min_rto_ns)
         for name, control in self.emulation.controls("emulation").items():
             if control == "dctcp":
                 raise ForetailError(f"{name} is dctcp, and switches of racks do not mark: choose another")

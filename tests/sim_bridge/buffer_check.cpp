@@ -68,17 +68,21 @@ SwitchSettings switch_settings(const Setting& setting) {
     return out;
 }
 
+/// Those of a network; 1 for each that is not among them.
 PolicySettings parameters() {
-    return {{0.5},
-            {{"first_rtt_alpha", 64},
-             {"rtt", 32'768},
-             {"low_pass", 1 << 19},
-             {"spare_bandwidth", 0.1},
-             {"bucket", 40'000},
-             {"spares_first_rtt", 1},
-             {"drop_budget", 30'000},
-             {"answers_needed", 3},
-             {"artifact_cut", 1500}}};
+    PolicySettings out{{0.5},
+                       {{"first_rtt_alpha", 64},
+                        {"rtt", 32'768},
+                        {"low_pass", 1 << 19},
+                        {"spare_bandwidth", 0.1},
+                        {"bucket", 40'000},
+                        {"drop_budget", 30'000},
+                        {"answers_needed", 3},
+                        {"artifact_cut", 1500}}};
+    for (const KnownPolicy& policy : Policies::known) {
+        for (const std::string_view name : policy.parameters) out.numbers.emplace(name, 1);
+    }
+    return out;
 }
 
 /// Bursts to one port over a background on all; `n` arrivals from `time` on.

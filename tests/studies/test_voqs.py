@@ -83,6 +83,8 @@ def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
         ("fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
         ("static_packets=[0]", "static_packets = 0 is out of range"),
         ("resized_packets=8", "resized_packets = 8 is less than"),
+        ("min_rto_ns=61000000000", "min_rto_ns = 61000000000 is out of range"),
+        ("emulation.control=dctcp", "is dctcp, and switches of racks do not mark"),
         ("weeks=3", "leaves none to count"),
         ("fabric.night_ns=180001", "night_ns = 180001 is longer than"),
         ("ns3_prefix=x", "ns3_prefix names an ns-3, which nothing here uses"),
@@ -184,3 +186,17 @@ def test_a_schedule_that_is_none_and_growth_before_the_schedule_began_are_refuse
         run_of("etalon", tmp_path, *TINY, f"fabric.schedule={tmp_path / 'none.json'}")
     with pytest.raises(ForetailError, match="cannot grow 400000 ns before its circuit"):
         run_of("etalon", tmp_path, *TINY, "ahead_ns=[400_000]")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (("emulation.factor=1", "min_rto_ns=1000"), "Linux takes no less than 1 ms"),
+        (("weeks=10000", "emulation.factor=1000000"), "is more than a day"),
+        (("policies=[lqd]", "shared_packets=[1]", "packet_bytes=8999"), "has 8999 bytes, and a switch 9000 to"),
+        (("policies=[lqd]", "shared_packets=[8]", "fabric.circuit_bps=1000000"), "raise fabric.day_ns"),
+    ],
+)
+def test_racks_that_cannot_be_emulated_are_refused(tmp_path: Path, overrides: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        run_of("etalon", tmp_path, *TINY, *overrides)
