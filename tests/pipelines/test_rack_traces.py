@@ -119,7 +119,7 @@ def test_credence_stands_beside_lqd_in_both_simulators(model: Ensemble, folder: 
     model.save(tmp_path / "ensemble.json")
     given = (
         *("size=small", "tracking=off", "static_packets=[]", "ahead_ns=[]"),
-        *("voqs.small.policies=[lqd,credence]", "voqs.small.ns3_weeks=20", "against_ns3=true", "tracking=off"),
+        *("policies=[lqd,credence]", "ns3_weeks=20", "against_ns3=true"),
         *(f"model={tmp_path / 'ensemble.json'}", "train=[]", f"store_dir={folder / 'store'}"),
         *("emulation.factor=400", "emulation.lateness_share=1"),
     )
