@@ -59,7 +59,7 @@ class NetworkExport:
         """What the C is beside its network; on how many rows it decides otherwise, where that was counted."""
         found = self.certificate
         counted = (
-            "on how many packets it decides otherwise, evaluate datasets=[...] with this model counts"
+            "on how many packets it decides otherwise, foretail replay datasets=[...] with this model counts"
             if otherwise is None
             else f"on {otherwise:,} of {rows:,} packets it decides otherwise"
         )

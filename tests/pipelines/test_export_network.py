@@ -138,13 +138,13 @@ def test_ns3_asks_the_library_of_a_network(tmp_path: Path, monkeypatch: pytest.M
     assert document["predictor"]["certificate"]["error_probability"] in said
 
 
-def test_evaluate_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(folder: Path, tmp_path: Path) -> None:
+def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(folder: Path, tmp_path: Path) -> None:
     network = Network.load(folder / "mlp" / "model.onnx")
     x, lqd_drop = model_rows(network.features, Dataset.open(folder / "test"))
     exported(folder, tmp_path / "c", f"model={folder / 'mlp'}")
     library = PredictorLibrary(tmp_path / "c" / "drop_predictor.so")
     drops = library.score(x) > library.default_tau
-    run = ["evaluate", f"store_dir={folder / 'store'}", "tracking=off", f"datasets=[{folder / 'test'}]"]
+    run = ["replay", f"store_dir={folder / 'store'}", "tracking=off", f"datasets=[{folder / 'test'}]"]
     assert cli.main([*run, f"model={folder / 'mlp'}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     document = json.loads((tmp_path / "run" / "result.json").read_text())
     scores = document["predictions"]["scores"]["whole"]
@@ -157,7 +157,7 @@ def test_evaluate_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(
     assert said.endswith(f"on {otherwise:,} of {len(x):,} packets it decides otherwise")
 
 
-def test_a_tracked_network_has_a_version_that_evaluate_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
+def test_a_tracked_network_has_a_version_that_replay_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
     tracking = [f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.alias=net"]
     datasets = [str(Dataset.open(folder / "test").path.resolve())]
     split = ["split=by_time", "split.seeds=[3]", "split.gap_ns=10000", "features=switch"]
@@ -168,7 +168,7 @@ def test_a_tracked_network_has_a_version_that_evaluate_export_and_distill_take(f
     assert trained.registered is not None
     model = f"model=models:/foretail-drop@{trained.registered.alias}"
     run = [f"store_dir={tmp_path / 'store'}", *tracking, model, f"hydra.run.dir={tmp_path / 'run'}"]
-    assert cli.main(["evaluate", *run[:2], model, f"datasets={datasets}", run[-1]]) == 0
+    assert cli.main(["replay", *run[:2], model, f"datasets={datasets}", run[-1]]) == 0
     (used,) = json.loads((tmp_path / "run" / "result.json").read_text())["used_models"]
     assert used["network_sha256"] == trained.model.sha256
     assert used["versions"][0]["aliases"] == ["net"]
