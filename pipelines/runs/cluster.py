@@ -202,7 +202,7 @@ def _unheard(fraction: float, words: str) -> None:
 
 @functools.cache
 def _code() -> str:
-    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core")
+    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core", "studies")
 
 
 def _first_line(error: Exception) -> str:

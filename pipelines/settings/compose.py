@@ -67,6 +67,7 @@ def differing(config: Stage) -> dict[str, Any]:
     stage = next(name for name, kind in STAGES.items() if isinstance(config, kind))
     job = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name"}
+    register(stage)
     usual, given = dict(flat(composed_settings(stage))), dict(flat(asdict(config)))
     return {
         name: value

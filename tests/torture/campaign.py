@@ -18,7 +18,7 @@ from tests.torture.commands import COMMANDS, make_template
 from tests.torture.damage import WAYS, damage_case
 from tests.torture.faults import LIMITS, STOPS
 
-ROOMS = ("configs", "core", "features", "sim_bridge", "models", "export", "pipelines")
+ROOMS = ("configs", "core", "features", "sim_bridge", "models", "export", "pipelines", "studies")
 CYCLE = ("stop", "damage", "stop", "stop", "store", "damage", "stop", "limit", "stop", "damage")
 """Families of ten cases in a row: half are stops, three are damaged files."""
 SERVER_EVERY = 40
