@@ -8,9 +8,11 @@ from typing import Any
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.ns3.messages.collectives import collective
 from foretail.sim_bridge.ns3.messages.elephants import elephants
 from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
+from foretail.sim_bridge.policies import takes_alpha
 
 DRIVER_FORMAT = 1
 
@@ -28,7 +30,14 @@ def driver_config(
 
     `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
     predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
+
+    Raises
+    ------
+    ForetailError
+        If `counters` is asked of a policy whose alphas cannot be predicted.
     """
+    if counters and not takes_alpha(policy.name):
+        raise ForetailError(f"'counters' is for a policy whose alphas can be predicted, which {policy.name} is not")
     document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
     del document["elephants"], document["collective"]  # and of these what they send

@@ -165,6 +165,7 @@ def compare_replays(
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
     """
+    dataset.require_trace()
     manifest = dataset.manifest
     ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):

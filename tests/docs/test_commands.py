@@ -65,9 +65,7 @@ RULES = [
     Rule(r"README.md: evaluate model=", "run", ("scenario=tiny", "seeds=[11]", "jobs=1"), ns3=True),
     Rule(r"README.md: export ", "run"),
     Rule(r"README.md: replay arrivals=", "run"),
-    Rule(r"README.md: STAGE ", "compose", swap={"STAGE": "collect", "name=value": "jobs=1", "...": "seeds=[1]"}),
     Rule(r"README.md: schedule demand=", "run"),
-    Rule(r"README.md: run vermilion", "run", ("nodes=[8]", "matrices=[permutation]")),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=forest.skops", "compose"),
     # docs/guide/predictors.md

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import astuple
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
@@ -21,6 +21,8 @@ from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import counter_names, interval_counters
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from tests.scenarios import settings
@@ -182,10 +184,10 @@ def test_a_library_of_something_else_is_refused(
     assert sentence in str(error.value)
 
 
-@pytest.mark.ns3
-def test_a_policy_without_predicted_alphas_logs_no_counters(tmp_path: Path) -> None:
+def test_a_policy_without_predicted_alphas_logs_no_counters() -> None:
+    config = compose_settings(EvaluateConfig, ["scenario=tiny", "policy=abm", "baselines=[]"], "overrides")
     with pytest.raises(ForetailError, match="'counters' is for a policy whose alphas can be predicted, which abm is"):
-        run_driver(settings(policy__name="abm", counters=True), tmp_path)
+        driver_config(config.scenario, config.policy["abm"], seed=1, trace=False, counters=True)
 
 
 def _total(run: DriverRun, *path: str) -> int:

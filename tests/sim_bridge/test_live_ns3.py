@@ -63,7 +63,7 @@ def test_what_a_predictor_does_wrong_ends_the_simulation(predictor: Any, sentenc
 
 def test_what_the_driver_refuses_is_told_and_nothing_waits(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="traffic_ns"):
-        run_live_driver(document(traffic_ns=-1), tmp_path, lambda x: np.zeros(1), ("queue",))
+        run_live_driver(document(traffic_ns="soon"), tmp_path, lambda x: np.zeros(1), ("queue",))
     with pytest.raises(ForetailError, match="asks no predictor"):
         run_live_driver(document(policy__name="dt"), tmp_path, lambda x: np.zeros(1), ("queue",))
     with pytest.raises(ForetailError, match="average_shift is null"):

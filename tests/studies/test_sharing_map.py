@@ -1,4 +1,4 @@
-"""``foretail evaluate experiment=sharing_map``: the race and its verdicts on invented costs, and one run in ns-3.
+"""``foretail run sharing_map``: the race and its verdicts on invented costs, and one run in ns-3.
 
 Costs the build of the driver, unless it is built, and 15 s of simulations.
 """

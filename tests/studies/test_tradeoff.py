@@ -1,4 +1,4 @@
-"""``foretail evaluate experiment=tradeoff``: its figures against runs of the simulator, and what it refuses."""
+"""``foretail run tradeoff``: its figures against runs of the simulator, and what it refuses."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ predictions are LQD's with this share inverted. The first command prints all but
 `parameters.drop_budget_packets=5`, in 25 slots per queue:
 
 ```
-foretail evaluate experiment=competitive_ratio size=small 'slots.small.flip_probabilities=[0,0.1,1]'
+foretail run competitive_ratio size=small 'flip_probabilities=[0,0.1,1]'
 ```
 
 | sequence | FollowLQD | Credence: 0, 0.1, 1 | Guarded: 0, 0.1, 1 | with a budget: 0, 0.1, 1 |
