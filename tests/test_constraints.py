@@ -55,7 +55,7 @@ def conflicts(python: str, pinned: dict[str, str]) -> list[str]:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue  # an extra of a package that this machine lacks; what is pinned and installed is looked at
-        admitted = SpecifierSet(distribution.metadata.get("Requires-Python") or "")
+        admitted = SpecifierSet(str(distribution.metadata.json.get("requires_python", "")))
         if not admitted.contains(python, prereleases=True):
             found.append(f"{name}=={pinned.get(name)} needs Python {admitted}")
         if name in WITHOUT_DEPENDENCIES:
