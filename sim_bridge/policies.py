@@ -133,7 +133,7 @@ IN_INTERVALS = ("abm", "reverie", "guarded")
 def parameter(heeding: Sequence[str], default: Any, meaning: str, **bounds: Any) -> Any:
     """A dataclass field that policies heed; `bounds` are those of a setting (:func:`foretail.core.limits.within`)."""
     titles = ", ".join(POLICIES[name].title for name in heeding)
-    metadata = {"doc": f"{titles}: {meaning}", "heeding": tuple(heeding), **bounds}
+    metadata = {"doc": f"{meaning} Read by {titles}.", "heeding": tuple(heeding), **bounds}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -143,21 +143,25 @@ def parameter(heeding: Sequence[str], default: Any, meaning: str, **bounds: Any)
 class CommonParameters:
     """Parameters of the policies that are the same everywhere."""
 
-    first_rtt_alpha: float = parameter(("abm",), 64.0, "alpha for packets of a flow's first RTT", above=0)
+    first_rtt_alpha: float = parameter(("abm",), 64.0, "Alpha for packets in the first round trip of a flow.", above=0)
     spare_bandwidth: float = parameter(
         ("occamy",),
         0.1,  # the authors' software switch: 55e6 cells of 200 bytes per second for 8 ports of 10 Gbit/s
-        "memory bandwidth that expulsions have beyond the sum of the port rates, as a share of that sum",
+        "Memory bandwidth for expulsions beyond the sum of the port rates, as a share of that sum.",
         at_least=0,
         at_most=100,
     )
     spares_first_rtt: int = parameter(
-        ("guarded",), 1, "1: predictions drop no packet of a flow's first RTT; 0: they may", at_least=0, at_most=1
+        ("guarded",),
+        1,
+        "Spare packets in the first round trip of a flow from predicted drops (1), or not (0).",
+        at_least=0,
+        at_most=1,
     )
     answers_needed: int = parameter(
         ("guarded",),
         3,
-        "a prediction drops a packet only when so many of its queue's answers in a row say drop",
+        "Number of answers in a row for a queue that must say drop before a prediction drops a packet.",
         at_least=1,
         at_most=8,
     )
@@ -167,21 +171,21 @@ class CommonParameters:
 class NetworkParameters(CommonParameters):
     """Parameters of the policies where packets have bytes and arrive at a time in nanoseconds."""
 
-    alpha: float = parameter(_WITH_THRESHOLD, 0.5, "threshold = alpha * free buffer", above=0)
+    alpha: float = parameter(_WITH_THRESHOLD, 0.5, "Alpha: the threshold is alpha times the free buffer.", above=0)
     low_pass_ns: int = parameter(
-        ("reverie",), 524_288, "time constant of the averaged queue lengths", at_least=1, at_most=2**40
+        ("reverie",), 524_288, "Time constant of the averaged queue lengths.", at_least=1, at_most=2**40
     )
     bucket_bytes: int = parameter(
         ("occamy",),
         40_000,
-        "what may be expelled at once after a rest",
+        "Bytes that may be expelled at once after a rest.",
         at_least=0,
         at_most=2**30,  # their 200 cells
     )
     drop_budget_bytes: int = parameter(
         ("guarded",),
         30_000,  # what a link of 10 Gbit/s sends in 24 us
-        "what predictions may drop of a queue in a base RTT",
+        "Bytes of a queue that predictions may drop in a base round trip.",
         at_least=0,
         at_most=2**30,
     )
@@ -194,44 +198,57 @@ class SwitchParameters(NetworkParameters):
     alpha_interval_ns: int = parameter(
         ("dt",),
         100_000,
-        "predictor=library: every queue's alpha is predicted anew, from the counters of the switch, once in so long",
+        "With predictor=library, the interval after which every queue's alpha is predicted anew from the "
+        "switch's counters.",
         at_least=10_000,
         at_most=10**9,
     )
     incast_alpha: float | None = parameter(
         _WITH_THRESHOLD,
         None,
-        "alpha of the queue that incast has for itself (scenario.queues); null: as the others",
+        "Alpha of the queue that incast has for itself (scenario.queues); null means the same as the others.",
         above=0,
     )
     victim: str | None = parameter(
         ("lqd",),
         None,
-        "which packet of a queue it pushes out; null: as scenario.rules.victim, which labels follow",
+        "Packet of a queue that LQD pushes out; null means scenario.rules.victim, which labels follow.",
         one_of=VICTIMS,
     )
     order: str | None = parameter(
-        ("lqd",), None, "in which queue it looks for that packet; null: as scenario.rules.order", one_of=ORDERS
+        ("lqd",), None, "Queue in which LQD looks for that packet; null means scenario.rules.order.", one_of=ORDERS
     )
     virtual_lqd: str = parameter(
-        _FOLLOWING_LQD, "exact", "packet-exact thresholds or fluid counters", one_of=("exact", "fluid")
+        _FOLLOWING_LQD,
+        "exact",
+        "Form of the virtual LQD: packet-exact thresholds, or fluid counters.",
+        one_of=("exact", "fluid"),
     )
     fluid_slack_bytes: int = parameter(
-        _FOLLOWING_LQD, 0, "fluid counters: a queue may exceed its threshold by this much", at_least=0, at_most=2**30
+        _FOLLOWING_LQD,
+        0,
+        "With fluid counters, the bytes by which a queue may exceed its threshold.",
+        at_least=0,
+        at_most=2**30,
     )
     predictor: str = parameter(
         ("dt", *ASKING),
         "accept",
-        "accept: nobody is asked, so packets are accepted and an alpha stays; library: a compiled predictor is",
+        "Answers to the policy: accept uses no predictor, so packets are accepted and an alpha stays; library "
+        "asks a compiled predictor.",
         one_of=("accept", "library"),
     )
     library: str | None = parameter(
-        ("dt", *ASKING), None, "path of the compiled predictor; null = the stage's exported model"
+        ("dt", *ASKING), None, "Path of the compiled predictor; null means the exported model of the command."
     )
     tau: int | None = parameter(
-        ASKING, None, "drop iff score > tau; null = the predictor's own", at_least=-(2**63), at_most=2**63 - 1
+        ASKING,
+        None,
+        "Threshold: the policy drops if the score exceeds tau; null means the predictor's own.",
+        at_least=-(2**63),
+        at_most=2**63 - 1,
     )
-    flip_probability: float = parameter(ASKING, 0.0, "share of predictions that are inverted", at_least=0, at_most=1)
+    flip_probability: float = parameter(ASKING, 0.0, "Share of predictions that are inverted.", at_least=0, at_most=1)
 
 
 @dataclass
@@ -241,41 +258,41 @@ class SlotParameters(CommonParameters):
     alpha: list[float] = parameter(
         _WITH_THRESHOLD,
         [0.5],
-        "threshold = alpha * free buffer, one for all queues of a port or one for each",
+        "Alpha: the threshold is alpha times the free buffer; one value for all queues of a port, or one for each.",
         above=0,
     )
     rtt_slots: int = parameter(
         IN_INTERVALS,
         25,
-        "arrivals: congested queues are counted, and drop budgets begin anew, once in so many slots",
+        "With arrivals, the number of slots after which congested queues are counted and drop budgets begin anew.",
         at_least=1,
         at_most=2**40,
     )
     low_pass_slots: int = parameter(
         ("reverie",),
         1024,
-        "arrivals: the average moves to the queue's length by 1 / this per slot",
+        "With arrivals, the average moves to the queue's length by 1 / this per slot.",
         at_least=1,
         at_most=2**40,
     )
     bucket_packets: int = parameter(
         ("occamy",),
         25,  # full packets of 8 cells in 200 cells
-        "arrivals: what may be expelled at once after a rest",
+        "With arrivals, the number of packets that may be expelled at once after a rest.",
         at_least=0,
         at_most=2**30,
     )
     drop_budget_packets: int = parameter(
         ("guarded",),
         2**30,  # no limit: bursts in slots have to lose far more than a link sends
-        "arrivals: what predictions may drop of a queue in rtt_slots",
+        "With arrivals, the number of packets that predictions may drop of a queue in rtt_slots.",
         at_least=0,
         at_most=2**30,
     )
     average_shift: int = field(
         default=5,
         metadata={
-            "doc": "arrivals: averaged features of the model run over 2^this slots",
+            "doc": "With arrivals, averaged features of the model run over 2^this slots.",
             "at_least": 0,
             "at_most": 24,
         },
@@ -283,19 +300,21 @@ class SlotParameters(CommonParameters):
     queues: int | None = field(
         default=None,
         metadata={
-            "doc": "arrivals: queues of a port, into which the column priority sorts; null: one for each alpha",
+            "doc": "With arrivals, the number of queues of a port, into which the column priority sorts; null "
+            "means one for each alpha.",
             "at_least": 1,
             "at_most": MOST_QUEUES,
         },
     )
     scheduler: str = field(
         default="round_robin",
-        metadata={"doc": "arrivals: which of its queues a port serves next", "one_of": SCHEDULERS},
+        metadata={"doc": "With arrivals, the queue that a port serves next.", "one_of": SCHEDULERS},
     )
     quanta: list[int] = field(
         default_factory=list,
         metadata={
-            "doc": "arrivals, deficit_round_robin: packets that each queue may send in its turn; [] = one each",
+            "doc": "With arrivals and deficit_round_robin, the packets that each queue may send in its turn; "
+            "[] means one each.",
             "at_least": 1,
             "at_most": 2**30,
         },

@@ -43,40 +43,49 @@ def require_scheduler(where: str, name: str, ours: tuple[str, ...] = SCHEDULERS)
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
 
-    demand: str = setting(MISSING, "CSV, NPY or Parquet file: row = source, in capacities of one uplink")
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
-    scheduler: str = setting("vermilion", "what makes the schedule: vermilion, round_robin, mars, or one of a package")
+    demand: str = setting(
+        MISSING, "CSV, NPY or Parquet file of the demand; a row is a source, in capacities of one uplink."
+    )
+    degree: int = setting(
+        MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
+    )
+    scheduler: str = setting(
+        "vermilion", "Scheduler that makes the schedule: vermilion, round_robin, mars, or one of a package."
+    )
     scheduler_settings: Any = setting(
-        None, "settings of another scheduler than vermilion, as {NAME: VALUE}; the others keep their defaults"
+        None, "Settings of a scheduler other than vermilion, as {NAME: VALUE}; all others keep their defaults."
     )
     k: int | None = setting(
         None,
-        "vermilion: circuits per node and period, in n: the larger, the closer to the demand",
+        "Vermilion: circuits per node and period, in units of n; a larger k follows the demand more closely.",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
     l: int = setting(  # noqa: E741
         1,
-        "vermilion: of these, circuits between every pair whatever the demand; k / l is the trust",
+        "Vermilion: how many of these k connect every pair whatever the demand is; k / l is the trust in the demand.",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
-    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    seed: int = setting(1, "Seed that places the circuits that the demand leaves over.", at_least=0, at_most=2**32 - 1)
     diagonal: str = setting(
         "idle",
-        "vermilion: circuits of a node to itself: idle, as the theorems count, or left over",
+        "Vermilion: what circuits of a node to itself do: they idle, as the theorems assume, or serve as "
+        "circuits left over.",
         one_of=("idle", "reuse"),
     )
-    scale: bool = setting(False, "scale a demand beyond the hose model into it, instead of refusing it")
+    scale: bool = setting(False, "Scale a demand that exceeds the hose model into it, instead of refusing it.")
     multi_hop: str = setting(
-        "auto", "compute the multi-hop throughput, a linear program; auto: up to 64 nodes", one_of=("auto", "yes", "no")
+        "auto",
+        "Compute the multi-hop throughput, which is a linear program; auto does so up to 64 nodes.",
+        one_of=("auto", "yes", "no"),
     )
     prediction: str | None = setting(
-        None, "file of the matrix to schedule for; null: `demand`, on which throughput is always taken"
+        None, "File of the matrix to schedule for; null means `demand`, on which throughput is always computed."
     )
     outputs: list[str] = setting(
         ["json"],
-        "files: JSON, a C table, P4 entries of each rack, the Etalon emulator's string",
+        "Files to write: JSON, a C table, P4 entries of each rack, or the string of the Etalon emulator.",
         one_of=("json", "c", "p4", "etalon"),
     )
     p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
@@ -106,47 +115,56 @@ class DemandConfig(Stage):
     """``foretail demand``: train demand predictors on runs, and score the schedules of what they predict on others."""
 
     demand_predictor: dict[str, dict[str, Any]] = setting(
-        MISSING, "predictors to compare, by the name they have in the table; the last value is always beside them"
+        MISSING, "Predictors to compare, by their names in the table; the last value is always compared as well."
     )
     collectives: list[str] = setting(
         ["hybrid_parallel"],
-        "generated demand: names from foretail.sim_bridge.circuits.demand.sequences; A+B swings between two and back",
+        "Sequences of generated demand, by their names in foretail.sim_bridge.circuits.demand.sequences; A+B "
+        "swings between two.",
     )
-    nodes: int = setting(8, "collectives: n", at_least=2, at_most=1024)
-    noise: float = setting(0.2, "collectives: standard deviation of an entry, relative", at_least=0, at_most=10)
-    placed_at_random: bool = setting(True, "collectives: every run has an order of nodes and a first step of its own")
-    mixture_period_steps: float = setting(12.0, "collectives: from A over B to A in A+B", at_least=2, at_most=10**9)
-    job_seed: int = setting(1, "collectives: of a job's matrices, the same in all runs", at_least=0, at_most=2**32 - 1)
+    nodes: int = setting(8, "Collectives: number of nodes n.", at_least=2, at_most=1024)
+    noise: float = setting(
+        0.2, "Collectives: standard deviation of an entry, relative to the entry.", at_least=0, at_most=10
+    )
+    placed_at_random: bool = setting(True, "Collectives: give every run an order of nodes and a first step of its own.")
+    mixture_period_steps: float = setting(
+        12.0, "Collectives: number of steps from A over B to A in A+B.", at_least=2, at_most=10**9
+    )
+    job_seed: int = setting(
+        1, "Collectives: seed of a job's matrices, which are the same in all runs.", at_least=0, at_most=2**32 - 1
+    )
     datasets: list[str] = setting(
-        [], "instead of collectives: ns-3 runs or imported packet logs of Etalon, split by their seeds"
+        [], "Runs in ns-3 or imported packet logs of Etalon to use instead of collectives, split by their seeds."
     )
-    interval_ns: int | None = setting(None, "datasets, logs: time of a step", at_least=1, at_most=LONGEST_NS)
+    interval_ns: int | None = setting(None, "Datasets and logs: duration of a step.", at_least=1, at_most=LONGEST_NS)
     demand: str = setting(
         "offered",
-        "datasets: what flows want to send, or data packets that reached the uplinks",
+        "Datasets: what counts as demand: what flows want to send, or the data packets that reached the uplinks.",
         one_of=("offered", "carried"),
     )
     logs: list[str] = setting(
-        [], "instead: NPY, CSV, Parquet or TXT files of demand matrices, whose runs are numbered from 1 for the split"
+        [], "NPY, CSV, Parquet or TXT files of demand matrices to use instead; runs are numbered from 1 for the split."
     )
     uplink_bps: int | None = setting(
-        None, "logs in bytes, and Etalon: rate of an uplink", at_least=1, at_most=FASTEST_BPS
+        None, "Logs in bytes, and Etalon: rate of an uplink.", at_least=1, at_most=FASTEST_BPS
     )
     steps: int | None = setting(
-        None, "matrices of a run; null: 24 generated ones, else all that there are", at_least=3, at_most=10**6
+        None, "Matrices of a run; null means 24 generated ones, or all that the run has.", at_least=3, at_most=10**6
     )
-    warm_up: int = setting(6, "first step that is predicted and scored", at_least=1, at_most=10**6)
-    degree: int = setting(4, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
+    warm_up: int = setting(6, "First step that is predicted and scored.", at_least=1, at_most=10**6)
+    degree: int = setting(
+        4, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
+    )
     trusts: list[int] = setting(
         [2, 3, 5],
-        "values of k, with l = 1, to choose from on the validation runs",
+        "Values of k, with l = 1, among which the validation runs choose.",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
     routing: str = setting(
-        "single_hop", "of the throughput that counts; multi_hop is slower", one_of=("single_hop", "multi_hop")
+        "single_hop", "Routing of the throughput that counts; multi_hop is slower.", one_of=("single_hop", "multi_hop")
     )
-    seed: int = setting(1, "of the circuits that demand leaves over", at_least=0, at_most=2**32 - 1)
+    seed: int = setting(1, "Seed that places the circuits that the demand leaves over.", at_least=0, at_most=2**32 - 1)
     split: Split = part(Split, "seeds of the runs to train on, to choose the trust by, and to score")
     tracking: Tracking = part(Tracking, "MLflow")
 

@@ -27,20 +27,23 @@ class Emulation:
 
     factor: int = setting(
         1000,
-        "ns of this machine's clock per ns of the network: more is slower and less late",
+        "Nanoseconds of this machine's clock per nanosecond of the network; a larger factor is slower and less late.",
         at_least=1,
         at_most=10**6,
     )
     control: str = setting(
-        "cubic", "congestion control: one of this machine's kernel, such as cubic or bbr, or our own dctcp or retcp"
+        "cubic",
+        "Congestion control: one of this machine's kernel, such as cubic or bbr, or Foretail's own dctcp or retcp.",
     )
-    background_control: str | None = setting(None, "the same of background flows; null: as control")
+    background_control: str | None = setting(
+        None, "Congestion control of background flows; null means the same as control."
+    )
     tail_loss_probes: bool = setting(
-        True, "Linux asks for what was lost at the end of a flow before a timeout does (RFC 8985), which ns-3 does not"
+        True, "Let Linux ask for losses at the end of a flow before a timeout does (RFC 8985), which ns-3 does not."
     )
     lateness_share: float = setting(
         0.1,
-        "of the base round trip: a run whose 99th percentile of lateness is above it is invalid",
+        "Largest 99th percentile of lateness, as a share of the base round trip; a run above it is invalid.",
         above=0,
         at_most=1,
     )

@@ -17,8 +17,10 @@ from foretail.core.errors import ForetailError
 class ExperimentSettings(Stage):
     """Settings of every experiment."""
 
-    experiment: str = setting(MISSING, "name of the experiment, which its files begin with")
-    size: str = setting("full", "the size, which chooses the defaults of all other settings", one_of=SIZES)
+    experiment: str = setting(MISSING, "Name of the experiment, with which the names of its files begin.")
+    size: str = setting(
+        "full", "Size of the experiment, which chooses the defaults of all other settings.", one_of=SIZES
+    )
     tracking: Tracking = part(Tracking, "MLflow")
 
     def check(self, where: str) -> None:
@@ -36,7 +38,9 @@ class ExperimentSettings(Stage):
 class JobSettings(ExperimentSettings):
     """Settings of an experiment that runs several jobs at the same time on this machine."""
 
-    jobs: int = setting(2, "points at the same time on this machine", at_least=1, at_most=1024)
+    jobs: int = setting(
+        2, "Number of points that are measured at the same time on this machine.", at_least=1, at_most=1024
+    )
 
 
 @dataclass

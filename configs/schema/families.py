@@ -14,9 +14,9 @@ from foretail.core.errors import ForetailError
 class Family:
     """Conditions that resemble each other."""
 
-    held_out: bool = setting(MISSING, "whether settings of policies are never chosen on it")
-    shared: list[str] = setting([], "overrides that its conditions share")
-    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
+    held_out: bool = setting(MISSING, "Never choose settings of policies on this family.")
+    shared: list[str] = setting([], "Overrides that its conditions share.")
+    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of each condition, by its name.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError when there is no condition."""
@@ -28,9 +28,9 @@ class Family:
 class Families:
     """Families by name."""
 
-    shared: list[str] = setting(MISSING, "overrides that all conditions share")
+    shared: list[str] = setting(MISSING, "Overrides that all conditions share.")
     families: dict[str, Family] = setting(
-        MISSING, "families by name; which of them are held out is drawn before anything is tried"
+        MISSING, "Families by name; which of them are held out is drawn before anything is tried."
     )
 
     def training(self) -> dict[str, Family]:

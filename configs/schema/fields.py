@@ -34,7 +34,7 @@ def setting(
     Parameters
     ----------
     default : value, list or dict, or ``MISSING`` for a mandatory field
-    doc : one sentence; the unit is in the field's name
+    doc : a sentence that begins with a capital letter and ends with a full stop; the unit is in the field's name
     at_least, above, at_most : bounds of a number (of every number, when the field is a list)
     one_of : the allowed names of a string (of every string, when the field is a list)
     power_of_two : the integer must be a power of two

@@ -18,14 +18,19 @@ COLLECTIVES = ("all_to_all", "ring_all_reduce")
 class Elephants:
     """Long-lived connections that send bursts: the next starts some time after the one before is delivered."""
 
-    flows_per_server: int = setting(0, "connections on which every server sends; 0 = none", at_least=0, at_most=1024)
-    destinations: str = setting(
-        "next_leaf", "where they go: to the next leaf, to any other leaf, or to any other server", one_of=PEERS
+    flows_per_server: int = setting(
+        0, "Number of connections on which every server sends; 0 means none.", at_least=0, at_most=1024
     )
-    burst_bytes: int = setting(1_000_000, "mean size of a burst, exponential", at_least=1, at_most=LARGEST_PART_BYTES)
+    destinations: str = setting(
+        "next_leaf", "Receivers of a server's flows: the next leaf, any other leaf, or any other server.", one_of=PEERS
+    )
+    burst_bytes: int = setting(
+        1_000_000, "Mean size of a burst, exponentially distributed.", at_least=1, at_most=LARGEST_PART_BYTES
+    )
     idle_ns: int = setting(
         0,
-        "mean pause, exponential, from the delivery of a burst to the next; 0 = none, so they always send",
+        "Mean pause from the delivery of a burst to the next one, exponentially distributed; 0 means that they "
+        "always send.",
         at_least=0,
         at_most=LONGEST_NS,
     )
@@ -44,22 +49,25 @@ class Elephants:
 class Collective:
     """Groups of servers that compute and exchange what they have, again and again."""
 
-    kind: str | None = setting(None, "what a group exchanges; null = nothing", one_of=COLLECTIVES)
+    kind: str | None = setting(None, "Collective that a group exchanges; null means none.", one_of=COLLECTIVES)
     size_bytes: int = setting(
         1_000_000,
-        "what each server has: it sends all of it to the others together, or about twice that around the ring",
+        "Bytes of each server: it sends all of them to the others together, or about twice as many around the ring.",
         at_least=1,
         at_most=LARGEST_PART_BYTES,
     )
-    groups: int = setting(1, "groups, no server in two of them", at_least=1, at_most=65_535)
+    groups: int = setting(1, "Number of groups; no server is in two of them.", at_least=1, at_most=65_535)
     servers_per_group: int = setting(
-        2, "servers of a group, neighbours in the ring below different leaves", at_least=2, at_most=65_535
+        2,
+        "Number of servers of a group; neighbours in the ring are below different leaves.",
+        at_least=2,
+        at_most=65_535,
     )
-    repeat: int = setting(1, "rounds of a group", at_least=1, at_most=MOST_MESSAGES)
+    repeat: int = setting(1, "Number of rounds of a group.", at_least=1, at_most=MOST_MESSAGES)
     compute_ns: int = setting(
         0,
-        "from the instant at which a server has received all of a round to its part in the next; groups start at "
-        "random times up to this",
+        "Time from the receipt of a whole round to a server's part in the next one; groups start at random "
+        "times up to this.",
         at_least=0,
         at_most=LONGEST_NS,
     )

@@ -47,11 +47,11 @@ class TrainConfig(LearningStage):
     """``foretail train``: fit a predictor, choose its operating point, score it, track it."""
 
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
-    predictor: dict[str, Any] = setting(MISSING, "the predictor; its class documents and checks its settings")
-    drop_weight: Any = setting(1.0, "what a drop counts in training: a number, balanced, or cost, which is N - 1")
+    predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
+    drop_weight: Any = setting(1.0, "Weight of a drop in training: a number, balanced, or cost, which is N - 1.")
     trainer: Trainer = part(Trainer, "where it is trained")
     window: Window = part(Window, "other arrivals that the predictor sees")
-    allow_constant_features: bool = setting(False, "train on a feature that never changes in the training rows")
+    allow_constant_features: bool = setting(False, "Train although a feature never changes in the training rows.")
     sampling: Sampling = part(Sampling, "of the training rows")
     labels: Labels = part(Labels, "the labels that train")
     objective: Objective = part(Objective, "what is learned")
@@ -69,14 +69,18 @@ class SelectConfig(LearningStage):
     """``foretail select``: what each feature is worth, and the best ones that a switch can afford."""
 
     features: FeatureSelection = part(FeatureSelection, "the candidates")
-    predictor: dict[str, Any] = setting(MISSING, "what is trained on every selection that is tried")
+    predictor: dict[str, Any] = setting(MISSING, "Predictor to train on every selection that is tried.")
     trainer: Trainer = part(Trainer, "where it is trained")
     sampling: Sampling = part(Sampling, "of the training rows")
-    region: str = setting("asked", "validation rows that count: where Credence asks, or all", one_of=("asked", "whole"))
+    region: str = setting(
+        "asked", "Validation rows that count: those where Credence asks, or all.", one_of=("asked", "whole")
+    )
     budget: FeatureBudget = part(FeatureBudget, "limits of the selection")
-    margin: float = setting(0.005, "average precision that a feature must add", at_least=0, at_most=1)
-    repeats: int = setting(5, "shuffles of every feature for its importance", at_least=1, at_most=10_000)
-    seed: int = setting(1, "of the shuffles", at_least=0, at_most=2**32 - 1)
+    margin: float = setting(0.005, "Average precision that a feature must add.", at_least=0, at_most=1)
+    repeats: int = setting(
+        5, "Number of shuffles of every feature that measure its importance.", at_least=1, at_most=10_000
+    )
+    seed: int = setting(1, "Seed of the shuffles.", at_least=0, at_most=2**32 - 1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on features that no switch can know."""
@@ -89,10 +93,10 @@ class SelectConfig(LearningStage):
 class DistillConfig(LearningStage):
     """``foretail distill``: turn a trained network into trees for a switch, and tell what that costs."""
 
-    model: str = setting(MISSING, "the teacher: a train run folder with model.onnx, or that file")
+    model: str = setting(MISSING, "Teacher: the folder of a train run with model.onnx, or that file.")
     student: Student = part(Student, "the trees")
     own_queues: bool = setting(
-        False, "show real features of LQD's own queues as the paper did, instead of a shadow Credence's"
+        False, "Show the features of LQD's own queues, as the paper did, instead of those of a shadow Credence."
     )
     operating_point: OperatingPoint = part(OperatingPoint, "where the student's decisions are to be the teacher's")
     tracking: Tracking = part(Tracking, "MLflow")
@@ -117,29 +121,37 @@ class ExportConfig(Stage):
 
     model: str = setting(
         MISSING,
-        "an ensemble (JSON file), a train run folder, a network (ONNX file), a model file of scikit-learn (skops), "
-        "XGBoost (JSON, UBJ) or treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, or a demand predictor (JSON)",
+        "Model: an ensemble (JSON file), a train run folder, a network (ONNX file), a model file of "
+        "scikit-learn (skops), XGBoost (JSON, UBJ) or treelite, models:/NAME@ALIAS or runs:/ID/PATH in MLflow, "
+        "or a demand predictor (JSON).",
     )
-    target: str = setting("c", "form of the export: c, p4, onnx, sonic, or what an installed package offers")
+    target: str = setting("c", "Form of the export: c, p4, onnx, sonic, or one that an installed package offers.")
     name: str | None = setting(
-        None, "prefix of files and of the names in the code; null = drop_predictor or demand_predictor"
+        None, "Prefix of files and of names in the code; null means drop_predictor or demand_predictor."
     )
-    out: str | None = setting(None, "folder for the export; null = a folder of the target's name in the run folder")
-    inputs: list[ModelInput] = setting([], "inputs of another framework's model; empty: `columns`")
-    columns: list[str] = setting([], "inputs of another framework's model by their names in `dataset`")
+    out: str | None = setting(
+        None, "Folder for the export; null means a folder of the target's name in the run folder."
+    )
+    inputs: list[ModelInput] = setting([], "Inputs of another framework's model; an empty list means `columns`.")
+    columns: list[str] = setting([], "Inputs of another framework's model, by their names in `dataset`.")
     dataset: str | None = setting(
-        None, "dataset whose manifest describes `columns`, and whose rows tune the C code or judge a network's"
+        None, "Dataset whose manifest describes `columns`, and whose rows tune the C code or judge that of a network."
     )
-    allow_pickle: bool = setting(False, "open a model that is a pickle, which runs whatever code it holds")
+    allow_pickle: bool = setting(False, "Open a model that is a pickle, which runs whatever code it holds.")
     model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
     any_tau: bool = setting(
-        True, "votes that keep the order of all sums, so that tau can be turned; false: narrower ones, for one tau"
+        True,
+        "Keep votes that preserve the order of all sums, so that tau can change later; false allows "
+        "narrower votes for one tau.",
     )
     max_cells: int = setting(
-        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+        20_000_000, "Most cells that the proof enumerates; above this it compares boxes.", at_least=1, at_most=10**9
     )
     budget_seconds: int = setting(
-        900, "computing time of votes, tables and proof; refused when they would take longer", at_least=1, at_most=10**7
+        900,
+        "Computing time that votes, tables and proof may take; the export is refused if they would take longer.",
+        at_least=1,
+        at_most=10**7,
     )
     c: CTarget = part(CTarget, "target=c")
     p4: P4Target = part(P4Target, "target=p4")
@@ -162,25 +174,28 @@ class ExportConfig(Stage):
 class DeployConfig(Stage):
     """``foretail deploy``: put a model into a running switch, beside the one that decides, and let it decide."""
 
-    switch: str = setting(MISSING, "HOST:PORT of its P4Runtime server")
+    switch: str = setting(MISSING, "Address HOST:PORT of the switch's P4Runtime server.")
     model: str | None = setting(
-        None, "trees, as in export; null: tell which models the switch holds and how often they differed"
+        None, "Trees to deploy, as in export; null lists the models of the switch and how often they differed."
     )
-    canary: bool = setting(False, "the model does not decide: packets are counted by what both models say")
-    rollback: bool = setting(False, "without model: the one that decided before decides again")
+    canary: bool = setting(False, "Count what both models say about each packet, without letting the new model decide.")
+    rollback: bool = setting(False, "Without model: let the model that decided before decide again.")
     tau: int | None = setting(
-        None, "threshold in units of the score; null: the model's own", at_least=-(2**62), at_most=2**62
+        None, "Threshold in units of the score; null means the model's own.", at_least=-(2**62), at_most=2**62
     )
     program: bool = setting(
-        False, "first compile a program with two banks with p4c-bm2-ss and put it onto the switch, which forgets all"
+        False,
+        "Compile a program with two banks with p4c-bm2-ss first and install it; the switch then forgets everything.",
     )
     banks: P4Banks = part(P4Banks, "program=true: sizes of a bank; trees null: 8, or as many as the model has")
-    control: str = setting("DropPredictor", "name of the control with the banks")
-    device_id: int = setting(0, "of the switch behind the address", at_least=0, at_most=2**63 - 1)
+    control: str = setting("DropPredictor", "Name of the control with the banks.")
+    device_id: int = setting(0, "Device number of the switch behind the address.", at_least=0, at_most=2**63 - 1)
     drain_ms: float = setting(
-        100.0, "longest stay of a packet in the pipeline: a bank is not written earlier after it decided", at_least=0
+        100.0,
+        "Longest stay of a packet in the pipeline; a bank that decided is not written before this time has passed.",
+        at_least=0,
     )
-    any_tau: bool = setting(True, "as in export: the threshold can be turned later")
+    any_tau: bool = setting(True, "Keep votes that allow another threshold later, as in export.")
     model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
     tracking: Tracking = part(Tracking, "MLflow, for addresses in it and the record of what was deployed")
 
@@ -202,37 +217,47 @@ class DeployConfig(Stage):
 class PromoteConfig(Stage):
     """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it."""
 
-    model: str = setting(MISSING, "as in export; trees that a tracked run trained or distilled")
-    to: str = setting("champion", "alias that moves to the model", one_of=GATED_ALIASES)
+    model: str = setting(MISSING, "Model, as in export: trees that a tracked run trained or distilled.")
+    to: str = setting("champion", "Alias that moves to the model.", one_of=GATED_ALIASES)
     datasets: list[str] = setting(
-        [], "held-out runs, as in train; empty = runs of the scenario with `seeds`, simulated when missing"
+        [], "Held-out runs, as in train; an empty list means runs of the scenario with `seeds`, simulated when missing."
     )
     scenario: Scenario = part(Scenario, "the scenario of the seeds")
-    policy: dict[str, Policy] = setting(MISSING, "the policy of the held-out runs; exactly one")
+    policy: dict[str, Policy] = setting(MISSING, "Policy of the held-out runs; exactly one.")
     families: dict[str, Families] = setting(
-        {}, "closed loop, by size: conditions in ns-3, of which the held-out families judge; empty = by scores on runs"
+        {}, "Closed loop, by size: conditions in ns-3 whose held-out families judge; empty judges by scores on runs."
     )
-    asking: str = setting("learned", "closed loop: the policy that asks the model", one_of=ASKING)
-    size: str = setting("full", "closed loop: which size", one_of=SIZES)
+    asking: str = setting("learned", "Closed loop: the policy that asks the model.", one_of=ASKING)
+    size: str = setting("full", "Closed loop: size of the comparison.", one_of=SIZES)
     baselines: list[str] = setting(
-        ["cs", "dt_tuned", "abm_tuned", "occamy"], "closed loop: options of the group policy, for the regret; with cs"
+        ["cs", "dt_tuned", "abm_tuned", "occamy"],
+        "Closed loop: options of the group policy for the regret; cs is among them.",
     )
-    cost_margin_percent: float = setting(2.0, "closed loop: J may be this much more than the holder's", at_least=0)
-    seeds: list[int] = setting(MISSING, "seeds of the held-out runs", at_least=1, at_most=2**31 - 1)
-    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
-    f1_margin: float = setting(0.02, "the asked region's F1 may be this much less than the holder's", at_least=0)
-    recovered_loss_margin: float = setting(0.02, "recovered loss may be this much less than the holder's", at_least=0)
-    p4: bool = setting(False, "P4 has to be proven equal too, which also tells its table entries")
+    cost_margin_percent: float = setting(
+        2.0, "Closed loop: by how many percent J may exceed that of the model that holds the alias.", at_least=0
+    )
+    seeds: list[int] = setting(MISSING, "Seeds of the held-out runs.", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
+    f1_margin: float = setting(
+        0.02, "By how much F1 in the asked region may be less than that of the model that holds the alias.", at_least=0
+    )
+    recovered_loss_margin: float = setting(
+        0.02, "By how much the recovered loss may be less than that of the model that holds the alias.", at_least=0
+    )
+    p4: bool = setting(False, "Also prove P4 equal, which counts its table entries.")
     p4_profile: str = setting(
-        "v1model", "p4=true: what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file"
+        "v1model", "With p4=true, what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file."
     )
     max_cells: int = setting(
-        20_000_000, "the proof enumerates at most so many cells, else goes by boxes", at_least=1, at_most=10**9
+        20_000_000, "Most cells that the proof enumerates; above this it compares boxes.", at_least=1, at_most=10**9
     )
     budget_seconds: int = setting(
-        900, "computing time of votes, tables and proof; refused when they would take longer", at_least=1, at_most=10**7
+        900,
+        "Computing time that votes, tables and proof may take; the export is refused if they would take longer.",
+        at_least=1,
+        at_most=10**7,
     )
-    shift: str | None = setting(None, "CSV or Parquet file of shift tests, for the model card")
+    shift: str | None = setting(None, "CSV or Parquet file of shift tests for the model card.")
     tracking: Tracking = part(Tracking, "MLflow, with the name in the registry")
 
     def check(self, where: str) -> None:

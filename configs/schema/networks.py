@@ -20,7 +20,7 @@ from foretail.core.errors import ForetailError
 class Network:
     """A network, as a setting has it."""
 
-    name: str = setting(MISSING, "where packets move", one_of=("ns3", "emulator"))
+    name: str = setting(MISSING, "Network in which packets move.", one_of=("ns3", "emulator"))
 
     runs_side_by_side: ClassVar[bool] = True
     """Whether several runs go on at the same time."""
@@ -41,24 +41,24 @@ class Network:
 class Ns3Network(Network):
     """Simulated hosts and TCP."""
 
-    name: str = setting("ns3", "where packets move: in ns-3")
+    name: str = setting("ns3", "Network in which packets move: ns-3.")
 
 
 @dataclass
 class EmulatorNetwork(Emulation, Network):
     """This machine's TCP in namespaces, in real time: one run after the other."""
 
-    name: str = setting("emulator", "where packets move: in the emulator")
+    name: str = setting("emulator", "Network in which packets move: the emulator.")
     train: list[str] = setting(
-        [], "overrides of foretail train, which trains in ns-3 what policies ask; for model=null"
+        [], "With model=null, overrides of foretail train, which trains in ns-3 the model that policies ask."
     )
     command: list[str] = setting(
-        [], "program and arguments that every host runs, instead of the scenario's flows; on the command line behind --"
+        [], "Program and arguments that every host runs instead of the scenario's flows; on the command line after --."
     )
     command_seconds: int = setting(
-        600, "time of this machine's clock within which the command ends on host 0", at_least=1, at_most=86_400
+        600, "Time of this machine's clock within which the command ends on host 0.", at_least=1, at_most=86_400
     )
-    against_ns3: bool = setting(False, "simulate the same in ns-3, and compare flow by flow")
+    against_ns3: bool = setting(False, "Simulate the same run in ns-3, and compare flow by flow.")
 
     runs_side_by_side: ClassVar[bool] = False
 

@@ -48,23 +48,23 @@ class CollectConfig(Stage):
     """
 
     scenario: Scenario = part(Scenario, "what is simulated")
-    policy: dict[str, Policy] = setting(MISSING, "the policy that moves the packets; exactly one")
+    policy: dict[str, Policy] = setting(MISSING, "Policy of the simulated switches; exactly one.")
     seeds: list[int] = setting(
         [1],
-        "one dataset per seed; an import gives its logs these numbers, by which a split names them",
+        "Seeds of the runs, one dataset each; imported logs get these numbers, by which a split names them.",
         at_least=1,
         at_most=2**31 - 1,
     )
-    jobs: int = setting(1, "simulations or imports at the same time", at_least=1, at_most=1024)
+    jobs: int = setting(1, "Number of simulations or imports at the same time.", at_least=1, at_most=1024)
     source: str = setting(
         "ns3",
-        "where packets come from",
+        "Source of the packets.",
         one_of=("ns3", "emulator", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
     emulation: Emulation = part(Emulation, "source=emulator, one run at a time")
     racks: RackTraces = part(RackTraces, "source=racks: racks with circuits, in ns-3")
     slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
-    log: Any = setting(None, "source=pcap, etalon, credence_artifact: a log to import, or a list of them")
+    log: Any = setting(None, "With source=pcap, etalon or credence_artifact, the log to import, or a list of logs.")
     pcap: PcapImport = part(PcapImport, "source=pcap")
     etalon: EtalonImport = part(EtalonImport, "source=etalon")
     credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")
@@ -130,17 +130,20 @@ class EvaluateConfig(Stage):
 
     network: Network = part(Network, "the network in which policies run")
     scenario: Scenario = part(Scenario, "topology, transport and traffic")
-    policy: dict[str, Policy] = setting(MISSING, "policies to compare, by the name they have in the table")
-    seeds: list[int] = setting([101], "traffic seeds; each runs under every policy", at_least=1, at_most=2**31 - 1)
-    model: str | None = setting(None, "the model, as in export, for policies that ask and have no library of their own")
+    policy: dict[str, Policy] = setting(MISSING, "Policies to compare, by their names in the table.")
+    seeds: list[int] = setting([101], "Traffic seeds; each runs under every policy.", at_least=1, at_most=2**31 - 1)
+    model: str | None = setting(None, "Model, as in export, for policies that ask and have no library of their own.")
     baselines: list[str] | None = setting(
-        None, "policies to which paired differences are computed; null: lqd and credence, where they run"
+        None, "Policies to which paired differences are computed; null means lqd and credence, where they run."
     )
     jobs: int | None = setting(
-        None, "simulations at the same time; null: two in ns-3, one in the emulator", at_least=1, at_most=1024
+        None,
+        "Number of simulations at the same time; null means two in ns-3 and one in the emulator.",
+        at_least=1,
+        at_most=1024,
     )
     tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses and comparisons of models")
-    size: str = setting("full", "the size of a group of settings: small is the scenario tiny", one_of=SIZES)
+    size: str = setting("full", "Size of a group of settings; small is the scenario tiny.", one_of=SIZES)
 
     @property
     def compared_to(self) -> tuple[str, ...]:
@@ -188,31 +191,42 @@ class EvaluateConfig(Stage):
 class ReplayConfig(Stage):
     """``foretail replay``: policies on given arrivals, open loop: a file of slotted arrivals, or recorded datasets."""
 
-    arrivals: str | None = setting(None, "CSV or Parquet file of slotted arrivals, with the columns slot and port")
-    datasets: list[str] = setting([], "recorded datasets whose arrivals are replayed, instead of a file")
+    arrivals: str | None = setting(None, "CSV or Parquet file of slotted arrivals, with the columns slot and port.")
+    datasets: list[str] = setting([], "Recorded datasets whose arrivals are replayed, instead of a file.")
     policies: list[str] = setting(
-        [], "names of policies, and HEADER.hpp:TYPE for those in C++ headers of your own; empty = all named"
+        [],
+        "Names of policies, and HEADER.hpp:TYPE for those in C++ headers of your own; an empty list means "
+        "all named ones.",
     )
-    model: str | None = setting(None, "the model that Credence asks, as in export")
-    ports: int | None = setting(None, "arrivals: ports of the switch", at_least=1, at_most=32_768)
-    buffer: int | None = setting(None, "arrivals: packets that fit into the shared buffer", at_least=1, at_most=2**40)
-    optimum: bool = setting(False, "arrivals: also compute the optimum; holds the whole sequence in memory")
-    allow_more_than_ports_per_slot: bool = setting(False, "arrivals: accept slots with more packets than ports")
+    model: str | None = setting(None, "Model that Credence asks, as in export.")
+    ports: int | None = setting(None, "With arrivals, the number of ports of the switch.", at_least=1, at_most=32_768)
+    buffer: int | None = setting(
+        None, "With arrivals, the number of packets that fit into the shared buffer.", at_least=1, at_most=2**40
+    )
+    optimum: bool = setting(False, "With arrivals, also compute the optimum; this holds the whole sequence in memory.")
+    allow_more_than_ports_per_slot: bool = setting(
+        False, "With arrivals, accept slots that have more packets than the switch has ports."
+    )
     rules: Rules = part(Rules, "arrivals: rules of LQD")
-    rules_seed: int = setting(0, "arrivals: seed of random victims", at_least=0, at_most=2**63 - 1)
+    rules_seed: int = setting(0, "With arrivals, the seed of random victims.", at_least=0, at_most=2**63 - 1)
     parameters: PolicyParameters = part(PolicyParameters, "parameters of the policies")
     predictions: str | None = setting(
         None,
-        "what Credence is told; null: the model if one is given, else the file's column, else perfect",
+        "Predictions for Credence; null means the model if one is given, else the file's column, else perfect ones.",
         one_of=("perfect", "flipped", "column", "model", "accept"),
     )
-    prediction_column: str = setting("prediction", "arrivals: name of the column of predictions, 1 = drop")
-    flip_probability: float = setting(0.0, "predictions=flipped: share that is inverted", at_least=0, at_most=1)
-    prediction_seed: int = setting(1, "predictions=flipped: seed of the flips", at_least=0, at_most=2**63 - 1)
-    own_queues: bool = setting(
-        False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
+    prediction_column: str = setting(
+        "prediction", "With arrivals, the name of the column of predictions, where 1 means drop."
     )
-    jobs: int = setting(2, "policies at the same time", at_least=1, at_most=1024)
+    flip_probability: float = setting(
+        0.0, "With predictions=flipped, the share that is inverted.", at_least=0, at_most=1
+    )
+    prediction_seed: int = setting(1, "With predictions=flipped, the seed of the flips.", at_least=0, at_most=2**63 - 1)
+    own_queues: bool = setting(
+        False,
+        "With datasets, show the model LQD's own queues, as the paper did, instead of those of a shadow Credence.",
+    )
+    jobs: int = setting(2, "Number of policies that are replayed at the same time.", at_least=1, at_most=1024)
     tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
 
     def check(self, where: str) -> None:
@@ -283,20 +297,20 @@ class DemoConfig(Stage):
     contended_scenario: Scenario = part(
         Scenario, "a second network, whose ports compete for the buffer: only evaluated, with the same predictor"
     )
-    policy: dict[str, Policy] = setting(MISSING, "policies of the comparison")
+    policy: dict[str, Policy] = setting(MISSING, "Policies of the comparison.")
     sharing_rule: dict[str, int] = setting(
         MISSING,
-        "what policy learned asks on the second network, as in foretail run sharing_rule",
+        "Rule that the policy learned asks in the second network, as in foretail run sharing_rule.",
     )
-    collect_policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    collect_policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
     features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
-    predictor: dict[str, Any] = setting(MISSING, "the predictor; its class documents and checks its settings")
+    predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
     split: Split = part(Split, "training, validation and test runs")
     operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
     tracking: Tracking = part(Tracking, "MLflow")
-    seeds: list[int] = setting(MISSING, "traffic seeds of the comparison", at_least=1, at_most=2**31 - 1)
-    jobs: int = setting(2, "simulations at the same time", at_least=1, at_most=1024)
-    baselines: list[str] = setting(["lqd", "credence"], "policies to which paired differences are computed")
+    seeds: list[int] = setting(MISSING, "Traffic seeds of the comparison.", at_least=1, at_most=2**31 - 1)
+    jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
+    baselines: list[str] = setting(["lqd", "credence"], "Policies to which paired differences are computed.")
     size: str = setting("medium", "Size of the comparison: its scenario, seeds and policies.", one_of=SIZES)
 
     def check(self, where: str) -> None:

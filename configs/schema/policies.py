@@ -39,7 +39,7 @@ takes_alpha = policies.takes_alpha
 
 @dataclass
 class _Named:
-    name: str = setting(MISSING, "the policy, or HEADER.hpp:TYPE for one in a C++ header of your own")
+    name: str = setting(MISSING, "Name of the policy, or HEADER.hpp:TYPE for one in a C++ header of your own.")
 
 
 @dataclass

@@ -26,20 +26,29 @@ LONGEST_PHASE_NS = 10**9
 class RackFabric:
     """Racks whose switches have a virtual output queue (VOQ) per other rack; defaults are the Etalon emulator's."""
 
-    racks: int = setting(25, "racks of the schedule; only those with flows have hosts", at_least=3, at_most=MOST_RACKS)
+    racks: int = setting(
+        25, "Number of racks of the schedule; only those with flows have hosts.", at_least=3, at_most=MOST_RACKS
+    )
     schedule: str | None = setting(
-        None, "schedule.json that foretail schedule wrote with degree=1; null: every rack in turn, which is Etalon's"
+        None,
+        "File schedule.json that foretail schedule wrote with degree=1; null means every rack in turn, as in Etalon.",
     )
-    hosts_per_rack: int = setting(16, "hosts of a rack with flows", at_least=1, at_most=128)
-    host_bps: int = setting(40_000_000_000, "rate of a host's link, without delay", at_least=10**6, at_most=FASTEST_BPS)
+    hosts_per_rack: int = setting(16, "Number of hosts of a rack with flows.", at_least=1, at_most=128)
+    host_bps: int = setting(
+        40_000_000_000, "Rate of a host's link, which has no delay.", at_least=10**6, at_most=FASTEST_BPS
+    )
     packet_bps: int = setting(
-        10_000_000_000, "rate of a rack's link to the packet switch", at_least=10**6, at_most=FASTEST_BPS
+        10_000_000_000, "Rate of a rack's link to the packet switch.", at_least=10**6, at_most=FASTEST_BPS
     )
-    packet_delay_ns: int = setting(5_000, "one-way delay of that link; a packet takes two", at_least=0, at_most=10**9)
-    circuit_bps: int = setting(80_000_000_000, "rate of a circuit", at_least=10**6, at_most=FASTEST_BPS)
-    circuit_delay_ns: int = setting(30_000, "one-way delay of a circuit", at_least=0, at_most=10**9)
-    day_ns: int = setting(180_000, "time of a slot in which circuits are up", at_least=1, at_most=LONGEST_PHASE_NS)
-    night_ns: int = setting(20_000, "time of a slot in which they are changed", at_least=0, at_most=LONGEST_PHASE_NS)
+    packet_delay_ns: int = setting(
+        5_000, "One-way delay of that link; a packet crosses two of them.", at_least=0, at_most=10**9
+    )
+    circuit_bps: int = setting(80_000_000_000, "Rate of a circuit.", at_least=10**6, at_most=FASTEST_BPS)
+    circuit_delay_ns: int = setting(30_000, "One-way delay of a circuit.", at_least=0, at_most=10**9)
+    day_ns: int = setting(180_000, "Duration of a slot in which circuits are up.", at_least=1, at_most=LONGEST_PHASE_NS)
+    night_ns: int = setting(
+        20_000, "Duration of a slot in which circuits are changed.", at_least=0, at_most=LONGEST_PHASE_NS
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on nights that are longer than days."""
@@ -55,21 +64,25 @@ class RackTraffic:
     """Long flows from one rack to others, and their TCP."""
 
     fabric: RackFabric = part(RackFabric, "racks and switches")
-    source_rack: int = setting(1, "where flows start; racks count from 1", at_least=1, at_most=MOST_RACKS)
-    destination_racks: list[int] = setting([2], "where they go", at_least=1, at_most=MOST_RACKS)
-    flows: int = setting(16, "flows to each of these racks, which never end", at_least=1, at_most=1024)
-    start_within_ns: int = setting(0, "flows start at random within this time; 0: together", at_least=0, at_most=10**9)
-    packet_bytes: int = setting(
-        LARGEST_PACKET_BYTES, "of a full packet with its headers", at_least=576, at_most=LARGEST_PACKET_BYTES
+    source_rack: int = setting(1, "Rack in which flows start; racks count from 1.", at_least=1, at_most=MOST_RACKS)
+    destination_racks: list[int] = setting([2], "Racks to which flows go.", at_least=1, at_most=MOST_RACKS)
+    flows: int = setting(16, "Number of flows to each of these racks; they never end.", at_least=1, at_most=1024)
+    start_within_ns: int = setting(
+        0, "Flows start at random within this time; 0 starts them together.", at_least=0, at_most=10**9
     )
-    initial_window_segments: int = setting(10, "of TCP", at_least=1, at_most=10_000)
+    packet_bytes: int = setting(
+        LARGEST_PACKET_BYTES, "Size of a full packet with its headers.", at_least=576, at_most=LARGEST_PACKET_BYTES
+    )
+    initial_window_segments: int = setting(10, "Initial window of TCP.", at_least=1, at_most=10_000)
     min_rto_ns: int = setting(
         10_000_000,
-        "smallest retransmission timeout, which is Linux's 200 ms at 20 times slower",
+        "Smallest retransmission timeout; the default is that of Linux, 200 ms, at 20 times slower.",
         at_least=1_000,
         at_most=LONGEST_RTO_NS,
     )
-    delayed_ack_segments: int = setting(2, "segments per acknowledgement; Linux knows 1 and 2", at_least=1, at_most=2)
+    delayed_ack_segments: int = setting(
+        2, "Segments per acknowledgement; Linux supports 1 and 2.", at_least=1, at_most=2
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere."""
@@ -95,10 +108,17 @@ class RackTraces(RackTraffic):
     """What a dataset of racks is made of: the VOQs of a rack share a buffer, and flows start at random."""
 
     start_within_ns: int = setting(
-        1_400_000, "flows start at random within this time; 0: together, for one seed", at_least=0, at_most=10**9
+        1_400_000,
+        "Flows start at random within this time; 0 starts them together, which is for one seed.",
+        at_least=0,
+        at_most=10**9,
     )
-    policy: str = setting("lqd", "that moves the packets", one_of=SHARED_POLICIES[:4])
-    shared_packets: int = setting(112, "size of the buffer, in full packets", at_least=1, at_most=MOST_VOQ_PACKETS)
-    alpha: float = setting(1.0, "dt", above=0, at_most=1024)
-    transport: str = setting("cubic", "congestion control of ns-3", one_of=("cubic", "newreno"))
-    weeks: int = setting(100, "length, in periods of the schedule", at_least=1, at_most=10_000)
+    policy: str = setting("lqd", "Policy of the racks' switches.", one_of=SHARED_POLICIES[:4])
+    shared_packets: int = setting(
+        112, "Size of the shared buffer, in full packets.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    alpha: float = setting(
+        1.0, "With policy=dt, alpha: the threshold is alpha times the free buffer.", above=0, at_most=1024
+    )
+    transport: str = setting("cubic", "Congestion control of ns-3.", one_of=("cubic", "newreno"))
+    weeks: int = setting(100, "Length of a run, in periods of the schedule.", at_least=1, at_most=10_000)

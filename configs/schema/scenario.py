@@ -25,23 +25,29 @@ LARGEST_BUFFER_BYTES = 2**30
 class Topology:
     """A leaf-spine network, every leaf connected once to every spine (paper, section 4.1), or a single switch."""
 
-    kind: str = setting("leaf_spine", "leaves and spines, or one switch for all servers", one_of=("leaf_spine", "star"))
-    leaves: int = setting(MISSING, "number of leaf switches; 1 in a star", at_least=1, at_most=1024)
-    spines: int = setting(MISSING, "number of spine switches; 0 in a star", at_least=0, at_most=1024)
-    servers_per_leaf: int = setting(MISSING, "servers below each leaf", at_least=1, at_most=1024)
-    server_link_bps: int = setting(10_000_000_000, "rate of every server link", at_least=1_000_000, at_most=FASTEST_BPS)
-    spine_link_bps: int = setting(
-        10_000_000_000, "rate of every leaf-spine link", at_least=1_000_000, at_most=FASTEST_BPS
+    kind: str = setting(
+        "leaf_spine",
+        "Topology: leaves and spines, or one switch for all servers (star).",
+        one_of=("leaf_spine", "star"),
     )
-    link_delay_ns: int = setting(3_000, "one-way propagation delay of every link", at_least=0, at_most=1_000_000_000)
+    leaves: int = setting(MISSING, "Number of leaf switches; 1 in a star.", at_least=1, at_most=1024)
+    spines: int = setting(MISSING, "Number of spine switches; 0 in a star.", at_least=0, at_most=1024)
+    servers_per_leaf: int = setting(MISSING, "Number of servers below each leaf.", at_least=1, at_most=1024)
+    server_link_bps: int = setting(
+        10_000_000_000, "Rate of every server link.", at_least=1_000_000, at_most=FASTEST_BPS
+    )
+    spine_link_bps: int = setting(
+        10_000_000_000, "Rate of every link between a leaf and a spine.", at_least=1_000_000, at_most=FASTEST_BPS
+    )
+    link_delay_ns: int = setting(3_000, "One-way propagation delay of every link.", at_least=0, at_most=1_000_000_000)
     buffer_bytes_per_port_per_gbps: int = setting(
         5120,
-        "shared buffer of a switch, summed over its own ports and their rates",
+        "Shared buffer of a switch, per port and Gbit/s of its rate.",
         at_least=1,
         at_most=LARGEST_BUFFER_BYTES,
     )
     wire_overhead_bytes: int = setting(
-        2, "bytes that a packet has on the wire but not in the buffer (PPP header)", at_least=0, at_most=256
+        2, "Bytes that a packet has on the wire but not in the buffer (PPP header).", at_least=0, at_most=256
     )
 
     @property
@@ -91,10 +97,10 @@ class FlowSizes:
     """A distribution of flow sizes, linear between its points."""
 
     size_bytes: list[int] = setting(
-        MISSING, "flow sizes of the distribution's points, increasing", at_least=0, at_most=LARGEST_FLOW_BYTES
+        MISSING, "Flow sizes at the points of the distribution, increasing.", at_least=0, at_most=LARGEST_FLOW_BYTES
     )
     cumulative: list[float] = setting(
-        MISSING, "cumulative probability at each size, from 0 to 1, never falling", at_least=0, at_most=1
+        MISSING, "Cumulative probability at each size, from 0 to 1, never falling.", at_least=0, at_most=1
     )
 
     def check(self, where: str) -> None:
@@ -123,12 +129,12 @@ class Background(FlowSizes):
 
     load: float = setting(
         MISSING,
-        "offered load, relative to a leaf's uplinks, in a star to the servers' links; 0 = none",
+        "Offered load, relative to a leaf's uplinks, in a star to the servers' links; 0 means none.",
         at_least=0,
         at_most=2,
     )
     destinations: str = setting(
-        "next_leaf", "where a flow goes: to the next leaf, to any other leaf, or to any other server", one_of=PEERS
+        "next_leaf", "Receiver of a flow: the next leaf, any other leaf, or any other server.", one_of=PEERS
     )
 
 
@@ -137,33 +143,34 @@ class Incast:
     """Queries: several servers answer one server at the same instant."""
 
     queries_per_second_per_server: float = setting(
-        MISSING, "mean rate of queries per server; 0 = none", at_least=0, at_most=1e9
+        MISSING, "Mean rate of queries per server; 0 means none.", at_least=0, at_most=1e9
     )
     cluster_size: float = setting(
         1.0,
-        "mean number of queries in a cluster, geometric; clusters start at Poisson times; 1 = so do queries",
+        "Mean number of queries in a cluster, geometrically distributed; clusters start at Poisson times; 1 "
+        "means single queries.",
         at_least=1,
         at_most=1e6,
     )
     cluster_gap_ns: int = setting(
-        0, "mean gap, exponential, between two queries of a cluster", at_least=0, at_most=LONGEST_NS
+        0, "Mean gap between two queries of a cluster, exponentially distributed.", at_least=0, at_most=LONGEST_NS
     )
     burst_fraction: float = setting(
-        MISSING, "bytes of one query as a fraction of the leaf's buffer", above=0, at_most=100
+        MISSING, "Bytes of all answers to a query, as a fraction of the leaf's buffer.", above=0, at_most=100
     )
-    fan_in: int = setting(MISSING, "servers that answer one query", at_least=1, at_most=MOST_SERVERS)
+    fan_in: int = setting(MISSING, "Number of servers that answer one query.", at_least=1, at_most=MOST_SERVERS)
     responders: str = setting(
-        "next_leaf", "who answers: servers of the next leaf, of all other leaves, or any others", one_of=PEERS
+        "next_leaf", "Servers that answer: those of the next leaf, of all other leaves, or any others.", one_of=PEERS
     )
     connections: str = setting(
         "new",
-        "every answer has a connection of its own, or all answers of a server to another share one",
+        "Connections of the answers: one for each answer, or one for all answers of a server to another.",
         one_of=("new", "reused"),
     )
     connect_ahead_ns: int = setting(
         1_500_000,
-        "connections are set up this long before their first use; 0 = the handshake is inside the FCT; those of "
-        "background flows never are",
+        "Time before their first use at which connections are set up; 0 puts the handshake into the flow "
+        "completion time, where that of background flows always is.",
         at_least=0,
         at_most=LONGEST_NS,
     )
@@ -182,9 +189,9 @@ TRANSPORTS = ("dctcp", *LOSS_BASED, "theta_powertcp", "timely", "powertcp")
 class PowerTcp:
     """PowerTCP and theta-PowerTCP (thesis, chapter 2)."""
 
-    gamma: float = setting(0.9, "weight of the new window in the moving average", above=0, at_most=1)
+    gamma: float = setting(0.9, "Weight of the new window in the moving average.", above=0, at_most=1)
     expected_flows: float = setting(
-        100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip", at_least=1
+        100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip.", at_least=1
     )
 
 
@@ -192,18 +199,26 @@ class PowerTcp:
 class Timely:
     """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
 
-    low_rtt_ns: int = setting(50_000, "T_low: below it the rate only grows", at_least=0, at_most=LONGEST_NS)
+    low_rtt_ns: int = setting(
+        50_000, "T_low: below this round-trip time the rate only grows.", at_least=0, at_most=LONGEST_NS
+    )
     high_rtt_ns: int = setting(
-        500_000, "T_high: above it the rate falls whatever the gradient", at_least=1, at_most=LONGEST_NS
+        500_000,
+        "T_high: above this round-trip time the rate falls whatever the gradient is.",
+        at_least=1,
+        at_most=LONGEST_NS,
     )
     increase_bps: float = setting(
-        10e6, "delta: what a base round trip adds; also the smallest rate", at_least=1_000, at_most=FASTEST_BPS
+        10e6,
+        "Delta: the rate that a base round trip adds, which is also the smallest rate.",
+        at_least=1_000,
+        at_most=FASTEST_BPS,
     )
-    decrease: float = setting(0.8, "beta: factor of multiplicative decrease", above=0, at_most=1)
+    decrease: float = setting(0.8, "Beta: the factor of multiplicative decrease.", above=0, at_most=1)
     gradient_weight: float = setting(
         0.875,
-        "alpha: weight of the newest difference of round-trip times; the thesis gives none, the public "
-        "simulator ns3-datacenter this one",
+        "Alpha: the weight of the newest difference of round-trip times; the thesis gives none, the public "
+        "simulator ns3-datacenter uses this one.",
         above=0,
         at_most=1,
     )
@@ -213,18 +228,20 @@ class Timely:
 class Transport:
     """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
-    name: str = setting("dctcp", "congestion control", one_of=TRANSPORTS)
+    name: str = setting("dctcp", "Congestion control.", one_of=TRANSPORTS)
     background_name: str | None = setting(
-        None, "congestion control of background flows, without ECN; null: as name", one_of=LOSS_BASED
+        None, "Congestion control of background flows, without ECN; null means the same as name.", one_of=LOSS_BASED
     )
-    segment_bytes: int = setting(1400, "payload of a full segment", at_least=64, at_most=1460)
-    initial_window_segments: int = setting(22, "initial window of background flows", at_least=1, at_most=10_000)
-    slow_start: bool = setting(False, "start with slow start; false: additive increase from the initial window on")
-    min_rto_ns: int = setting(10_000_000, "smallest retransmission timeout", at_least=1_000, at_most=LONGEST_RTO_NS)
-    delayed_ack_segments: int = setting(1, "segments per acknowledgement", at_least=1, at_most=100)
+    segment_bytes: int = setting(1400, "Payload of a full segment.", at_least=64, at_most=1460)
+    initial_window_segments: int = setting(22, "Initial window of background flows.", at_least=1, at_most=10_000)
+    slow_start: bool = setting(
+        False, "Start with slow start; false means additive increase from the initial window on."
+    )
+    min_rto_ns: int = setting(10_000_000, "Smallest retransmission timeout.", at_least=1_000, at_most=LONGEST_RTO_NS)
+    delayed_ack_segments: int = setting(1, "Number of segments per acknowledgement.", at_least=1, at_most=100)
     mark_bytes: int = setting(
         14_400,
-        "ECN mark when the queue holds this much or more on arrival; 0 = no ECN",
+        "Queue length on arrival from which a packet gets an ECN mark; 0 means no ECN.",
         at_least=0,
         at_most=LARGEST_BUFFER_BYTES,
     )
@@ -251,21 +268,21 @@ class Transport:
 class Queues:
     """The queues of every switch port: how it serves them, and which of them each kind of traffic has."""
 
-    count: int = setting(1, "queues of a port", at_least=1, at_most=MOST_QUEUES)
+    count: int = setting(1, "Number of queues of a port.", at_least=1, at_most=MOST_QUEUES)
     scheduler: str = setting(
         "round_robin",
-        "packet by packet in turn, the lowest number first, or in turn a quantum of bytes",
+        "Scheduler of a port: packet by packet in turn, the lowest number first, or a quantum of bytes in turn.",
         one_of=SCHEDULERS,
     )
     quantum_bytes: list[int] = setting(
         [],
-        "deficit_round_robin: what each queue may send in its turn; [] = a full packet each",
+        "With deficit_round_robin, the bytes that each queue may send in its turn; [] means a full packet each.",
         at_least=1,
         at_most=LARGEST_BUFFER_BYTES,
     )
-    background: int = setting(0, "the queue of background flows", at_least=0, at_most=MOST_QUEUES - 1)
-    incast: int = setting(0, "the queue of the answers to queries", at_least=0, at_most=MOST_QUEUES - 1)
-    control: int = setting(0, "the queue of packets without data", at_least=0, at_most=MOST_QUEUES - 1)
+    background: int = setting(0, "Queue of background flows.", at_least=0, at_most=MOST_QUEUES - 1)
+    incast: int = setting(0, "Queue of the answers to queries.", at_least=0, at_most=MOST_QUEUES - 1)
+    control: int = setting(0, "Queue of packets without data.", at_least=0, at_most=MOST_QUEUES - 1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a class without its queue, or quanta that do not fit the queues."""
@@ -293,18 +310,24 @@ class Rules:
     """How Longest Queue Drop chooses its victim; LQD and every virtual LQD of a run share the rules."""
 
     counting: str = setting(
-        "counted", "is the arrival counted in its own queue when the longest is sought", one_of=("counted", "uncounted")
+        "counted",
+        "Whether the arrival counts in its own queue when the longest queue is determined.",
+        one_of=("counted", "uncounted"),
     )
-    tie: str = setting("lowest_port", "which of several longest queues", one_of=("lowest_port", "highest_port"))
-    victim: str = setting("tail", "which packet of the queue (labels depend on it)", one_of=VICTIMS)
+    tie: str = setting(
+        "lowest_port", "Queue that loses a packet if several are the longest.", one_of=("lowest_port", "highest_port")
+    )
+    victim: str = setting("tail", "Packet of the queue that is pushed out; labels depend on it.", one_of=VICTIMS)
     order: str = setting(
         "longest_queue",
-        "in the longest of all queues, in the longest of the lowest class (the highest queue number) that has a packet "
-        "to lose, or in any queue, by what senders say of their packets",
+        "Queue that loses a packet: the longest of all, the longest of the lowest class (the highest queue "
+        "number) that has one, or any queue, by what senders say of their packets.",
         one_of=ORDERS,
     )
-    oracle: str = setting("lqd", "whose decisions are the labels, and whose queues the thresholds", one_of=ORACLES)
-    oracle_alpha: float = setting(8.0, "oracle=occamy: its alpha; 8 as its authors have it", above=0)
+    oracle: str = setting(
+        "lqd", "Push-out policy whose decisions are the labels and whose queues are the thresholds.", one_of=ORACLES
+    )
+    oracle_alpha: float = setting(8.0, "With oracle=occamy, its alpha; its authors use 8.", above=0)
 
     def check(self, where: str) -> None:
         """Raise ForetailError when victims of any queue cannot be compared."""
@@ -320,10 +343,13 @@ class FeatureArithmetic:
     """Integer arithmetic of the features, the same in training, C and switch."""
 
     cell_bytes: int = setting(
-        256, "bytes of a buffer cell, the unit of lengths", at_least=1, at_most=LARGEST_CELL_BYTES, power_of_two=True
+        256, "Size of a buffer cell, the unit of lengths.", at_least=1, at_most=LARGEST_CELL_BYTES, power_of_two=True
     )
     average_shift: int | None = setting(
-        None, "averages run over 2^this ns; null: the base RTT rounded to a power of two", at_least=0, at_most=24
+        None,
+        "Averages run over 2^this nanoseconds; null means the base round trip, rounded to a power of two.",
+        at_least=0,
+        at_most=24,
     )
 
 
@@ -331,22 +357,22 @@ class FeatureArithmetic:
 class Scenario:
     """A network with its traffic: everything of a run except seed and buffer policy."""
 
-    name: str = setting(MISSING, "short name for tables and folders")
+    name: str = setting(MISSING, "Short name for tables and folders.")
     topology: Topology = part(Topology, "network")
     background: Background = part(Background, "background flows")
     incast: Incast = part(Incast, "queries")
     elephants: Elephants = part(Elephants, "long-lived connections")
     collective: Collective = part(Collective, "collective communication")
     transport: Transport = part(Transport, "TCP")
-    queues: Queues = part(Queues, "queues of a port")
+    queues: Queues = part(Queues, "Number of queues of a port.")
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
-    traffic_ns: int = setting(MISSING, "flows start during this time", at_least=1, at_most=LONGEST_NS)
+    traffic_ns: int = setting(MISSING, "Time during which flows start.", at_least=1, at_most=LONGEST_NS)
     drain_ns: int = setting(
-        100_000_000, "simulated time after the last start, for flows to finish", at_least=0, at_most=LONGEST_NS
+        100_000_000, "Simulated time after the last start, in which flows can finish.", at_least=0, at_most=LONGEST_NS
     )
     occupancy_interval_ns: int = setting(
-        30_000, "time between two samples of buffer occupancy", at_least=1_000, at_most=LONGEST_NS
+        30_000, "Time between two samples of buffer occupancy.", at_least=1_000, at_most=LONGEST_NS
     )
 
     @property

@@ -18,34 +18,38 @@ class EtalonImport:
     """How a packet log of the Etalon emulator is read, and the shared buffer that labels it (docs/imports.md)."""
 
     buffer_bytes: int = setting(
-        7 * 16 * 9000, "shared buffer of each source rack's switch; the emulator has none", at_least=1, at_most=2**30
+        7 * 16 * 9000, "Shared buffer of each source rack's switch; the emulator has none.", at_least=1, at_most=2**30
     )
     port_rate_bps: int | None = setting(
         None,
-        "rate of every port; null: its share of the packet uplink and the mean of its circuit",
+        "Rate of every port; null means its share of the packet uplink and the mean of its circuit.",
         at_least=1000,
         at_most=FASTEST_BPS,
     )
     packet_link_bps: int = setting(
-        10_000_000_000, "packet uplink of a rack, in virtual time", at_least=1_000_000, at_most=FASTEST_BPS
+        10_000_000_000, "Rate of a rack's packet uplink, in virtual time.", at_least=1_000_000, at_most=FASTEST_BPS
     )
-    circuit_link_bps: int = setting(80_000_000_000, "circuit, in virtual time", at_least=1_000_000, at_most=FASTEST_BPS)
-    time_dilation: int = setting(20, "wall time over virtual time", at_least=1, at_most=100_000)
-    position: str = setting("after", "where in the switch the log was taken", one_of=("after", "before"))
-    latency_dilated: bool = setting(False, "latencies in the log are dilated, which those of the emulator are not")
-    record_bytes: int | None = setting(None, "size of a record, 112 or 116; null finds out")
-    racks: int | None = setting(None, "racks of the network; null: the highest in the log", at_least=3, at_most=255)
+    circuit_link_bps: int = setting(
+        80_000_000_000, "Rate of a circuit, in virtual time.", at_least=1_000_000, at_most=FASTEST_BPS
+    )
+    time_dilation: int = setting(20, "Wall time divided by virtual time.", at_least=1, at_most=100_000)
+    position: str = setting("after", "Place in the switch where the log was taken.", one_of=("after", "before"))
+    latency_dilated: bool = setting(False, "Latencies in the log are dilated; those of the emulator are not.")
+    record_bytes: int | None = setting(None, "Size of a record, 112 or 116; null detects it.")
+    racks: int | None = setting(
+        None, "Number of racks of the network; null means the highest number in the log.", at_least=3, at_most=255
+    )
     packet_delay_ns: int = setting(
-        10_000, "propagation delay of the packet path: no latency is less", at_least=0, at_most=LONGEST_NS
+        10_000, "Propagation delay of the packet path; no latency is less.", at_least=0, at_most=LONGEST_NS
     )
     circuit_delay_ns: int = setting(
-        30_000, "propagation delay of the circuit: no latency is less", at_least=0, at_most=LONGEST_NS
+        30_000, "Propagation delay of the circuit; no latency is less.", at_least=0, at_most=LONGEST_NS
     )
     day_ns: int | None = setting(
-        180_000, "median time that a circuit is up; null does not check it", at_least=1, at_most=LONGEST_NS
+        180_000, "Median time that a circuit is up; null does not check it.", at_least=1, at_most=LONGEST_NS
     )
     voq_packets: int | None = setting(
-        None, "largest capacity of a VOQ; null does not check it", at_least=1, at_most=2**31 - 1
+        None, "Largest capacity of a VOQ; null does not check it.", at_least=1, at_most=2**31 - 1
     )
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
@@ -60,10 +64,10 @@ class EtalonImport:
 class ArtifactImport:
     """The switch whose training rows the public Credence artifact wrote (docs/imports.md); the rows do not say."""
 
-    ports: int = setting(20, "ports: N of the scores", at_least=1, at_most=32_767)
-    buffer_bytes: int = setting(1_052_672, "shared buffer: no length exceeds it", at_least=1, at_most=2**24 - 1)
+    ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=32_767)
+    buffer_bytes: int = setting(1_052_672, "Shared buffer; no length exceeds it.", at_least=1, at_most=2**24 - 1)
     port_rate_bps: int = setting(
-        10_000_000_000, "rate of every port, for the manifest", at_least=1, at_most=FASTEST_BPS
+        10_000_000_000, "Rate of every port, for the manifest.", at_least=1, at_most=FASTEST_BPS
     )
 
 
@@ -71,28 +75,28 @@ class ArtifactImport:
 class EgressCapture:
     """What left one port."""
 
-    file: str = setting(MISSING, "capture file")
-    port: int = setting(MISSING, "egress port, from 0")
+    file: str = setting(MISSING, "Capture file.")
+    port: int = setting(MISSING, "Egress port, from 0.")
 
 
 @dataclass
 class PcapImport:
     """Captures at one switch, and the shared buffer that labels them (docs/imports.md); captures do not say."""
 
-    captures: list[EgressCapture] = setting([], "a capture per egress port, as [{file: FILE, port: 0}, ...]")
-    table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures")
-    ports: int | None = setting(None, "ports of the switch", at_least=2, at_most=32_767)
-    buffer_bytes: int | None = setting(None, "shared buffer of the switch", at_least=1, at_most=2**30)
+    captures: list[EgressCapture] = setting([], "One capture per egress port, as [{file: FILE, port: 0}, ...].")
+    table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures.")
+    ports: int | None = setting(None, "Number of ports of the switch.", at_least=2, at_most=32_767)
+    buffer_bytes: int | None = setting(None, "Shared buffer of the switch.", at_least=1, at_most=2**30)
     port_rates_bps: list[int] = setting(
-        [], "rate of every port, or one rate for all of them", at_least=1000, at_most=FASTEST_BPS
+        [], "Rate of every port, or one rate for all of them.", at_least=1000, at_most=FASTEST_BPS
     )
     wire_overhead_bytes: int = setting(
         24,
-        "bytes of a frame on the wire that a capture lacks: check sequence, preamble and gap",
+        "Bytes of a frame on the wire that a capture lacks: check sequence, preamble and gap.",
         at_least=0,
         at_most=256,
     )
-    sort: bool = setting(False, "sort a capture whose times go back by time, instead of refusing it")
+    sort: bool = setting(False, "Sort a capture whose times go back by time, instead of refusing it.")
     rules: Rules = part(Rules, "rules of LQD")
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
 
@@ -124,11 +128,13 @@ class PcapImport:
 class SlottedTraffic:
     """A workload of the slotted model and its switch: packets of 1024 bytes, slots of 1024 ns."""
 
-    workload: str = setting("incast", "name from foretail.sim_bridge.arrivals.workloads")
-    settings: Any = setting(None, "parameters of the workload, as {NAME: VALUE}; the others keep their defaults")
-    ports: int = setting(20, "N, ports of the switch", at_least=1, at_most=32_767)
-    buffer_per_port: int = setting(50, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
-    slots: int = setting(20_000, "slots with arrivals", at_least=1, at_most=2**40)
+    workload: str = setting("incast", "Workload, by its name in foretail.sim_bridge.arrivals.workloads.")
+    settings: Any = setting(None, "Parameters of the workload, as {NAME: VALUE}; all others keep their defaults.")
+    ports: int = setting(20, "Number N of ports of the switch.", at_least=1, at_most=32_767)
+    buffer_per_port: int = setting(
+        50, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
+    )
+    slots: int = setting(20_000, "Number of slots with arrivals.", at_least=1, at_most=2**40)
     features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, 32 slots")
 
     @property

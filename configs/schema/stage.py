@@ -17,10 +17,12 @@ from foretail.configs.schema.training import Split
 class Stage:
     """Settings of every stage."""
 
-    store_dir: str = setting("outputs/store", "folder of datasets, models and runs, addressed by content")
-    ns3_prefix: str | None = setting(None, "an ns-3 >= 3.44 installation; null = the Python package ns3")
+    store_dir: str = setting("outputs/store", "Folder of datasets, models and runs, addressed by content.")
+    ns3_prefix: str | None = setting(
+        None, "Folder of an ns-3 installation, 3.44 or newer; null means the Python package ns3."
+    )
 
-    allow_no_digest: bool = setting(False, "read folders of earlier versions, which have no digest.json to check")
+    allow_no_digest: bool = setting(False, "Read folders of earlier versions, which have no digest.json to check.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work; ranges are checked before."""
@@ -35,13 +37,15 @@ class LearningStage(Stage):
     """A stage that learns from labelled runs: datasets that are given, or those of a scenario."""
 
     scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
-    policy: dict[str, Policy] = setting(MISSING, "the policy of the training runs; exactly one")
+    policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
     datasets: list[str] = setting(
-        [], "datasets, or runs or sweeps of foretail collect; empty = the scenario's runs, simulated when missing"
+        [],
+        "Datasets, or runs or sweeps of foretail collect; an empty list means the scenario's runs, "
+        "simulated when missing.",
     )
     split: Split = part(Split, "training, validation and test rows")
     jobs: int = setting(
-        1, "simulations at the same time, for datasets that are not in the store", at_least=1, at_most=1024
+        1, "Number of simulations at the same time, for datasets that are not in the store.", at_least=1, at_most=1024
     )
 
     def check(self, where: str) -> None:

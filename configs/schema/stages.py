@@ -44,8 +44,10 @@ from foretail.features.catalog import FEATURE_GROUPS
 class ReportConfig(Stage):
     """``foretail report``: one HTML page of a run or a sweep, to be read without anything else."""
 
-    run: Any = setting(MISSING, "folder of a run or of a sweep, or a list of such folders")
-    out: str | None = setting(None, "the page, a file .html; null = report.html in the report's own run folder")
+    run: Any = setting(MISSING, "Folder of a run or of a sweep, or a list of such folders.")
+    out: str | None = setting(
+        None, "Page to write, a file .html; null means report.html in the report's own run folder."
+    )
 
     @property
     def folders(self) -> list[str]:

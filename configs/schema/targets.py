@@ -19,21 +19,21 @@ EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")
 class ModelInput:
     """One input of a model that another framework trained, in the order of its columns."""
 
-    name: str = setting(MISSING, "feature name: a letter, then letters, digits and underscores")
-    bits: int = setting(MISSING, "the input is an integer in [0, 2^bits)", at_least=1, at_most=32)
-    params: str = setting("", "constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15")
+    name: str = setting(MISSING, "Name of the feature: a letter, then letters, digits and underscores.")
+    bits: int = setting(MISSING, "Bits of the input, which is an integer in [0, 2^bits).", at_least=1, at_most=32)
+    params: str = setting("", "Constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15.")
 
 
 @dataclass
 class ModelLimits:
     """What the process that reads another framework's model file may take (docs/ensemble.md)."""
 
-    cpu_seconds: int = setting(120, "computing time", at_least=1, at_most=10**6)
+    cpu_seconds: int = setting(120, "Computing time.", at_least=1, at_most=10**6)
     memory_bytes: int = setting(
-        8 * 2**30, "memory, beside what the libraries take that read it", at_least=2**24, at_most=2**50
+        8 * 2**30, "Memory, beside that of the libraries that read the file.", at_least=2**24, at_most=2**50
     )
     wall_seconds: int = setting(
-        3600, "time until a reader that waits, instead of computing, is given up", at_least=10, at_most=10**6
+        3600, "Time after which a reader that waits without computing is stopped.", at_least=10, at_most=10**6
     )
 
 
@@ -43,14 +43,16 @@ class CTarget:
 
     shape: str = setting(
         "auto",
-        "code of a single prediction; auto: measured, or chosen by size",
+        "Code of a single prediction; auto chooses by measurement or size.",
         one_of=("auto", "branches", "bitvector"),
     )
-    batch: str = setting("auto", "code of a batch; auto: measured, or chosen by size", one_of=("auto", "rows", "lanes"))
-    tune: bool = setting(False, "measure every form on the rows of `dataset` and take the fastest")
+    batch: str = setting(
+        "auto", "Code of a batch; auto chooses by measurement or size.", one_of=("auto", "rows", "lanes")
+    )
+    tune: bool = setting(False, "Measure every form on the rows of `dataset` and take the fastest.")
     input_bits: Any = setting(
         None,
-        "a network: bits of features as {NAME: BITS}, fewer than they could have; larger values count as the largest",
+        "Bits of a network's features as {NAME: BITS}, fewer than they could have; larger values count as the largest.",
     )
 
     def check(self, where: str) -> None:
@@ -68,19 +70,27 @@ class CTarget:
 class P4Demo:
     """The switch of the demo program that runs around the predictor in BMv2 (docs/p4.md)."""
 
-    buffer_bytes: int | None = setting(None, "shared buffer; null: no demo program", at_least=1, at_most=2**30)
-    port_rates_bps: list[int] = setting([10**10] * 4, "rate of each port, at most 8", at_least=1000, at_most=10**15)
-    wire_overhead_bytes: int = setting(38, "bytes of a packet on the wire, not in the buffer", at_least=0, at_most=256)
-    smallest_packet_bytes: int = setting(64, "smaller packets are not answered", at_least=1, at_most=65_535)
+    buffer_bytes: int | None = setting(
+        None, "Shared buffer of the demo program; null writes no demo program.", at_least=1, at_most=2**30
+    )
+    port_rates_bps: list[int] = setting(
+        [10**10] * 4, "Rate of each port, for at most 8 ports.", at_least=1000, at_most=10**15
+    )
+    wire_overhead_bytes: int = setting(
+        38, "Bytes of a packet that are on the wire but not in the buffer.", at_least=0, at_most=256
+    )
+    smallest_packet_bytes: int = setting(64, "Size below which packets are not answered.", at_least=1, at_most=65_535)
 
 
 @dataclass
 class P4Banks:
     """A program with two banks, into which ``foretail deploy`` swaps models (docs/deploy.md)."""
 
-    trees: int | None = setting(None, "a bank has room for so many; null: no banks", at_least=1, at_most=64)
-    words: int = setting(1, "code words of 32 bits of each feature: a bit for every cut", at_least=1, at_most=16)
-    rows: int = setting(512, "of every table", at_least=2, at_most=65_536)
+    trees: int | None = setting(
+        None, "Number of trees that a bank has room for; null means no banks.", at_least=1, at_most=64
+    )
+    words: int = setting(1, "Code words of 32 bits of each feature, with a bit for every cut.", at_least=1, at_most=16)
+    rows: int = setting(512, "Rows of every table.", at_least=2, at_most=65_536)
 
 
 @dataclass
@@ -89,25 +99,36 @@ class P4Target:
 
     arch: str | None = setting(
         None,
-        "v1model: BMv2; tna: Tofino, whose profile is tofino; null: as the profile says",
+        "Architecture: v1model for BMv2, tna for Tofino, whose profile is tofino; null follows the profile.",
         one_of=("v1model", "tna"),
     )
 
     encoding: str = setting(
-        "auto", "tables of the features; auto: the cheapest", one_of=("auto", "range", "lpm", "ternary", "exact")
+        "auto",
+        "Form of the feature tables; auto takes the cheapest.",
+        one_of=("auto", "range", "lpm", "ternary", "exact"),
     )
     decision: str = setting(
-        "auto", "tables of the trees; auto: the cheapest", one_of=("auto", "leaf_rows", "product", "bitvector")
+        "auto",
+        "Form of the tree tables; auto takes the cheapest.",
+        one_of=("auto", "leaf_rows", "product", "bitvector"),
     )
-    entries: str = setting("const", "in the program, or in files for the control plane", one_of=("const", "runtime"))
+    entries: str = setting(
+        "const",
+        "Place of the table entries: in the program, or in files for the control plane.",
+        one_of=("const", "runtime"),
+    )
     profile: str | None = setting(
-        None, "what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file; null: v1model or tofino, by arch"
+        None,
+        "What the switch offers: v1model, rmt, tofino, tofino2, or a YAML file; null means v1model or tofino, by arch.",
     )
-    bmv2: bool = setting(False, "also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/p4.md)")
+    bmv2: bool = setting(
+        False, "Also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/guide/p4.md)."
+    )
     compile: bool = setting(
-        False, "also compile for the profile tofino or tofino2 with p4c-barefoot, on PATH (docs/p4-tofino.md)"
+        False, "Also compile for the profile tofino or tofino2 with p4c-barefoot on PATH (docs/results/p4-tofino.md)."
     )
-    control: str = setting("DropPredictor", "name of the control; predictors of one program need different ones")
+    control: str = setting("DropPredictor", "Name of the control; predictors of one program need different names.")
     demo: P4Demo = part(P4Demo, "demo program")
     banks: P4Banks = part(P4Banks, "two banks of tables for models of a running switch; entries are then runtime")
 
@@ -116,8 +137,8 @@ class P4Target:
 class SonicTarget:
     """``target=sonic``: buffer profiles of predicted alphas, and the rules that choose one."""
 
-    pool: str = setting("egress_lossy_pool", "buffer pool that the queues share")
-    size_bytes: int = setting(0, "of the pool, reserved for each queue", at_least=0, at_most=2**30)
+    pool: str = setting("egress_lossy_pool", "Buffer pool that the queues share.")
+    size_bytes: int = setting(0, "Bytes of the pool that are reserved for each queue.", at_least=0, at_most=2**30)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a name that no pool has."""
@@ -130,10 +151,13 @@ class DemandTarget:
     """A demand predictor in integers."""
 
     max_error_uplinks: float = setting(
-        1e-3, "no entry is farther from the predictor's own; decides the fraction bits", above=0, at_most=1
+        1e-3,
+        "Largest distance of an entry from that of the predictor; it decides the number of fraction bits.",
+        above=0,
+        at_most=1,
     )
     largest_uplinks: float = setting(
-        64.0, "linear predictors keep the error for values up to this, and take larger ones for it", above=0
+        64.0, "Largest value for which linear predictors keep that error; larger values count as this one.", above=0
     )
 
 
@@ -141,13 +165,13 @@ class DemandTarget:
 class CircuitEntries:
     """``outputs=[p4]``: the table entries of each rack."""
 
-    first_port: int = setting(0, "egress port of uplink 0", at_least=0, at_most=510)
+    first_port: int = setting(0, "Egress port of uplink 0.", at_least=0, at_most=510)
 
 
 @dataclass
 class EtalonSchedule:
     """``outputs=[etalon]``: times in the schedule of the Etalon emulator."""
 
-    day_us: int = setting(180, "how long circuits are up", at_least=1, at_most=10**9)
-    night_us: int = setting(20, "how long their reconfiguration takes", at_least=1, at_most=10**9)
-    time_dilation: int = setting(20, "wall-clock time per emulated time", at_least=1, at_most=10**6)
+    day_us: int = setting(180, "Time that circuits are up.", at_least=1, at_most=10**9)
+    night_us: int = setting(20, "Time that their reconfiguration takes.", at_least=1, at_most=10**9)
+    time_dilation: int = setting(20, "Wall-clock time divided by emulated time.", at_least=1, at_most=10**6)

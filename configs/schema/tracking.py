@@ -21,19 +21,23 @@ GATED_ALIASES = ("champion", "challenger")
 class Tracking:
     """MLflow."""
 
-    enabled: bool = setting(True, "log to MLflow")
-    uri: str | None = setting(None, "tracking server; null: MLFLOW_TRACKING_URI, else an SQLite file beside the store")
-    experiment: str = setting("foretail", "name of the MLflow experiment")
-    registered_model: str | None = setting("foretail-drop", "name in the model registry; null = do not register")
+    enabled: bool = setting(True, "Log the run to MLflow.")
+    uri: str | None = setting(
+        None, "Address of the tracking server; null means MLFLOW_TRACKING_URI, else an SQLite file beside the store."
+    )
+    experiment: str = setting("foretail", "Name of the MLflow experiment.")
+    registered_model: str | None = setting(
+        "foretail-drop", "Name in the model registry; null does not register the model."
+    )
     alias: str = setting(
-        "candidate", "alias that moves to the newly registered version; champion and challenger move by promote only"
+        "candidate", "Alias that moves to the newly registered version; champion and challenger move by promote only."
     )
     best_by: str = setting(
-        "validation/asked/f1", "--multirun: the score, side/region/name, whose best model is registered"
+        "validation/asked/f1", "With --multirun, the score side/region/name by which the best model is registered."
     )
-    run_name: str | None = setting(None, "name of the run; null says what ran")
-    sweep_id: str | None = setting(None, "runs of one sweep share this tag")
-    parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown")
+    run_name: str | None = setting(None, "Name of the run in MLflow; null names it after what ran.")
+    sweep_id: str | None = setting(None, "Tag that the runs of one sweep share.")
+    parent_run_id: str | None = setting(None, "MLflow run of the study inside which this one is shown.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an alias that only a gate moves, and on a score that chooses by test runs."""
@@ -53,8 +57,12 @@ class Tracking:
 class Launcher:
     """Where the points of an experiment are measured."""
 
-    name: str = setting("local", "on this machine, or on a Ray cluster of which it is a part", one_of=("local", "ray"))
-    address: str = setting("127.0.0.1:6379", "ray: HOST:PORT of the cluster's head, as ray start names it")
+    name: str = setting(
+        "local",
+        "Place where points are measured: this machine, or a Ray cluster of which it is a part.",
+        one_of=("local", "ray"),
+    )
+    address: str = setting("127.0.0.1:6379", "With ray, HOST:PORT of the cluster's head, as ray start names it.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an address of no cluster, or without Ray."""

@@ -21,9 +21,9 @@ THRESHOLDS = ("f1", "recovered_loss")
 class FeatureSelection:
     """Which features a predictor sees."""
 
-    names: list[str] = setting(MISSING, "names from foretail.features.catalog, in the predictor's order")
+    names: list[str] = setting(MISSING, "Names of features from foretail.features.catalog, in the predictor's order.")
     own_queues: bool = setting(
-        False, "train real features on LQD's own queues as the paper did, instead of a shadow Credence's"
+        False, "Train on real features of LQD's own queues, as the paper did, instead of those of a shadow Credence."
     )
 
 
@@ -32,42 +32,51 @@ class Trainer:
     """What a predictor is trained on."""
 
     device: str = setting(
-        "cpu", "where XGBoost and PyTorch train; auto: a GPU where there is one", one_of=("cpu", "cuda", "auto")
+        "cpu",
+        "Device on which XGBoost and PyTorch train; auto takes a GPU where there is one.",
+        one_of=("cpu", "cuda", "auto"),
     )
-    jobs: int = setting(1, "threads that train", at_least=1, at_most=1024)
+    jobs: int = setting(1, "Number of threads that train.", at_least=1, at_most=1024)
 
 
 @dataclass
 class Window:
     """Arrivals of the same switch that a predictor sees beside this one: a study of ceilings, nothing to export."""
 
-    behind: int | None = setting(None, "arrivals before; null: 15 for sequence, else none", at_least=0, at_most=4095)
-    ahead: int = setting(0, "arrivals after, which nobody can know: an upper bound", at_least=0, at_most=4095)
+    behind: int | None = setting(
+        None, "Number of arrivals before the packet; null means 15 for sequence, else none.", at_least=0, at_most=4095
+    )
+    ahead: int = setting(
+        0, "Number of arrivals after the packet, which no switch can know: an upper bound.", at_least=0, at_most=4095
+    )
 
 
 @dataclass
 class Split:
     """Which rows train, validate and test: whole runs, or stretches of time with a gap. Never random rows."""
 
-    name: str = setting(MISSING, "kind of split", one_of=("by_run", "drawn", "by_time"))
-    train: list[int] = setting([], "by_run: seeds of the runs to train on", at_least=1, at_most=2**31 - 1)
+    name: str = setting(MISSING, "Kind of split.", one_of=("by_run", "drawn", "by_time"))
+    train: list[int] = setting([], "By run: seeds of the runs to train on.", at_least=1, at_most=2**31 - 1)
     validation: list[int] = setting(
-        [], "by_run: seeds of the runs on which the operating point is chosen", at_least=1, at_most=2**31 - 1
+        [], "By run: seeds of the runs on which the operating point is chosen.", at_least=1, at_most=2**31 - 1
     )
     test: list[int] = setting(
-        [], "by_run: seeds of the runs on which the scores are computed", at_least=1, at_most=2**31 - 1
+        [], "By run: seeds of the runs on which the scores are computed.", at_least=1, at_most=2**31 - 1
     )
     seeds: list[int] = setting(
-        [], "by_time: seeds of the runs to cut in three; drawn: of the runs to draw from", at_least=1, at_most=2**31 - 1
+        [],
+        "By time: seeds of the runs to cut in three; drawn: seeds of the runs to draw from.",
+        at_least=1,
+        at_most=2**31 - 1,
     )
     validation_fraction: float = setting(
-        0.2, "by_time: share of a run's time that validates; drawn: of the runs", above=0, at_most=1
+        0.2, "Share that validates: of a run's time with by_time, of the runs with drawn.", above=0, at_most=1
     )
     test_fraction: float = setting(
-        0.2, "by_time: share of a run's time that tests; drawn: of the runs", above=0, at_most=1
+        0.2, "Share that tests: of a run's time with by_time, of the runs with drawn.", above=0, at_most=1
     )
-    seed: int = setting(1, "drawn: of the draw", at_least=0, at_most=2**32 - 1)
-    gap_ns: int = setting(1_000_000, "by_time: time left out between two stretches", at_least=1, at_most=LONGEST_NS)
+    seed: int = setting(1, "Drawn: seed of the draw.", at_least=0, at_most=2**32 - 1)
+    gap_ns: int = setting(1_000_000, "By time: time left out between two stretches.", at_least=1, at_most=LONGEST_NS)
 
     @property
     def roles(self) -> dict[str, list[int]]:
@@ -110,17 +119,21 @@ class Split:
 class Sampling:
     """Which training rows are read: every drop and all of the asked region, and a share of the others, weighted."""
 
-    others: float = setting(1.0, "share of the others; smaller saves memory and time", above=0, at_most=1)
-    seed: int = setting(1, "of the draw", at_least=0, at_most=2**32 - 1)
+    others: float = setting(
+        1.0, "Share of the other rows that is drawn; a smaller share saves memory and time.", above=0, at_most=1
+    )
+    seed: int = setting(1, "Seed of the draw.", at_least=0, at_most=2**32 - 1)
 
 
 @dataclass
 class OperatingPoint:
     """The probability threshold, chosen on the validation split."""
 
-    region: str = setting("asked", "rows that count: where Credence asks, or all", one_of=("asked", "whole"))
-    maximise: str = setting("f1", "f1; recovered_loss, of replays; or the threshold rule of a package")
-    settings: Any = setting(None, "settings of a package's rule, as {NAME: VALUE}; the others keep their defaults")
+    region: str = setting("asked", "Rows that count: those where Credence asks, or all.", one_of=("asked", "whole"))
+    maximise: str = setting(
+        "f1", "Score that the threshold maximises: f1, recovered_loss of replays, or the threshold rule of a package."
+    )
+    settings: Any = setting(None, "Settings of a package's rule, as {NAME: VALUE}; all others keep their defaults.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a rule that nobody offers, and on settings of one that has none."""
@@ -137,13 +150,19 @@ class Objective:
 
     name: str = setting(
         "labels",
-        "labels: every row alike; recovered_loss: train again with more weight on rows whose mistakes cost throughput",
+        "Weights of rows: labels weighs every row alike; recovered_loss trains again with more weight on rows "
+        "whose mistakes cost throughput.",
         one_of=("labels", "recovered_loss"),
     )
-    rounds: int = setting(4, "recovered_loss: trainings, the best on validation runs is kept", at_least=2, at_most=100)
+    rounds: int = setting(
+        4,
+        "With recovered_loss, the number of trainings, of which the best on validation runs is taken.",
+        at_least=2,
+        at_most=100,
+    )
     window_ns: int = setting(
         200_000,
-        "recovered_loss: the loss in so much time is shared by the mistakes made in it",
+        "With recovered_loss, the time within which the loss is shared by the mistakes made in it.",
         at_least=1,
         at_most=LONGEST_NS,
     )
@@ -155,12 +174,13 @@ class Labels:
 
     rule: str | None = setting(
         None,
-        "victims by another rule, found by replay; null: the rule of the datasets, scenario.rules.victim",
+        "Rule for other victims, found by replay; null means the rule of the datasets, scenario.rules.victim.",
         one_of=VICTIMS,
     )
     reassign: int = setting(
         0,
-        "train again so often on drops moved to the packets with the highest scores; the best on validation is kept",
+        "How often to train again on drops that move to the packets with the highest scores; the best on "
+        "validation is taken.",
         at_least=0,
         at_most=100,
     )
@@ -170,16 +190,23 @@ class Labels:
 class FeatureBudget:
     """Most that the selected features may take beyond Credence on one switch; null is no limit."""
 
-    features: int | None = setting(None, "number of features", at_least=1)
-    register_bits: int | None = setting(None, "bits of state", at_least=0)
-    operations: int | None = setting(None, "operations per packet", at_least=0)
+    features: int | None = setting(None, "Largest number of features.", at_least=1)
+    register_bits: int | None = setting(None, "Most bits of state.", at_least=0)
+    operations: int | None = setting(None, "Most operations per packet.", at_least=0)
 
 
 @dataclass
 class Student:
     """A random forest that imitates a network: its size is the budget."""
 
-    trees: int = setting(4, "number of trees", at_least=1, at_most=4096)
-    depth: int = setting(4, "largest depth of a tree: comparisons that a packet costs per tree", at_least=1, at_most=32)
-    leaves: int | None = setting(None, "most leaves of all trees together; null: as many as depth allows", at_least=2)
-    seed: int = setting(1, "same seed, teacher and rows, same trees", at_least=0, at_most=2**32 - 1)
+    trees: int = setting(4, "Number of trees.", at_least=1, at_most=4096)
+    depth: int = setting(
+        4,
+        "Largest depth of a tree, which is the number of comparisons that a packet costs per tree.",
+        at_least=1,
+        at_most=32,
+    )
+    leaves: int | None = setting(
+        None, "Most leaves of all trees together; null means as many as depth allows.", at_least=2
+    )
+    seed: int = setting(1, "Seed; the same seed, teacher and rows give the same trees.", at_least=0, at_most=2**32 - 1)

@@ -378,12 +378,13 @@ def _of_predictor(prefix: str, settings: Mapping[str, Any]) -> Iterator[SettingH
 
 def _range(metadata: Mapping[str, Any]) -> str:
     words = {"at_least": "at least", "above": "above", "at_most": "at most"}
-    found = [f"{word} {metadata[key]:,}" for key, word in words.items() if metadata.get(key) is not None]
+    bounds = [f"{word} {metadata[key]:,}" for key, word in words.items() if metadata.get(key) is not None]
     if metadata.get("power_of_two"):
-        found.append("a power of two")
+        bounds.append("a power of two")
     if metadata.get("one_of"):
-        found.append("one of " + ", ".join(metadata["one_of"]))
-    return f"; {', '.join(found)}" if found else ""
+        bounds.append("one of " + ", ".join(metadata["one_of"]))
+    text = ", ".join(bounds)
+    return f" {text[0].upper()}{text[1:]}." if bounds else ""
 
 
 def _written(value: Any) -> str:
