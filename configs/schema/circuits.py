@@ -88,8 +88,8 @@ class ScheduleConfig(Stage):
         "Files to write: JSON, a C table, P4 entries of each rack, or the string of the Etalon emulator.",
         one_of=("json", "c", "p4", "etalon"),
     )
-    p4: CircuitEntries = part(CircuitEntries, "outputs=[p4]")
-    etalon: EtalonSchedule = part(EtalonSchedule, "outputs=[etalon]")
+    p4: CircuitEntries = part(CircuitEntries, "Settings of outputs=[p4].")
+    etalon: EtalonSchedule = part(EtalonSchedule, "Settings of outputs=[etalon].")
 
     @property
     def trust(self) -> int:
@@ -165,8 +165,8 @@ class DemandConfig(Stage):
         "single_hop", "Routing of the throughput that counts; multi_hop is slower.", one_of=("single_hop", "multi_hop")
     )
     seed: int = setting(1, "Seed that places the circuits that the demand leaves over.", at_least=0, at_most=2**32 - 1)
-    split: Split = part(Split, "seeds of the runs to train on, to choose the trust by, and to score")
-    tracking: Tracking = part(Tracking, "MLflow")
+    split: Split = part(Split, "Seeds of the runs to train on, to choose the trust by, and to score.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless there is one source of demand, and predictors to score on it."""

@@ -21,7 +21,7 @@ class ExperimentSettings(Stage):
     size: str = setting(
         "full", "Size of the experiment, which chooses the defaults of all other settings.", one_of=SIZES
     )
-    tracking: Tracking = part(Tracking, "MLflow")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an empty list, unless that is its default, and on a value that is there twice."""
@@ -47,7 +47,7 @@ class JobSettings(ExperimentSettings):
 class PointSettings(JobSettings):
     """Settings of an experiment whose points may be measured on a cluster."""
 
-    launcher: Launcher = part(Launcher, "where points are measured")
+    launcher: Launcher = part(Launcher, "Place where points are measured.")
 
 
 RUN_SETTINGS = frozenset(field.name for field in dataclasses.fields(PointSettings))

@@ -46,17 +46,17 @@ from foretail.features.catalog import selection_cost, training_columns
 class TrainConfig(LearningStage):
     """``foretail train``: fit a predictor, choose its operating point, score it, track it."""
 
-    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    features: FeatureSelection = part(FeatureSelection, "Inputs of the predictor.")
     predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
     drop_weight: Any = setting(1.0, "Weight of a drop in training: a number, balanced, or cost, which is N - 1.")
-    trainer: Trainer = part(Trainer, "where it is trained")
-    window: Window = part(Window, "other arrivals that the predictor sees")
+    trainer: Trainer = part(Trainer, "Device and threads of the training.")
+    window: Window = part(Window, "Other arrivals that the predictor sees.")
     allow_constant_features: bool = setting(False, "Train although a feature never changes in the training rows.")
-    sampling: Sampling = part(Sampling, "of the training rows")
-    labels: Labels = part(Labels, "the labels that train")
-    objective: Objective = part(Objective, "what is learned")
-    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
-    tracking: Tracking = part(Tracking, "MLflow")
+    sampling: Sampling = part(Sampling, "Sampling of the training rows.")
+    labels: Labels = part(Labels, "Labels that train the predictor.")
+    objective: Objective = part(Objective, "Objective of the training.")
+    operating_point: OperatingPoint = part(OperatingPoint, "Choice of the threshold.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on features that are unknown."""
@@ -68,14 +68,14 @@ class TrainConfig(LearningStage):
 class SelectConfig(LearningStage):
     """``foretail select``: what each feature is worth, and the best ones that a switch can afford."""
 
-    features: FeatureSelection = part(FeatureSelection, "the candidates")
+    features: FeatureSelection = part(FeatureSelection, "Features that are candidates.")
     predictor: dict[str, Any] = setting(MISSING, "Predictor to train on every selection that is tried.")
-    trainer: Trainer = part(Trainer, "where it is trained")
-    sampling: Sampling = part(Sampling, "of the training rows")
+    trainer: Trainer = part(Trainer, "Device and threads of the training.")
+    sampling: Sampling = part(Sampling, "Sampling of the training rows.")
     region: str = setting(
         "asked", "Validation rows that count: those where Credence asks, or all.", one_of=("asked", "whole")
     )
-    budget: FeatureBudget = part(FeatureBudget, "limits of the selection")
+    budget: FeatureBudget = part(FeatureBudget, "Limits of the selection.")
     margin: float = setting(0.005, "Average precision that a feature must add.", at_least=0, at_most=1)
     repeats: int = setting(
         5, "Number of shuffles of every feature that measure its importance.", at_least=1, at_most=10_000
@@ -94,12 +94,12 @@ class DistillConfig(LearningStage):
     """``foretail distill``: turn a trained network into trees for a switch, and tell what that costs."""
 
     model: str = setting(MISSING, "Teacher: the folder of a train run with model.onnx, or that file.")
-    student: Student = part(Student, "the trees")
+    student: Student = part(Student, "Trees of the student.")
     own_queues: bool = setting(
         False, "Show the features of LQD's own queues, as the paper did, instead of those of a shadow Credence."
     )
-    operating_point: OperatingPoint = part(OperatingPoint, "where the student's decisions are to be the teacher's")
-    tracking: Tracking = part(Tracking, "MLflow")
+    operating_point: OperatingPoint = part(OperatingPoint, "Rows on which the student must decide as the teacher does.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError when the threshold is to go by anything but the teacher's decisions."""
@@ -138,7 +138,7 @@ class ExportConfig(Stage):
         None, "Dataset whose manifest describes `columns`, and whose rows tune the C code or judge that of a network."
     )
     allow_pickle: bool = setting(False, "Open a model that is a pickle, which runs whatever code it holds.")
-    model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
+    model_limits: ModelLimits = part(ModelLimits, "Limits for reading another framework's model.")
     any_tau: bool = setting(
         True,
         "Keep votes that preserve the order of all sums, so that tau can change later; false allows "
@@ -153,11 +153,11 @@ class ExportConfig(Stage):
         at_least=1,
         at_most=10**7,
     )
-    c: CTarget = part(CTarget, "target=c")
-    p4: P4Target = part(P4Target, "target=p4")
-    sonic: SonicTarget = part(SonicTarget, "target=sonic")
-    demand: DemandTarget = part(DemandTarget, "a demand predictor, target=c")
-    tracking: Tracking = part(Tracking, "MLflow, for addresses in it")
+    c: CTarget = part(CTarget, "Settings of target=c.")
+    p4: P4Target = part(P4Target, "Settings of target=p4.")
+    sonic: SonicTarget = part(SonicTarget, "Settings of target=sonic.")
+    demand: DemandTarget = part(DemandTarget, "Settings of a demand predictor with target=c.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow, for addresses in it.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a target that nobody offers."""
@@ -187,7 +187,9 @@ class DeployConfig(Stage):
         False,
         "Compile a program with two banks with p4c-bm2-ss first and install it; the switch then forgets everything.",
     )
-    banks: P4Banks = part(P4Banks, "program=true: sizes of a bank; trees null: 8, or as many as the model has")
+    banks: P4Banks = part(
+        P4Banks, "With program=true, sizes of a bank; trees=null means 8, or as many as the model has."
+    )
     control: str = setting("DropPredictor", "Name of the control with the banks.")
     device_id: int = setting(0, "Device number of the switch behind the address.", at_least=0, at_most=2**63 - 1)
     drain_ms: float = setting(
@@ -196,8 +198,8 @@ class DeployConfig(Stage):
         at_least=0,
     )
     any_tau: bool = setting(True, "Keep votes that allow another threshold later, as in export.")
-    model_limits: ModelLimits = part(ModelLimits, "reading another framework's model")
-    tracking: Tracking = part(Tracking, "MLflow, for addresses in it and the record of what was deployed")
+    model_limits: ModelLimits = part(ModelLimits, "Limits for reading another framework's model.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow, for addresses in it and the record of what was deployed.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an address without a port, and on settings that contradict each other."""
@@ -222,7 +224,7 @@ class PromoteConfig(Stage):
     datasets: list[str] = setting(
         [], "Held-out runs, as in train; an empty list means runs of the scenario with `seeds`, simulated when missing."
     )
-    scenario: Scenario = part(Scenario, "the scenario of the seeds")
+    scenario: Scenario = part(Scenario, "Scenario of the seeds.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the held-out runs; exactly one.")
     families: dict[str, Families] = setting(
         {}, "Closed loop, by size: conditions in ns-3 whose held-out families judge; empty judges by scores on runs."
@@ -258,7 +260,7 @@ class PromoteConfig(Stage):
         at_most=10**7,
     )
     shift: str | None = setting(None, "CSV or Parquet file of shift tests for the model card.")
-    tracking: Tracking = part(Tracking, "MLflow, with the name in the registry")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow, with the name in the registry.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless an alias can move, and runs give an interval."""

@@ -47,7 +47,7 @@ class CollectConfig(Stage):
     ``ns3_prefix``.
     """
 
-    scenario: Scenario = part(Scenario, "what is simulated")
+    scenario: Scenario = part(Scenario, "Scenario that is simulated.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the simulated switches; exactly one.")
     seeds: list[int] = setting(
         [1],
@@ -61,13 +61,13 @@ class CollectConfig(Stage):
         "Source of the packets.",
         one_of=("ns3", "emulator", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
-    emulation: Emulation = part(Emulation, "source=emulator, one run at a time")
-    racks: RackTraces = part(RackTraces, "source=racks: racks with circuits, in ns-3")
-    slotted: SlottedTraffic = part(SlottedTraffic, "source=slotted")
+    emulation: Emulation = part(Emulation, "Settings of source=emulator, which runs one run at a time.")
+    racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits, in ns-3.")
+    slotted: SlottedTraffic = part(SlottedTraffic, "Settings of source=slotted.")
     log: Any = setting(None, "With source=pcap, etalon or credence_artifact, the log to import, or a list of logs.")
-    pcap: PcapImport = part(PcapImport, "source=pcap")
-    etalon: EtalonImport = part(EtalonImport, "source=etalon")
-    credence_artifact: ArtifactImport = part(ArtifactImport, "source=credence_artifact")
+    pcap: PcapImport = part(PcapImport, "Settings of source=pcap.")
+    etalon: EtalonImport = part(EtalonImport, "Settings of source=etalon.")
+    credence_artifact: ArtifactImport = part(ArtifactImport, "Settings of source=credence_artifact.")
 
     @property
     def logs(self) -> list[str]:
@@ -128,8 +128,8 @@ class CollectConfig(Stage):
 class EvaluateConfig(Stage):
     """``foretail evaluate``: policies on the same flows in a network, paired by seed."""
 
-    network: Network = part(Network, "the network in which policies run")
-    scenario: Scenario = part(Scenario, "topology, transport and traffic")
+    network: Network = part(Network, "Network in which the policies run.")
+    scenario: Scenario = part(Scenario, "Topology, transport and traffic.")
     policy: dict[str, Policy] = setting(MISSING, "Policies to compare, by their names in the table.")
     seeds: list[int] = setting([101], "Traffic seeds; each runs under every policy.", at_least=1, at_most=2**31 - 1)
     model: str | None = setting(None, "Model, as in export, for policies that ask and have no library of their own.")
@@ -142,7 +142,7 @@ class EvaluateConfig(Stage):
         at_least=1,
         at_most=1024,
     )
-    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses and comparisons of models")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow, for models:/ addresses and comparisons of models.")
     size: str = setting("full", "Size of a group of settings; small is the scenario tiny.", one_of=SIZES)
 
     @property
@@ -207,9 +207,9 @@ class ReplayConfig(Stage):
     allow_more_than_ports_per_slot: bool = setting(
         False, "With arrivals, accept slots that have more packets than the switch has ports."
     )
-    rules: Rules = part(Rules, "arrivals: rules of LQD")
+    rules: Rules = part(Rules, "With arrivals, rules of LQD.")
     rules_seed: int = setting(0, "With arrivals, the seed of random victims.", at_least=0, at_most=2**63 - 1)
-    parameters: PolicyParameters = part(PolicyParameters, "parameters of the policies")
+    parameters: PolicyParameters = part(PolicyParameters, "Parameters of the policies.")
     predictions: str | None = setting(
         None,
         "Predictions for Credence; null means the model if one is given, else the file's column, else perfect ones.",
@@ -227,7 +227,7 @@ class ReplayConfig(Stage):
         "With datasets, show the model LQD's own queues, as the paper did, instead of those of a shadow Credence.",
     )
     jobs: int = setting(2, "Number of policies that are replayed at the same time.", at_least=1, at_most=1024)
-    tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow, for models:/ addresses.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work."""
@@ -293,9 +293,9 @@ class ReplayConfig(Stage):
 class DemoConfig(Stage):
     """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario, then on another."""
 
-    scenario: Scenario = part(Scenario, "what is simulated")
+    scenario: Scenario = part(Scenario, "Scenario that is simulated.")
     contended_scenario: Scenario = part(
-        Scenario, "a second network, whose ports compete for the buffer: only evaluated, with the same predictor"
+        Scenario, "Second network, whose ports compete for the buffer; the same predictor is only evaluated in it."
     )
     policy: dict[str, Policy] = setting(MISSING, "Policies of the comparison.")
     sharing_rule: dict[str, int] = setting(
@@ -303,11 +303,11 @@ class DemoConfig(Stage):
         "Rule that the policy learned asks in the second network, as in foretail run sharing_rule.",
     )
     collect_policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
-    features: FeatureSelection = part(FeatureSelection, "inputs of the predictor")
+    features: FeatureSelection = part(FeatureSelection, "Inputs of the predictor.")
     predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
-    split: Split = part(Split, "training, validation and test runs")
-    operating_point: OperatingPoint = part(OperatingPoint, "choice of the threshold")
-    tracking: Tracking = part(Tracking, "MLflow")
+    split: Split = part(Split, "Training, validation and test runs.")
+    operating_point: OperatingPoint = part(OperatingPoint, "Choice of the threshold.")
+    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
     seeds: list[int] = setting(MISSING, "Traffic seeds of the comparison.", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
     baselines: list[str] = setting(["lqd", "credence"], "Policies to which paired differences are computed.")

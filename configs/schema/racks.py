@@ -63,7 +63,7 @@ class RackFabric:
 class RackTraffic:
     """Long flows from one rack to others, and their TCP."""
 
-    fabric: RackFabric = part(RackFabric, "racks and switches")
+    fabric: RackFabric = part(RackFabric, "Racks and switches.")
     source_rack: int = setting(1, "Rack in which flows start; racks count from 1.", at_least=1, at_most=MOST_RACKS)
     destination_racks: list[int] = setting([2], "Racks to which flows go.", at_least=1, at_most=MOST_RACKS)
     flows: int = setting(16, "Number of flows to each of these racks; they never end.", at_least=1, at_most=1024)

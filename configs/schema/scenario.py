@@ -245,8 +245,8 @@ class Transport:
         at_least=0,
         at_most=LARGEST_BUFFER_BYTES,
     )
-    powertcp: PowerTcp = part(PowerTcp, "parameters of powertcp and theta_powertcp")
-    timely: Timely = part(Timely, "parameters of timely")
+    powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
+    timely: Timely = part(Timely, "Parameters of timely.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a transport that cannot run as it is set."""
@@ -358,15 +358,15 @@ class Scenario:
     """A network with its traffic: everything of a run except seed and buffer policy."""
 
     name: str = setting(MISSING, "Short name for tables and folders.")
-    topology: Topology = part(Topology, "network")
-    background: Background = part(Background, "background flows")
-    incast: Incast = part(Incast, "queries")
-    elephants: Elephants = part(Elephants, "long-lived connections")
-    collective: Collective = part(Collective, "collective communication")
-    transport: Transport = part(Transport, "TCP")
-    queues: Queues = part(Queues, "Number of queues of a port.")
-    rules: Rules = part(Rules, "rules of LQD")
-    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic")
+    topology: Topology = part(Topology, "Network of switches and servers.")
+    background: Background = part(Background, "Background flows.")
+    incast: Incast = part(Incast, "Queries that many servers answer at once.")
+    elephants: Elephants = part(Elephants, "Long-lived connections.")
+    collective: Collective = part(Collective, "Collective communication of groups of servers.")
+    transport: Transport = part(Transport, "Transport: congestion control and its constants.")
+    queues: Queues = part(Queues, "Queues of a port, and the packets that each takes.")
+    rules: Rules = part(Rules, "Rules of LQD.")
+    features: FeatureArithmetic = part(FeatureArithmetic, "Arithmetic of the features.")
     traffic_ns: int = setting(MISSING, "Time during which flows start.", at_least=1, at_most=LONGEST_NS)
     drain_ns: int = setting(
         100_000_000, "Simulated time after the last start, in which flows can finish.", at_least=0, at_most=LONGEST_NS

@@ -51,8 +51,10 @@ class EtalonImport:
     voq_packets: int | None = setting(
         None, "Largest capacity of a VOQ; null does not check it.", at_least=1, at_most=2**31 - 1
     )
-    rules: Rules = part(Rules, "rules of LQD")
-    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
+    rules: Rules = part(Rules, "Rules of LQD.")
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, about 33 us."
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a record that the emulator does not write."""
@@ -97,8 +99,10 @@ class PcapImport:
         at_most=256,
     )
     sort: bool = setting(False, "Sort a capture whose times go back by time, instead of refusing it.")
-    rules: Rules = part(Rules, "rules of LQD")
-    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, about 33 us")
+    rules: Rules = part(Rules, "Rules of LQD.")
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, about 33 us."
+    )
 
     def require_switch(self, logs: int) -> None:
         """Raise ForetailError unless the switch is known, and the port of every packet of `logs` ingress captures."""
@@ -135,7 +139,9 @@ class SlottedTraffic:
         50, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
     )
     slots: int = setting(20_000, "Number of slots with arrivals.", at_least=1, at_most=2**40)
-    features: FeatureArithmetic = part(FeatureArithmetic, "feature arithmetic; average_shift null is 15, 32 slots")
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, which is 32 slots."
+    )
 
     @property
     def buffer(self) -> int:

@@ -36,14 +36,14 @@ class Stage:
 class LearningStage(Stage):
     """A stage that learns from labelled runs: datasets that are given, or those of a scenario."""
 
-    scenario: Scenario = part(Scenario, "the scenario whose seeds the split names")
+    scenario: Scenario = part(Scenario, "Scenario whose seeds the split names.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
     datasets: list[str] = setting(
         [],
         "Datasets, or runs or sweeps of foretail collect; an empty list means the scenario's runs, "
         "simulated when missing.",
     )
-    split: Split = part(Split, "training, validation and test rows")
+    split: Split = part(Split, "Training, validation and test rows.")
     jobs: int = setting(
         1, "Number of simulations at the same time, for datasets that are not in the store.", at_least=1, at_most=1024
     )

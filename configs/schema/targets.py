@@ -129,8 +129,8 @@ class P4Target:
         False, "Also compile for the profile tofino or tofino2 with p4c-barefoot on PATH (docs/results/p4-tofino.md)."
     )
     control: str = setting("DropPredictor", "Name of the control; predictors of one program need different names.")
-    demo: P4Demo = part(P4Demo, "demo program")
-    banks: P4Banks = part(P4Banks, "two banks of tables for models of a running switch; entries are then runtime")
+    demo: P4Demo = part(P4Demo, "Demo program.")
+    banks: P4Banks = part(P4Banks, "Two banks of tables for models of a running switch; entries are then runtime.")
 
 
 @dataclass
