@@ -10,6 +10,7 @@ import builtins
 import dataclasses
 import re
 import shutil
+import sys
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from operator import attrgetter
@@ -22,6 +23,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
+sys.path.insert(0, str(Path(__file__).parent))  # for generated.py
+
 TUTORIAL = "docs/tutorial"
 """Where sphinx-gallery writes the pages of examples/tutorial, with what each cell printed; git ignores it."""
 
@@ -31,7 +34,7 @@ AS_WRITTEN: dict[str, list[str]] = {}
 
 project = "Foretail"
 release = metadata.version("foretail")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "generated"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
 include_patterns = [
@@ -43,6 +46,7 @@ include_patterns = [
         "docs/*/*.md",
         "docs/reference/api/*.rst",
         f"{TUTORIAL}/*.rst",
+        "docs/reference/generated/*.md",
     )
 ]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
@@ -114,6 +118,11 @@ docs/guide/cluster
 :hidden:
 :caption: Reference
 
+docs/reference/generated/commands
+docs/reference/generated/experiments
+docs/reference/generated/features
+docs/reference/generated/policies
+docs/reference/formats
 docs/reference/glossary
 docs/reference/metrics
 docs/reference/driver
@@ -125,6 +134,7 @@ docs/reference/api/export
 docs/reference/api/gym
 docs/reference/api/sim_bridge
 docs/reference/api/testing
+docs/reference/api/pipelines
 docs/reference/api/configs
 ```
 
