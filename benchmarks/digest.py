@@ -51,9 +51,9 @@ def _check(path: Path) -> None:
 
 
 def _least_cpu_seconds(work: Callable[[], object]) -> float:
-    found = []
+    rows = []
     for _ in range(ROUNDS):
         started = time.process_time()
         work()
-        found.append(time.process_time() - started)
-    return min(found)
+        rows.append(time.process_time() - started)
+    return min(rows)

@@ -210,8 +210,8 @@ def our_count(ensemble: Ensemble, profile: str, any_tau: bool = True) -> Count:
     name = f"ours, {candidate.decode}" + ("" if any_tau else f", {ONE_TAU}")
     features, others = candidate.tables[:count], candidate.tables[count:]
     rows = sum(table.rows for table in features)
-    found = Count.of(name, features, others, f"proven ({method})")
-    return replace(found, feature_rows=rows) if load_profile(profile).range else found
+    counted = Count.of(name, features, others, f"proven ({method})")
+    return replace(counted, feature_rows=rows) if load_profile(profile).range else counted
 
 
 def exported(

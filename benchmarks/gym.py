@@ -69,7 +69,7 @@ def _single(env: BufferEnv, steps: int) -> float:
 def _vector(env: BufferVectorEnv, count: int) -> tuple[float, float]:
     """Decisions per second of steps alone, and with the time in which the episodes got their arrivals."""
     actions = _actions((64, count))
-    found = []
+    rows = []
     for _ in range(ROUNDS):
         start = time.process_time()
         env.reset(seed=1)
@@ -78,8 +78,8 @@ def _vector(env: BufferVectorEnv, count: int) -> tuple[float, float]:
             over = env.step(actions[steps % 64])[2]
             steps += 1
         end = time.process_time()
-        found.append((count * steps / (end - begun), count * steps / (end - start)))
-    return max(found)
+        rows.append((count * steps / (end - begun), count * steps / (end - start)))
+    return max(rows)
 
 
 def _live(batch: int, size: str) -> tuple[float, float, float]:
@@ -90,14 +90,14 @@ def _live(batch: int, size: str) -> tuple[float, float, float]:
     ).eval()
     ports, buffer = SWITCHES[0]
     sequences = [next(OnOff().batches(ports, buffer, SLOTS[size] // 5, seed + 1)) for seed in range(batch)]
-    found: list[Any] = []
+    rows: list[Any] = []
 
     def work() -> int:
-        found.append(run_live(sequences, ports, buffer, layers, FEATURES, threshold=np.inf))
-        return int(found[0].asked)
+        rows.append(run_live(sequences, ports, buffer, layers, FEATURES, threshold=np.inf))
+        return int(rows[0].asked)
 
     decisions = _best(work)
-    asked, calls_made = found[0].asked, found[0].calls
+    asked, calls_made = rows[0].asked, rows[0].calls
     return decisions, asked / calls_made, decisions / asked * sum(map(len, sequences))
 
 

@@ -125,11 +125,11 @@ def theirs(
         return [str(error)]
     control = peer_control(peer, [feature.name for feature in ensemble.features])
     fields = [field.name for table in peer.tables for field in table.sets if table.step == 1]
-    found = []
+    rows = []
     for words in ((), fields):
         main = render_main(ensemble.features, "peer", "tna", 8, words=words)
-        found.append(compiled({"peer.p4": control, "peer_main.p4": main}, "peer", chip))
-    return min(found, key=lambda figures: (len(figures) == 1, int(figures[0]) if len(figures) > 1 else 0))
+        rows.append(compiled({"peer.p4": control, "peer_main.p4": main}, "peer", chip))
+    return min(rows, key=lambda figures: (len(figures) == 1, int(figures[0]) if len(figures) > 1 else 0))
 
 
 def switchtree(ensemble: Ensemble, chip: str) -> list[str]:
@@ -200,10 +200,13 @@ def switchtree_control(ensemble: Ensemble) -> str:
 def compiled(texts: Mapping[str, str], name: str, chip: str) -> list[str]:
     """Return what the compiler says, or why it refuses."""
     try:
-        found = compile_for(chip, texts, name)
+        placement = compile_for(chip, texts, name)
     except ForetailError as error:
         return [str(error)]
-    return [str(n) for n in (found.stages, found.tables, found.tcam_blocks, found.sram_blocks, found.phv_bits)]
+    return [
+        str(n)
+        for n in (placement.stages, placement.tables, placement.tcam_blocks, placement.sram_blocks, placement.phv_bits)
+    ]
 
 
 def peer_control(peer: Peer, features: list[str]) -> str:

@@ -99,11 +99,11 @@ def _compiled(models: Mapping[str, Ensemble], size: str) -> Table:
         ensemble = lower(model, any_tau=False).ensemble
         texts = render_p4(ensemble, plan(ensemble, load_profile(chip), decision=decision), "p")
         try:
-            found = compile_for(chip, texts, "p")
+            placement = compile_for(chip, texts, "p")
         except ForetailError as error:
             table.add_row(name, chip, decision, str(error))
             continue
-        figures = (found.stages, found.tcam_blocks, found.sram_blocks, found.phv_bits)
+        figures = (placement.stages, placement.tcam_blocks, placement.sram_blocks, placement.phv_bits)
         table.add_row(name, chip, decision, *map(str, figures))
     return table
 
@@ -169,5 +169,5 @@ def _cells(sent: NDArray[np.int64], accept: NDArray[np.int64], lqd: NDArray[np.i
 
 
 def _interval(values: NDArray[np.float64]) -> str:
-    found = mean_interval(list(values))
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    interval = mean_interval(list(values))
+    return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

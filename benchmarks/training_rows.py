@@ -55,9 +55,9 @@ def main(size: str) -> None:
             rows, peaks = zip(*pool.starmap(_write, [(folder, seed, SLOTS[size]) for seed in SEEDS], 1), strict=True)
         written = {"rows": sum(rows), "seconds": time.monotonic() - started, "peak_mb": max(peaks)}
         table.add_row("datasets written, in a process per core", *_cells(written))
-        found = {way: _in_process(_train, way, folder, REPEATS[size]) for way in WAYS}
-        f1 = found["boosted trees, in memory"]["asked"]
-        for way, figures in found.items():
+        measured = {way: _in_process(_train, way, folder, REPEATS[size]) for way in WAYS}
+        f1 = measured["boosted trees, in memory"]["asked"]
+        for way, figures in measured.items():
             scores = (f"{figures['whole']:.4f}", f"{figures['asked']:.4f}", f"{figures['asked'] - f1:+.4f}")
             table.add_row(way, *_cells(figures), *scores)
         table.add_row("judging the training rows", *_cells(_in_process(_judge, folder, REPEATS[size])))
@@ -140,8 +140,8 @@ def _train(way: str, folder: Path, repeats: int) -> Figures:
     point = choose_operating_point(ensemble, validation.x, validation.lqd_drop)
     ensemble = ensemble.with_threshold(point.threshold)
     ensemble.save(folder / "ensemble.json")
-    found = judge_side(ensemble, labelled.split.test, labelled.columns).scores(labelled.ports)
-    return measured | {region: float(scores["f1"] or 0) for region, scores in found.items()}
+    judged = judge_side(ensemble, labelled.split.test, labelled.columns).scores(labelled.ports)
+    return measured | {region: float(scores["f1"] or 0) for region, scores in judged.items()}
 
 
 def _judge(folder: Path, repeats: int) -> Figures:

@@ -54,14 +54,14 @@ def with_policies(overrides: Iterable[str]) -> list[str]:
     ForetailError when a setting is no finite number, or one that the policy does not heed; or when two headers of one
     override have the same type, under which settings and tables know them.
     """
-    store, found = ConfigStore.instance(), []
+    store, names = ConfigStore.instance(), []
     for override in overrides:
         setting, _, value = override.partition("=")
         if setting.lstrip("+") != "policy":
-            found.append(override)
+            names.append(override)
             continue
         value = re.sub(r"\{[^{}]*\}", _named, value)
-        found.append(f"{setting}={value}")
+        names.append(f"{setting}={value}")
         named: dict[str, str] = {}
         for option in (given.strip(" '\"") for given in re.split(r"[\[\],]", value)):
             if (policy := settings_in_name(option)) is not None:
@@ -76,7 +76,7 @@ def with_policies(overrides: Iterable[str]) -> list[str]:
                 )
             *folders, file = (part for part in f"policy/{option}".split("/") if part)
             store.store(group="/".join(folders), name=file, node={name: {"name": option}}, package="policy")
-    return found
+    return names
 
 
 def _named(written: re.Match[str]) -> str:

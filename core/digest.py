@@ -154,12 +154,12 @@ def _read_digest(folder: Path, again: str) -> Mapping[str, str] | None:
 
 def _check(path: Path, wanted: str, again: str) -> None:
     try:
-        found = _hash_of(path)
+        digest = _hash_of(path)
     except OSError as error:
         raise ForetailError(
             f"{path}, which {DIGEST_FILE} names, cannot be read ({error.strerror}): bring it back, or {again}"
         ) from None
-    if found != wanted:
+    if digest != wanted:
         raise ForetailError(f"{path} is not as it was written, so it was altered or damaged: {again}")
 
 

@@ -45,7 +45,7 @@ def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
 
     ForetailError on a name that is no word, is one of ours, or comes from two packages.
     """
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=group), key=lambda one: one.name):
         package = package_of(point)
         if re.fullmatch(r"[a-z][a-z0-9_]*", point.name) is None:
@@ -58,13 +58,13 @@ def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
                 f"the package {package} offers {point.name} in {group}, which Foretail has itself: rename its entry "
                 f"point or uninstall it"
             )
-        if point.name in found and found[point.name].value != point.value:
+        if point.name in points and points[point.name].value != point.value:
             raise ForetailError(
-                f"the packages {package_of(found[point.name])} and {package} both offer {point.name} in {group}: "
+                f"the packages {package_of(points[point.name])} and {package} both offer {point.name} in {group}: "
                 f"uninstall one of them"
             )
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def package_of(point: EntryPoint) -> str:
@@ -103,18 +103,18 @@ class Kinds(Generic[Base]):
         points = offered(self.group, self.ours)
         if name not in points:
             raise ForetailError(f"{self.called} {name} is unknown: choose from {', '.join(self.names())}")
-        found: Any = loaded(points[name])
+        plugin: Any = loaded(points[name])
         whose = f"{name} of the package {package_of(points[name])}"
-        if not (isinstance(found, type) and issubclass(found, self.base) and is_dataclass(found)):
+        if not (isinstance(plugin, type) and issubclass(plugin, self.base) and is_dataclass(plugin)):
             raise ForetailError(f"{whose} is no {self.base.__name__}: subclass it, a dataclass")
         bare = [
             field.name
-            for field in fields(found)
+            for field in fields(plugin)
             if field.init and field.default is MISSING and field.default_factory is MISSING
         ]
         if bare:
             raise ForetailError(f"{whose} has no default for {bare[0]}: give one")
-        return cast("type[Base]", found)
+        return cast("type[Base]", plugin)
 
     def name(self, made: Base) -> str:
         """Return the name under which one is known; ForetailError when it has none."""
@@ -127,8 +127,8 @@ class Kinds(Generic[Base]):
 
     def sources(self, names: Iterable[str]) -> dict[str, str]:
         """Return the hashes of the files of packages among `names`, on which results depend, by ``plugin NAME``."""
-        found = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
-        return {name: source for name, source in found.items() if source is not None}
+        digests = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
+        return {name: source for name, source in digests.items() if source is not None}
 
     def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
         """Make the one of a name; fields that `settings` does not give keep their defaults.
@@ -150,8 +150,8 @@ class Kinds(Generic[Base]):
                 try:
                     checked = TypeAdapter(types[field], config=ConfigDict(strict=True)).validate_python(value)
                 except ValidationError as error:
-                    said = error.errors(include_url=False)[0]["msg"]
-                    raise ForetailError(f"{field} of {name} must not be {value!r}: {said.lower()}") from None
+                    reason = error.errors(include_url=False)[0]["msg"]
+                    raise ForetailError(f"{field} of {name} must not be {value!r}: {reason.lower()}") from None
                 values[field] = checked
             made: Base = kind(**values)
         return made

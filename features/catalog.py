@@ -349,8 +349,8 @@ queues of the shadow Credence, and ``until_circuit`` is one number on every swit
 
 def group_of(names: Sequence[str]) -> str:
     """Return the name of the group that these features are, else how many they are: ``3 features``."""
-    found = [group for group, members in FEATURE_GROUPS.items() if tuple(names) == members]
-    return found[0] if found else f"{len(names)} features"
+    groups = [group for group, members in FEATURE_GROUPS.items() if tuple(names) == members]
+    return groups[0] if groups else f"{len(names)} features"
 
 
 SHADOW_COLUMNS: tuple[str, ...] = tuple(SHADOW_PREFIX + name for name in REAL_FEATURES)
@@ -389,10 +389,10 @@ def selection_cost(names: Iterable[str], ports: int) -> SelectionCost:
     """
     chosen = _chosen(names)
     looks = sum(f.cost.operations_per_queue for f in chosen)
-    kept = dict.fromkeys(registers for f in chosen for registers in f.registers)
+    state = dict.fromkeys(registers for f in chosen for registers in f.registers)
     return SelectionCost(
-        register_bits=sum(ports * registers.queue_bits + registers.switch_bits for registers in kept),
-        operations=sum(f.operations for f in chosen) + sum(one.operations for one in kept) + ports * looks,
+        register_bits=sum(ports * registers.queue_bits + registers.switch_bits for registers in state),
+        operations=sum(f.operations for f in chosen) + sum(one.operations for one in state) + ports * looks,
     )
 
 

@@ -76,8 +76,8 @@ class _Switches:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What infos tell of each run."""
-        told = {"arrival": self._arrival, "exposed": self._exposed, "sent": self._sent, "lost": self._lost}
-        return told | {"lqd_drop": self._lqd_drop} if self._labels else told
+        info = {"arrival": self._arrival, "exposed": self._exposed, "sent": self._sent, "lost": self._lost}
+        return info | {"lqd_drop": self._lqd_drop} if self._labels else info
 
 
 class BufferEnv(gymnasium.Env[Observation, Any]):

@@ -161,7 +161,7 @@ class FromDatasets(Traffic):
     @cached_property
     def episodes(self) -> tuple[RecordedEpisode, ...]:
         """All of them, in the order of datasets and switches."""
-        found: list[RecordedEpisode] = []
+        episodes: list[RecordedEpisode] = []
         for path in self.paths:
             dataset = Dataset.open(Path(path))
             require_one_queue(dataset.manifest, "an environment")
@@ -174,10 +174,10 @@ class FromDatasets(Traffic):
             for switch in range(len(dataset.manifest.switches)):
                 here = records[records["switch"] == switch]
                 if (here["flow_class"] != FlowClass.CONTROL).any():
-                    found.append(RecordedEpisode(dataset.manifest, switch, here))
-        if not found:
+                    episodes.append(RecordedEpisode(dataset.manifest, switch, here))
+        if not episodes:
             raise ForetailError("the datasets have no data packets: name folders that foretail collect has written")
-        return tuple(found)
+        return tuple(episodes)
 
     def episode(self, seed: int) -> RecordedEpisode:
         return self.episodes[seed % len(self.episodes)]

@@ -77,17 +77,17 @@ def run_compiler(command: Sequence[str | Path], report: Callable[[int, int], Non
     `report` hears how many of how many steps Ninja has done.
     """
     environment = {**os.environ, "LC_ALL": "C"}
-    said = []
+    errors = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            said.append(line)
+            errors.append(line)
             step = _STEP.match(line)
             if step is not None and report is not None:
                 report(int(step[1]), int(step[2]))
-    return None if process.returncode == 0 else "".join(said)
+    return None if process.returncode == 0 else "".join(errors)
 
 
 def first_error(output: str, header: Path | None = None) -> str:

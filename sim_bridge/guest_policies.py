@@ -102,7 +102,7 @@ class GuestPolicy:
 
     def _compile(self, folder: Path) -> None:
         copy = self.copied_to(folder)
-        said = run_compiler(
+        errors = run_compiler(
             [
                 *(compiler(), "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
@@ -110,8 +110,8 @@ class GuestPolicy:
                 *(ROOM / "buffer/guests/guest_library.cpp", "-o", folder / _LIBRARY, "-ldl"),
             ]
         )
-        if said is not None:
-            raise self.refused(said)
+        if errors is not None:
+            raise self.refused(errors)
 
 
 def build_simulator(
@@ -153,11 +153,11 @@ def build_simulator(
         configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
     compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
     for command in (configure, compile_):
-        said = run_compiler(command, report)
-        if said is not None and policy is not None:
-            raise policy.refused(said)
-        if said is not None:
-            raise ForetailError(f"{what} does not build with {compiler()}: {first_error(said)}")
+        errors = run_compiler(command, report)
+        if errors is not None and policy is not None:
+            raise policy.refused(errors)
+        if errors is not None:
+            raise ForetailError(f"{what} does not build with {compiler()}: {first_error(errors)}")
     (build / executable).rename(folder / executable)
     shutil.rmtree(build)
 

@@ -341,10 +341,10 @@ def is_guest(policy: str) -> bool:
 
 def header_and_type(guest: str) -> tuple[Path, str]:
     """The header and the type of a policy from outside."""
-    found = _GUEST.fullmatch(guest)
-    if found is None:
+    parts = _GUEST.fullmatch(guest)
+    if parts is None:
         raise ValueError(f"{guest!r} is no HEADER.hpp:TYPE")
-    return Path(found["header"]), found["type"]
+    return Path(parts["header"]), parts["type"]
 
 
 def policy_name(policy: str) -> str:
@@ -384,12 +384,12 @@ def name_with_settings(name: str, settings: Mapping[str, float]) -> str:
 
 def settings_in_name(policy: str) -> tuple[str, dict[str, float]] | None:
     """The policy and the settings that such a name has; None for any other name."""
-    found = _WITH_SETTINGS.fullmatch(policy)
-    if found is None:
+    parts = _WITH_SETTINGS.fullmatch(policy)
+    if parts is None:
         return None
-    pairs = re.findall(rf"_({'|'.join(sorted(NUMBERS, key=len, reverse=True))})_(-?[0-9][0-9.e+-]*)", found["settings"])
+    pairs = re.findall(rf"_({'|'.join(sorted(NUMBERS, key=len, reverse=True))})_(-?[0-9][0-9.e+-]*)", parts["settings"])
     whole = re.compile(r"-?\d+")
-    return found["name"], {name: int(value) if whole.fullmatch(value) else float(value) for name, value in pairs}
+    return parts["name"], {name: int(value) if whole.fullmatch(value) else float(value) for name, value in pairs}
 
 
 _VARIANTS = {

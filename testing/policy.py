@@ -80,9 +80,9 @@ def _check_bytes(native: str, arrivals: Columns, pushes_out: bool) -> None:
 
 def _run_slots(native: str, batches: list[Columns]) -> tuple[Columns, int]:
     run = SlottedRun(native, PORTS, BUFFER_PACKETS)
-    found = [run.feed(batch["slot"], batch["port"], batch["predictions"], batch["first_rtt"]) for batch in batches]
+    columns = [run.feed(batch["slot"], batch["port"], batch["predictions"], batch["first_rtt"]) for batch in batches]
     sent: int = run.finish()["transmitted"]
-    return {"outcome": np.concatenate([part["outcome"] for part in found])}, sent
+    return {"outcome": np.concatenate([part["outcome"] for part in columns])}, sent
 
 
 def _run_bytes(native: str, arrivals: Columns) -> tuple[Columns, int]:
@@ -91,9 +91,9 @@ def _run_bytes(native: str, arrivals: Columns) -> tuple[Columns, int]:
         [(BUFFER_BYTES, [_PORT_RATE_BPS] * PORTS)],
         wire_overhead_bytes=20,
     )
-    found: Columns = replay.feed(*arrivals.values())
+    columns: Columns = replay.feed(*arrivals.values())
     sent: int = replay.finish()["transmitted_bytes"]
-    return found, sent
+    return columns, sent
 
 
 def _slots(seed: int) -> Columns:

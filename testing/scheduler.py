@@ -28,9 +28,9 @@ def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
         for demand in demands:
             for seed in (1, 2):
                 with holds("matchings must give a schedule for any demand, degree and seed"):
-                    found = made.schedule(demand, degree, seed)
+                    matchings = made.schedule(demand, degree, seed)
                     again = made.schedule(demand, degree, seed)
-                shape = (found.degree, found.nodes)
+                shape = (matchings.degree, matchings.nodes)
                 assert shape == (degree, nodes), "a schedule must have the uplinks and nodes that were asked for"
-                assert np.array_equal(found.matchings, again.matchings), "the same seed must give the same schedule"
-                assert found.edges.any(), "a schedule must have a circuit"
+                assert np.array_equal(matchings.matchings, again.matchings), "the same seed must give the same schedule"
+                assert matchings.edges.any(), "a schedule must have a circuit"

@@ -68,10 +68,10 @@ def _model(trees: int, depth: int, seed: int) -> Lowered:
 
 def _rendered(target: Target, model: Lowered) -> Files:
     with holds("render must write the files of a model"):
-        found = target.render(model, PREFIX, MAX_CELLS).files
-    assert found, "render must write a file"
-    assert all(isinstance(content, bytes) for content in found.values()), "render must give the files as bytes"
-    return found
+        files = target.render(model, PREFIX, MAX_CELLS).files
+    assert files, "render must write a file"
+    assert all(isinstance(content, bytes) for content in files.values()), "render must give the files as bytes"
+    return files
 
 
 def _try(target: Target, model: Lowered, files: Files) -> bool:

@@ -211,8 +211,8 @@ class DeployConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """What belongs to a model, or to a program."""
         without_model = ("canary", "tau", "program", "banks", "any_tau", "model_limits") if self.model is None else ()
-        found = dict.fromkeys(without_model, "a switch without model=")
-        return found if self.program else {**dict.fromkeys(("banks",), "program=false"), **found}
+        unused = dict.fromkeys(without_model, "a switch without model=")
+        return unused if self.program else {**dict.fromkeys(("banks",), "program=false"), **unused}
 
 
 @dataclass

@@ -121,8 +121,8 @@ def vector_widths() -> tuple[int, ...]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "widths.c"
         source.write_text(_WIDTHS, encoding="ascii")
-        found = run_program(source)
-    return tuple(width for bit, width in ((1, 256), (2, 512)) if found & bit)
+        output = run_program(source)
+    return tuple(width for bit, width in ((1, 256), (2, 512)) if output & bit)
 
 
 def _compile(command: list[str], source: Path, result: Path) -> None:
@@ -162,17 +162,18 @@ class PredictorLibrary:
         info.restype = ctypes.POINTER(_Info)
         self._score.restype, self._score.argtypes = ctypes.c_int64, (pointer,)
         self._batch.restype, self._batch.argtypes = None, (pointer, ctypes.c_size_t, pointer)
-        found = info().contents
-        if found.abi_version != ABI_VERSION:
+        contents = info().contents
+        if contents.abi_version != ABI_VERSION:
             raise ForetailError(
-                f"{path} has predictor ABI version {found.abi_version}, but this Foretail reads {ABI_VERSION}: "
+                f"{path} has predictor ABI version {contents.abi_version}, but this Foretail reads {ABI_VERSION}: "
                 f"export the model again"
             )
         self.features = tuple(
-            (found.feature_names[i].decode(), found.feature_params[i].decode()) for i in range(found.n_features)
+            (contents.feature_names[i].decode(), contents.feature_params[i].decode())
+            for i in range(contents.n_features)
         )
-        self.default_tau: int = found.default_tau
-        self.ir_sha256: str = found.ir_sha256.decode()
+        self.default_tau: int = contents.default_tau
+        self.ir_sha256: str = contents.ir_sha256.decode()
 
     def score(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the scores of integer rows [rows, features] through ``score_batch``: int64[rows]."""

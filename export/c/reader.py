@@ -102,10 +102,10 @@ def _read_node(tokens: list[tuple[str, ...]], at: int, votes: list[int]) -> tupl
 
 
 def _read_bitvectors(text: str) -> Bitvectors:
-    found = _VOTES.findall(text)
-    if len(found) != 1:
+    texts = _VOTES.findall(text)
+    if len(texts) != 1:
         raise ValueError("not one table of votes")
-    words, votes = found[0]
+    words, votes = texts[0]
     features: list[int] = []
     cuts: list[tuple[int, ...]] = []
     masks: list[npt.NDArray[np.uint64]] = []

@@ -115,12 +115,12 @@ def candidates(
     ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
 ) -> dict[tuple[Single, Batch], Header]:
     """Return a header for every pair of forms that the settings leave open and that can hold the model."""
-    found = {}
+    headers = {}
     for single in ("branches", "auto") if shape == "auto" else (shape,):
         for many in ("rows", "auto") if batch == "auto" else (batch,):
             header = _header(ensemble, name, single, many)
-            found[header.single, header.batch] = header
-    return found
+            headers[header.single, header.batch] = header
+    return headers
 
 
 def stated(ensemble: Ensemble, name: str, text: str) -> Header:

@@ -131,16 +131,16 @@ def _histories(fixed: FixedLinear | FixedTrees) -> list[npt.NDArray[np.uint32]]:
     shape = (fixed.window, fixed.nodes, fixed.nodes)
     off = ~np.eye(fixed.nodes, dtype=bool)
     top = fixed.largest
-    found = [np.full(shape, value, np.uint32) for value in (0, 1, top, (1 << 32) - 1)]
+    histories = [np.full(shape, value, np.uint32) for value in (0, 1, top, (1 << 32) - 1)]
     random = np.random.default_rng(0)
     most = max(1, min(_READ_CASES, _READ_ENTRIES // int(np.prod(shape))))
     for lag in range(min(fixed.window, most)):
-        found += [np.full(shape, value, np.uint32) for value in (0, top)]
-        found[-2][lag], found[-1][lag] = top, 0
+        histories += [np.full(shape, value, np.uint32) for value in (0, top)]
+        histories[-2][lag], histories[-1][lag] = top, 0
     for _ in range(most):
         values = random.integers(0, 2 + top // 2 ** random.integers(0, top.bit_length()), shape)
-        found.append((values * (random.random(shape) < random.random())).astype(np.uint32))
-    return [np.ascontiguousarray(history * off) for history in found]
+        histories.append((values * (random.random(shape) < random.random())).astype(np.uint32))
+    return [np.ascontiguousarray(history * off) for history in histories]
 
 
 def _checksum(fixed: FixedLinear | FixedTrees, at: int) -> int:

@@ -112,13 +112,13 @@ def fixed_point(
             f"max_error_uplinks = {max_error_uplinks} and largest_uplinks = {largest_uplinks}: give numbers above 0"
         )
     if isinstance(predictor, BoostedEntries):
-        found = _trees(predictor)
-        if found.errors.total > Fraction(max_error_uplinks):
+        program = _trees(predictor)
+        if program.errors.total > Fraction(max_error_uplinks):
             raise ForetailError(
-                f"the trees' own units keep an error of {float(found.errors.total):.3g} uplinks, not "
+                f"the trees' own units keep an error of {float(program.errors.total):.3g} uplinks, not "
                 f"{max_error_uplinks:g}: allow a larger one"
             )
-        return found
+        return program
     rows = _linear_rows(predictor)
     if len(rows[0]) - 1 > MAX_WINDOW:
         raise ForetailError(
@@ -235,5 +235,5 @@ def _rounding(terms: int) -> Fraction:
 
 def _in_units(total: IntArray, shift: int) -> npt.NDArray[np.uint32]:
     """Round to the nearest unit, halves up; nothing below 0, nothing on the diagonal."""
-    found = (np.maximum(total, 0) + ((1 << shift) >> 1)) >> shift
-    return (found * (1 - np.eye(len(total), dtype=np.int64))).astype(np.uint32)
+    rounded = (np.maximum(total, 0) + ((1 << shift) >> 1)) >> shift
+    return (rounded * (1 - np.eye(len(total), dtype=np.int64))).astype(np.uint32)

@@ -78,8 +78,8 @@ def render_graph(predictor: DemandPredictor, name: str) -> bytes:
     }
     if type(predictor) not in build:
         raise ForetailError(f"{type(predictor).__name__} has no ONNX graph")
-    found = graph.add("Reshape", build[type(predictor)](graph, flat, predictor), _integers(nodes, nodes))
-    positive = graph.add("Max", found, np.array(0.0))
+    output = graph.add("Reshape", build[type(predictor)](graph, flat, predictor), _integers(nodes, nodes))
+    positive = graph.add("Max", output, np.array(0.0))
     graph.nodes.append(helper.make_node("Mul", [positive, "off_diagonal"], ["prediction"]))
     graph.constants["off_diagonal"] = 1 - np.eye(nodes)
     made = helper.make_graph(
@@ -115,10 +115,10 @@ def compare_graph(content: bytes, predictor: DemandPredictor) -> float:
         demand = random.random((steps, nodes, nodes)) * (random.random((nodes, nodes)) < 0.7) * (1 - np.eye(nodes))
         level = 2.0 ** random.integers(-10, 11)
         history = np.asarray(demand * (random.random((steps, 1, 1)) < 0.9) * level, np.float64)
-        found = session.run(["prediction"], {"history": history})[0]
+        predicted = session.run(["prediction"], {"history": history})[0]
         expected = predictor.unprojected(history)
         largest = max(history.max(), expected.max(), np.finfo(np.float64).tiny)
-        difference = float(np.abs(found - expected).max() / largest)
+        difference = float(np.abs(predicted - expected).max() / largest)
         worst = max(worst, difference if difference == difference else np.inf)
     if worst > TOLERANCE:
         raise ProofError(

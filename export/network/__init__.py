@@ -69,8 +69,8 @@ class NetworkCertificate:
         """Read ``certificate.json`` of an export that the store keeps."""
         document = parse_json(path.read_text(encoding="utf-8"))
         rows = document["on_rows"]
-        found = {field.name: document[field.name] for field in fields(cls)}
-        return cls(**{**found, "on_rows": None if rows is None else OnRows(**rows)})
+        values = {field.name: document[field.name] for field in fields(cls)}
+        return cls(**{**values, "on_rows": None if rows is None else OnRows(**rows)})
 
 
 def export_network(

@@ -103,11 +103,11 @@ def prove_network(
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         reader, constants = _reader(fixed, name)
-        found = np.zeros(len(constants), np.int64)
+        codes = np.zeros(len(constants), np.int64)
         count = compiled_reader(folder, files, reader, "-O1").foretail_constants(
-            ctypes.c_void_p(found.ctypes.data), ctypes.c_int64(len(found))
+            ctypes.c_void_p(codes.ctypes.data), ctypes.c_int64(len(codes))
         )
-        if count != len(constants) or found.tolist() != constants:  # before anything runs that indexes by them
+        if count != len(constants) or codes.tolist() != constants:  # before anything runs that indexes by them
             raise ProofError("the exported C holds other constants than its network: nothing is exported, report this")
         library = folder / f"{name}.so"
         tool = compile_library(folder / f"{name}.c", library)

@@ -94,11 +94,11 @@ class FixedNetwork:
         """Return every layer's sums, int64[rows, outputs] each, for integers [rows, features]."""
         known = np.clip(x, 0, np.array(self.largest))
         z = np.concatenate([known, self.logarithm(known + 1)], axis=1) << np.array(self.scale)
-        found = []
+        layers = []
         for layer in self.layers:
-            found.append(z @ layer.weight.T + layer.bias)
-            z = (np.maximum(found[-1], 0) + ((1 << layer.shift) >> 1)) >> layer.shift
-        return found
+            layers.append(z @ layer.weight.T + layer.bias)
+            z = (np.maximum(layers[-1], 0) + ((1 << layer.shift) >> 1)) >> layer.shift
+        return layers
 
     def score(self, x: IntArray) -> IntArray:
         """Return what the C code returns: int64[rows]."""
@@ -208,9 +208,9 @@ def _first(
         for at, top in enumerate(largest, half):
             integer = int(logarithm(np.array([top + 1]))[0])
             read.append(Activation(tops[at], logarithm.error, integer << scale[at]))
-        found = _layer(weight, bias, read, own, bits)
-        if found is not None:
-            return logarithm, tuple(scale), [found[0]], found[1]
+        layer = _layer(weight, bias, read, own, bits)
+        if layer is not None:
+            return logarithm, tuple(scale), [layer[0]], layer[1]
     raise _too_large(1)
 
 
@@ -236,10 +236,10 @@ def _next(
         shifted = [
             Activation(item.top, item.error + off, (item.largest + ((1 << shift) >> 1)) >> shift) for item in read
         ]
-        found = _layer(weight, bias, shifted, [own] * len(read), fraction + own)
-        if found is not None:
+        layer = _layer(weight, bias, shifted, [own] * len(read), fraction + own)
+        if layer is not None:
             changed = FixedLayer(before.weight, before.bias, before.bits, shift, before.error)
-            return [*layers[:-1], changed, found[0]], found[1]
+            return [*layers[:-1], changed, layer[0]], layer[1]
     raise _too_large(number)
 
 

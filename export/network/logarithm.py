@@ -84,9 +84,9 @@ class Logarithm:
 def _rounded(numbers: list[Fraction], bits: int) -> tuple[IntArray, Fraction]:
     """Their logarithms in units of ``2**-bits``, and the most that one is off by."""
     bounds = [log_bounds(number) for number in numbers]
-    found = [round((low + high) / 2 * (1 << bits)) for low, high in bounds]
+    constants = [round((low + high) / 2 * (1 << bits)) for low, high in bounds]
     off = max(
         max(abs(Fraction(value, 1 << bits) - low), abs(Fraction(value, 1 << bits) - high))
-        for value, (low, high) in zip(found, bounds, strict=True)
+        for value, (low, high) in zip(constants, bounds, strict=True)
     )
-    return np.array(found, np.int64), off
+    return np.array(constants, np.int64), off

@@ -169,11 +169,11 @@ def prove(
 
 def _boundaries(read: Mapping[str, ReadBack]) -> dict[int, set[int]]:
     """Return the boundaries of all texts together."""
-    found: dict[int, set[int]] = defaultdict(set)
+    cuts: dict[int, set[int]] = defaultdict(set)
     for text in read.values():
         for index, values in text.boundaries.items():
-            found[index] |= values
-    return found
+            cuts[index] |= values
+    return cuts
 
 
 def _compare(ensemble: Ensemble, runs: Mapping[str, Run], points: IntArray, target: str) -> None:

@@ -38,18 +38,18 @@ def render_schedule(
         rendered: Mapping[str, str]
         if output == "json":
             rendered = {JSON: schedule_json(planned)}
-            found = read_json(rendered[JSON])
+            read_back = read_json(rendered[JSON])
         elif output == "c":
             rendered = {C_TABLE: c_table(schedule)}
-            found = read_c_table(rendered[C_TABLE])
+            read_back = read_c_table(rendered[C_TABLE])
         elif output == "p4":
             texts = tor_entries(schedule, first_port)
             rendered = {f"p4/tor_{tor}.p4": text for tor, text in enumerate(texts)}
-            found = read_tor_entries(texts)
+            read_back = read_tor_entries(texts)
         else:
             rendered = {EMULATOR: emulator_schedule(schedule, emulator)}
-            found = read_emulator_schedule(rendered[EMULATOR], emulator)
-        if not np.array_equal(found.matchings, schedule.matchings):
+            read_back = read_emulator_schedule(rendered[EMULATOR], emulator)
+        if not np.array_equal(read_back.matchings, schedule.matchings):
             raise ForetailError(f"the {output} output does not read back as the schedule: report this as a bug")
         files |= rendered
     return files

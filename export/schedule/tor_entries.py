@@ -84,7 +84,7 @@ def _ports(matchings: npt.NDArray[np.int32], first_port: int) -> dict[tuple[int,
 def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     values = {name.lower(): int(value) for name, value in _CONSTANT.findall(text)}
     entries = text.partition(_HEAD)[2].partition(_TAIL)[0]
-    found = list(_entries(tor, entries))
+    rows = list(_entries(tor, entries))
     if (
         values.keys() != _CONSTANTS
         or values["rack"] != tor
@@ -93,10 +93,10 @@ def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     ):
         raise ForetailError(f"the P4 table of rack {tor} is not as Foretail writes it: write it again")
     lanes = values["lanes"]
-    by_key = {(slot, destination, lane): port for slot, destination, lane, port in found}
+    by_key = {(slot, destination, lane): port for slot, destination, lane, port in rows}
     keys = {(slot, destination) for slot, destination, _ in by_key}
     if (
-        len(by_key) != len(found)
+        len(by_key) != len(rows)
         or len(by_key) != len(keys) * lanes
         or set(by_key) != {(*key, lane) for key in keys for lane in range(lanes)}
     ):
@@ -104,7 +104,7 @@ def _read(tor: int, text: str) -> npt.NDArray[np.int32]:
     if values["slots"] * values["uplinks"] > MOST_CIRCUITS:
         raise ForetailError(f"the P4 table of rack {tor} has {values['slots']:,} slots, too many to read back")
     matchings = np.full((values["slots"], values["uplinks"]), IDLE, np.int32)
-    for slot, destination, _, port in found:
+    for slot, destination, _, port in rows:
         place = (slot, port - values["first_port"])
         if not (slot < len(matchings) and destination < values["nodes"] and 0 <= place[1] < values["uplinks"]):
             raise ForetailError(f"the P4 table of rack {tor} has a slot, rack or port out of range: write it again")

@@ -74,10 +74,10 @@ class ExportedRules:
 
         `counters` by name, each from 0 to 255.
         """
-        found = [rule.profile for rule in self.rules if rule.holds(counters)]
-        if len(found) != 1:
-            raise _refusal(f"{len(found)} rules hold at {dict(counters)}")
-        return found[0]
+        profiles = [rule.profile for rule in self.rules if rule.holds(counters)]
+        if len(profiles) != 1:
+            raise _refusal(f"{len(profiles)} rules hold at {dict(counters)}")
+        return profiles[0]
 
     def buffer_queue(self, port: str, queue: int, counters: Mapping[str, int]) -> dict[str, Any]:
         """The part of SONiC's configuration that gives a queue its profile, such as of ``Ethernet0`` and 3."""
@@ -91,7 +91,7 @@ class ExportedRules:
 def _profiles(config: Mapping[str, Any], commands: Mapping[str, Any], shift: int) -> dict[str, Profile]:
     if set(config) != {"BUFFER_PROFILE"} or set(config["BUFFER_PROFILE"]) != set(commands):
         raise ValueError("the profiles of both files differ")
-    found = {}
+    profiles = {}
     for name, fields in config["BUFFER_PROFILE"].items():
         if set(fields) != {"pool", "size", "dynamic_th"} or not re.fullmatch(r"-?\d+", fields["dynamic_th"]):
             raise ValueError(f"profile {name} has other fields than pool, size and dynamic_th")
@@ -103,8 +103,8 @@ def _profiles(config: Mapping[str, Any], commands: Mapping[str, Any], shift: int
             raise ValueError(f"profile {name} has dynamic_th {exponent}, and its register another alpha")
         if not FIRST_EXPONENT <= exponent <= LAST_EXPONENT:
             raise ValueError(f"profile {name} has dynamic_th {exponent}, which no switch takes")
-        found[name] = Profile(name, exponent, commands[name])
-    return found
+        profiles[name] = Profile(name, exponent, commands[name])
+    return profiles
 
 
 def _rule(document: Mapping[str, Any], names: tuple[str, ...], profiles: Mapping[str, Profile]) -> Rule:

@@ -71,14 +71,14 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
             ".parquet": partial(_from_rows, steps=steps),
             ".txt": partial(_from_answers, steps=steps),
         }
-        found = read_by_kind(path, readers, "a log of demand matrices")
-        for name, demand in found.items():
+        log = read_by_kind(path, readers, "a log of demand matrices")
+        for name, demand in log.items():
             other = digests.setdefault(hashlib.sha256(demand.tobytes()).digest(), name)
             if name in runs or other != name:
                 raise ForetailError(f"{name} and {other} hold the same demand: give every run once")
-        runs |= found
+        runs |= log
         if path.suffix.lower() in (".npy", ".txt"):
-            fixed.setdefault(next(iter(found.values())).shape[1], path)
+            fixed.setdefault(next(iter(log.values())).shape[1], path)
     nodes = max((run.shape[1] for run in runs.values()), default=0)
     for size, path in fixed.items():
         if size != nodes:
@@ -159,7 +159,7 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         run = encoded.indices.to_numpy().astype(np.int64)
     nodes = int(max(source.max(), destination.max())) + 1
     order = np.argsort(run, kind="stable")
-    found = {}
+    columns = {}
     for name, rows in zip(names, np.split(order, np.cumsum(np.bincount(run))[:-1]), strict=True):
         step = time[rows]
         if when == "time_ns" and steps.interval_ns is not None:
@@ -169,8 +169,8 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         count = int(step.max(initial=0)) + 1
         demand = no_demand(name, count, nodes)
         np.add.at(demand, (step, source[rows], destination[rows]), value[rows])
-        found[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
-    return found
+        columns[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
+    return columns
 
 
 def _from_csv(path: Path) -> tuple[pa.Table, str, str]:
@@ -189,11 +189,11 @@ def _from_parquet(path: Path) -> tuple[pa.Table, str, str]:
         columns, when, what = _chosen(path, file.schema_arrow.names)
         _refuse_long(path, file.metadata.num_rows)
         for name in columns:
-            found = file.schema_arrow.field(name).type
-            is_whole = pa.types.is_integer(found)
+            kind = file.schema_arrow.field(name).type
+            is_whole = pa.types.is_integer(kind)
             is_other = {"bytes": pa.types.is_floating, "demand": pa.types.is_floating, "run": pa.types.is_string}
-            if not is_whole and not is_other.get(name, pa.types.is_integer)(found):
-                raise ForetailError(f"column {name} of {path} has the type {found}: store {_TYPES[name]}")
+            if not is_whole and not is_other.get(name, pa.types.is_integer)(kind):
+                raise ForetailError(f"column {name} of {path} has the type {kind}: store {_TYPES[name]}")
         return file.read(columns), when, what
 
 

@@ -120,18 +120,18 @@ def _gather(rows: WindowRows, order: NDArray[np.int64], chosen: slice, window: A
     place[order] = np.arange(len(order))
     here = np.arange(len(order))[chosen]
     columns = rows.x.shape[1]
-    found = np.zeros((len(here), window.arrivals, columns + len(PLACE_INPUTS)), np.int32)
+    inputs = np.zeros((len(here), window.arrivals, columns + len(PLACE_INPUTS)), np.int32)
     for index, offset in enumerate(window.offsets):
         other = place[here] + offset
         there = order[np.clip(other, 0, len(order) - 1)]
         known = (other >= 0) & (other < len(order)) & (rows.switch[there] == rows.switch[here])
         apart = np.abs(rows.time_ns[there] - rows.time_ns[here]) // APART_NS
-        found[:, index, :columns] = rows.x[there]
-        found[:, index, columns] = rows.port[there] == rows.port[here]
-        found[:, index, columns + 1] = np.minimum(apart, (1 << 24) - 1)
-        found[:, index, columns + 2] = np.minimum(rows.size_bytes[there], (1 << 16) - 1)
-        found[~known, index] = 0
-    return found.reshape(len(here), -1)
+        inputs[:, index, :columns] = rows.x[there]
+        inputs[:, index, columns] = rows.port[there] == rows.port[here]
+        inputs[:, index, columns + 1] = np.minimum(apart, (1 << 24) - 1)
+        inputs[:, index, columns + 2] = np.minimum(rows.size_bytes[there], (1 << 16) - 1)
+        inputs[~known, index] = 0
+    return inputs.reshape(len(here), -1)
 
 
 def _joined(parts: Sequence[WindowRows]) -> WindowRows:

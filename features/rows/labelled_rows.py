@@ -64,9 +64,9 @@ class Sampling:
         if self.others == 1:
             return rows
         wanted = rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
-        kept = wanted | (random.random(len(rows)) < self.others)
-        chosen = rows[kept]
-        stands_for = np.where(wanted[kept], 1.0, 1 / self.others)
+        is_drawn = wanted | (random.random(len(rows)) < self.others)
+        chosen = rows[is_drawn]
+        stands_for = np.where(wanted[is_drawn], 1.0, 1 / self.others)
         return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
 
 

@@ -67,8 +67,8 @@ class HistoryAttention(DemandPredictor):
         with torch.inference_mode():
             comparisons = torch.from_numpy(self._comparisons(history, [len(history) - 1])[0])
             weight = torch.softmax(self.module_(comparisons).squeeze(-1).double(), dim=0).numpy()
-        found: FloatArray = np.tensordot(weight, history[1:], axes=1)
-        return found
+        predicted: FloatArray = np.tensordot(weight, history[1:], axes=1)
+        return predicted
 
     def learned(self) -> dict[str, Any]:
         """Return the weights of the network, float32."""

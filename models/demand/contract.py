@@ -21,12 +21,12 @@ def synthetic_sequences(runs: int, steps: int, nodes: int, seed: int) -> list[De
     `seed`: same seed, same runs.
     """
     random = np.random.default_rng(seed)
-    found = []
+    sequences = []
     for run in range(runs):
         phases = random.random((3, nodes, nodes)) * (random.random((3, nodes, nodes)) < 0.5) * (1 - np.eye(nodes))
         demand = phases[np.arange(steps) % 3] * random.uniform(0.5, 1.5, (steps, nodes, nodes))
-        found.append(DemandSequence(demand * (random.random((steps, 1, 1)) < 0.9), 1000, f"run {run}"))
-    return found
+        sequences.append(DemandSequence(demand * (random.random((steps, 1, 1)) < 0.9), 1000, f"run {run}"))
+    return sequences
 
 
 def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -> None:
@@ -60,13 +60,17 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
 
     before = unseen.copy()
-    found = _forecasts(trained, unseen)
+    forecasts = _forecasts(trained, unseen)
     assert np.array_equal(unseen, before), "predict must not change the history"
-    assert np.array_equal(found[::-1], _forecasts(trained, unseen, reverse=True)), "earlier predictions must not count"
+    assert np.array_equal(forecasts[::-1], _forecasts(trained, unseen, reverse=True)), (
+        "earlier predictions must not count"
+    )
     cut = len(unseen) // 2
     changed = np.concatenate([unseen[:cut], unseen[cut:][::-1] * 3])
-    assert np.array_equal(_forecasts(trained, changed)[:cut], found[:cut]), "what comes later must not count"
-    assert np.array_equal(_forecasts(copy.deepcopy(fresh).fit(runs), unseen), found), "same seed and runs, same model"
+    assert np.array_equal(_forecasts(trained, changed)[:cut], forecasts[:cut]), "what comes later must not count"
+    assert np.array_equal(_forecasts(copy.deepcopy(fresh).fit(runs), unseen), forecasts), (
+        "same seed and runs, same model"
+    )
     shorter = [DemandSequence(runs[0].demand[:2], 1000, "short")]
     _forecasts(copy.deepcopy(fresh).fit(shorter), unseen)
     _forecasts(copy.deepcopy(fresh).fit([DemandSequence(np.zeros((5, 4, 4)), 1000, "idle")]), 0 * unseen)
@@ -76,17 +80,17 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     assert type(again) is type(trained), "the file must give the same kind back"
     assert again.parameters() == parameters, "the file must keep the parameters"
     assert to_json(again) == text, "the file of what was read must be the file that was read"
-    assert np.array_equal(_forecasts(again, unseen), found), "what was read must predict what was written"
+    assert np.array_equal(_forecasts(again, unseen), forecasts), "what was read must predict what was written"
     refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
 
 
 def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False) -> np.ndarray:
     """All predictions along a run, each checked: float64[steps, n, n]."""
-    found = []
+    matrices = []
     for known in sorted(range(1, len(run) + 1), reverse=reverse):
         with holds("predict must answer for any history"):
             matrix = trained.predict(run[:known], _DEGREE)
         assert isinstance(matrix, DemandMatrix), "predict must return a demand matrix"
         matrix.require_hose(_DEGREE)
-        found.append(matrix.demand)
-    return np.stack(found)
+        matrices.append(matrix.demand)
+    return np.stack(matrices)

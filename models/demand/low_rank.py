@@ -45,8 +45,8 @@ class LowRank(DemandPredictor):
 
     def _predict(self, history: FloatArray) -> FloatArray:
         last = history[-self.window :].reshape(-1, history.shape[1] ** 2) @ self.patterns_.T
-        found = windows(last, self.window)[-1].ravel() @ self.weight_[:-1] + self.weight_[-1]
-        return np.asarray(found @ self.patterns_).reshape(history.shape[1:])
+        predicted = windows(last, self.window)[-1].ravel() @ self.weight_[:-1] + self.weight_[-1]
+        return np.asarray(predicted @ self.patterns_).reshape(history.shape[1:])
 
     def learned(self) -> dict[str, Any]:
         """Return the patterns and the recurrence."""

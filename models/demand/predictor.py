@@ -77,9 +77,9 @@ class DemandPredictor(Parameterised, ABC):
         if past.nodes != self.nodes_:
             raise ForetailError(f"the history has {past.nodes} nodes, the training had {self.nodes_}: give those")
         with running(self, "predict"):
-            found = self._predict(past.demand)
-        require_numbers(self, "predict", found, (self.nodes_, self.nodes_))
-        return np.maximum(found, 0.0) * (1 - np.eye(self.nodes_))
+            predicted = self._predict(past.demand)
+        require_numbers(self, "predict", predicted, (self.nodes_, self.nodes_))
+        return np.maximum(predicted, 0.0) * (1 - np.eye(self.nodes_))
 
     def require_fit(self) -> None:
         """Raise ForetailError before `fit`."""
@@ -102,10 +102,10 @@ class DemandPredictor(Parameterised, ABC):
 
 def finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
     """Return nested lists of finite numbers as float64 of this shape; ValueError on anything else."""
-    found = np.array(values)
-    if found.shape != shape or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
-        raise ValueError(f"numbers of shape {found.shape} where {shape} finite ones are due")
-    return np.ascontiguousarray(found, np.float64)
+    array = np.array(values)
+    if array.shape != shape or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError(f"numbers of shape {array.shape} where {shape} finite ones are due")
+    return np.ascontiguousarray(array, np.float64)
 
 
 def windows(run: FloatArray, length: int) -> FloatArray:

@@ -58,8 +58,8 @@ class LinearEntries(DemandPredictor):
 
     def _predict(self, history: FloatArray) -> FloatArray:
         last = windows(history[-self.window :], self.window)[-1].reshape(self.window, -1)
-        found: FloatArray = np.einsum("wp,pw->p", last, self.weight_[:, :-1]) + self.weight_[:, -1]
-        return found.reshape(history.shape[1:])
+        predicted: FloatArray = np.einsum("wp,pw->p", last, self.weight_[:, :-1]) + self.weight_[:, -1]
+        return predicted.reshape(history.shape[1:])
 
     def learned(self) -> dict[str, Any]:
         """Return the weights, one row when shared."""
@@ -116,16 +116,16 @@ class BoostedEntries(DemandPredictor):
             table.reshape(-1, table.shape[-1]).astype(np.float32), following[:, pairs].ravel() / unit
         )
         booster = xgboost.train(settings, rows, self.trees)
-        found = regressor_from_xgboost(booster, _features(self.window))
-        trees = tuple(replace(tree, value=tree.value * unit) for tree in found.trees)
-        self.ensemble_ = replace(found, trees=trees, base=found.base * unit)
+        regressor = regressor_from_xgboost(booster, _features(self.window))
+        trees = tuple(replace(tree, value=tree.value * unit) for tree in regressor.trees)
+        self.ensemble_ = replace(regressor, trees=trees, base=regressor.base * unit)
 
     def _predict(self, history: FloatArray) -> FloatArray:
         pairs = ~np.eye(history.shape[1], dtype=bool)
         columns = self.inputs(windows(history[-self.window :], self.window)[-1:])[0, pairs]
-        found = np.zeros(history.shape[1:])
-        found[pairs] = self.ensemble_.float_sum(columns)
-        return found
+        predicted = np.zeros(history.shape[1:])
+        predicted[pairs] = self.ensemble_.float_sum(columns)
+        return predicted
 
     def learned(self) -> dict[str, Any]:
         """Return the unit of the inputs and the ensemble."""

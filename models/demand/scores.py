@@ -189,10 +189,10 @@ def score(
 
 def choose_trust(validation: Score, routing: str) -> int:
     """Return the trust of the highest mean throughput of the predictions' schedules, the least of equals."""
-    found = {trust: result.predicted for (of, trust), result in validation.schedules.items() if of == routing}
-    if not found:
+    predicted = {trust: result.predicted for (of, trust), result in validation.schedules.items() if of == routing}
+    if not predicted:
         raise ForetailError(f"the validation score has no throughput with routing {routing!r}: score it first")
-    return min(found, key=lambda trust: (-found[trust], trust))
+    return min(predicted, key=lambda trust: (-predicted[trust], trust))
 
 
 def evaluate(

@@ -68,19 +68,19 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
 
     def fitted(*rows: Any) -> DropPredictor:
         with holds("fit must learn from labelled rows"):
-            found: DropPredictor | None = (learner := copy.deepcopy(fresh)).fit(*rows)
-        assert found is learner, "fit must return self"
+            fitted: DropPredictor | None = (learner := copy.deepcopy(fresh)).fit(*rows)
+        assert fitted is learner, "fit must return self"
         return learner
 
     def probability_of(model: DropPredictor, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         before = rows.copy()
         with holds("probability must answer for any rows"):
-            found = model.probability(rows)
+            probability = model.probability(rows)
         assert np.array_equal(rows, before), "probability must not change the features"
-        assert found.shape == (len(rows),), "probability must give one number per row"
-        assert found.dtype == np.float64, "probability must be float64"
-        assert np.all((found >= 0) & (found <= 1)), "probability must be in [0, 1], and NaN is not"
-        return found
+        assert probability.shape == (len(rows),), "probability must give one number per row"
+        assert probability.dtype == np.float64, "probability must be float64"
+        assert np.all((probability >= 0) & (probability <= 1)), "probability must be in [0, 1], and NaN is not"
+        return probability
 
     x_before, y_before = x.copy(), y.copy()
     trained = fitted(x, y)

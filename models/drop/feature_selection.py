@@ -69,12 +69,12 @@ def permutation_importance(
     from sklearn import inspection
 
     require_drops(lqd_drop)
-    found = inspection.permutation_importance(
+    importance = inspection.permutation_importance(
         predictor, x, lqd_drop, scoring=_average_precision, n_repeats=repeats, random_state=seed
     )
     return [
         Importance(float(mean), float(deviation))
-        for mean, deviation in zip(found.importances_mean, found.importances_std, strict=True)
+        for mean, deviation in zip(importance.importances_mean, importance.importances_std, strict=True)
     ]
 
 
@@ -130,8 +130,8 @@ def select_features(
             done += 1
             places = [candidates.index(one) for one in with_it]
             predictor = make().fit(train.x[:, places], train.lqd_drop, train.weight)
-            found = _average_precision(predictor, validation.x[:, places], validation.lqd_drop)
-            tried.append(SelectedFeatures(with_it, cost, found))
+            precision = _average_precision(predictor, validation.x[:, places], validation.lqd_drop)
+            tried.append(SelectedFeatures(with_it, cost, precision))
         best = min(
             tried, key=lambda one: (-one.average_precision, one.cost.register_bits, one.cost.operations), default=None
         )

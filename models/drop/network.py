@@ -187,8 +187,8 @@ class Network:
         count = sum(node.op_type == "Gemm" for node in graph.node)
         try:
             layers = tuple(Layer(constants[f"weight_{index}"], constants[f"bias_{index}"]) for index in range(count))
-            found = DenseLayers(constants["mean"], constants["deviation"], layers)
-            again = self.of_layers(self.features, found.mean, found.deviation, found.layers)
+            dense = DenseLayers(constants["mean"], constants["deviation"], layers)
+            again = self.of_layers(self.features, dense.mean, dense.deviation, dense.layers)
             same = onnx.load_from_string(again.content).graph == graph
         except (KeyError, IndexError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
             same = False
@@ -196,12 +196,12 @@ class Network:
             raise ForetailError(
                 "the network is not made of dense layers as those of predictor=mlp: export no other to C"
             )
-        if len(found.mean) != 2 * len(self.features):
+        if len(dense.mean) != 2 * len(self.features):
             raise ForetailError(
                 "the network sees several arrivals, and a switch shows it one: train predictor=mlp or "
                 "predictor=logistic_regression without a window"
             )
-        return found
+        return dense
 
     # -- meaning -------------------------------------------------------------------------------------------------
 
@@ -216,11 +216,11 @@ class Network:
                 f"the network needs {len(self.features)} feature columns, but got {features.shape[1]}: "
                 f"pass {', '.join(feature.name for feature in self.features)}"
             )
-        found = [
+        nodes = [
             self._session.run(["probability"], {"x": features[start : start + BATCH_ROWS].astype(np.int64)})[0]
             for start in range(0, len(features), BATCH_ROWS)
         ]
-        return np.concatenate(found).astype(np.float64)
+        return np.concatenate(nodes).astype(np.float64)
 
     def exceeds(self, x: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Return whether each row is predicted to drop: bool[rows]."""
@@ -252,9 +252,9 @@ class NetworkPredictor(DropPredictor):
                 f"declare the training columns in order"
             )
         with running(self, "to_network"):
-            found = self._network(features)
-        require(self, isinstance(found, Network), "to_network must return a Network", f"a {type(found).__name__}")
-        return found
+            network = self._network(features)
+        require(self, isinstance(network, Network), "to_network must return a Network", f"a {type(network).__name__}")
+        return network
 
     @abstractmethod
     def _network(self, features: Sequence[FeatureInput]) -> Network: ...

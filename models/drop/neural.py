@@ -84,11 +84,11 @@ class _Dense(NetworkPredictor):
         return torch.from_numpy((columns - self.mean_) / self.deviation_)
 
     def _probability(self, x: IntRows) -> npt.NDArray[np.float64]:
-        found = []
+        layers = []
         with _threads(1), torch.inference_mode():
             for start in range(0, len(x), BATCH_ROWS):
-                found.append(torch.sigmoid(self.module_(self._inputs(x[start : start + BATCH_ROWS]))).squeeze(1))
-        return torch.cat(found).numpy().astype(np.float64)
+                layers.append(torch.sigmoid(self.module_(self._inputs(x[start : start + BATCH_ROWS]))).squeeze(1))
+        return torch.cat(layers).numpy().astype(np.float64)
 
     def _network(self, features: Sequence[FeatureInput]) -> Network:
         dense = [part for part in self.module_.modules() if isinstance(part, torch.nn.Linear)]

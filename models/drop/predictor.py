@@ -169,9 +169,9 @@ class DropPredictor(Parameterised, ABC):
                 f"pass the training columns in order"
             )
         with running(self, "probability", features=features):
-            found = self._probability(features)
-        require_numbers(self, "probability", found, (len(features),), low=0, high=1)
-        return found
+            probability = self._probability(features)
+        require_numbers(self, "probability", probability, (len(features),), low=0, high=1)
+        return probability
 
     def _require_fit(self) -> None:
         if not hasattr(self, "features_in_"):
@@ -194,19 +194,21 @@ class TreePredictor(DropPredictor):
         """
         self._require_fit()
         with running(self, "to_ensemble"):
-            found = self._ensemble(features)
-        require(self, isinstance(found, Ensemble), "to_ensemble must return an Ensemble", f"a {type(found).__name__}")
-        require(self, found.features == tuple(features), "to_ensemble must keep the features in order", "other ones")
-        return found
+            ensemble = self._ensemble(features)
+        require(
+            self, isinstance(ensemble, Ensemble), "to_ensemble must return an Ensemble", f"a {type(ensemble).__name__}"
+        )
+        require(self, ensemble.features == tuple(features), "to_ensemble must keep the features in order", "other ones")
+        return ensemble
 
     def origin(self) -> dict[str, OriginValue]:
         """Return what the ensemble's ``origin`` says of the training."""
-        kept = {name: value for name, value in self.parameters().items() if name not in MACHINE_PARAMETERS}
+        settings = {name: value for name, value in self.parameters().items() if name not in MACHINE_PARAMETERS}
         return {
             "predictor": type(self).__name__,
             "rows": self.rows_,
             "drops": self.drops_,
-            **{f"parameter.{n}": repr(value) if isinstance(value, float) else value for n, value in kept.items()},
+            **{f"parameter.{n}": repr(value) if isinstance(value, float) else value for n, value in settings.items()},
         }
 
     @abstractmethod

@@ -48,18 +48,18 @@ def reassignments(
     worth : on validation rows, never on test rows
     """
     labels = push_outs.lqd_drop
-    found: list[Reassignment[Model]] = []
+    trained: list[Reassignment[Model]] = []
     for number in range(rounds + 1):
         model = fit(labels)
         moved = int(np.count_nonzero(labels & ~push_outs.lqd_drop))
-        found.append(Reassignment(model, labels, moved, worth(model)))
+        trained.append(Reassignment(model, labels, moved, worth(model)))
         if number == rounds:
             break
         reassigned = push_outs.assign(score(model))
         if np.array_equal(reassigned, labels):
             break
         labels = reassigned
-    return found
+    return trained
 
 
 def best_reassignment(found: list[Reassignment[Model]]) -> Reassignment[Model]:

@@ -372,10 +372,10 @@ def _in_preorder(
             stack += [(int(right[node]), len(order), 1), (int(left[node]), len(order), 0)]
         order.append(node)
         children.append([-1, -1])
-    kept = np.array(order)
+    ordered = np.array(order)
     pairs = np.array(children)
-    tested = np.where(left[kept] >= 0, feature[kept], -1).astype(np.int32)
-    return Tree(tested, cut[kept], pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), value[kept])
+    tested = np.where(left[ordered] >= 0, feature[ordered], -1).astype(np.int32)
+    return Tree(tested, cut[ordered], pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), value[ordered])
 
 
 def _malformed() -> ForetailError:

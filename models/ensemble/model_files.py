@@ -238,13 +238,13 @@ def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput], limi
             f"again, or too large for model_limits.memory_bytes={limits.memory_bytes:,}, so raise that limit"
         )
     try:
-        said = parse_json(answer.stdout)
+        reply = parse_json(answer.stdout)
     except ValueError:
         lines = answer.stderr.strip().splitlines()
         raise RuntimeError(f"the reader of {path} failed: {lines[-1] if lines else answer.returncode}") from None
-    if "refused" in said:
-        raise ForetailError(said["refused"])
-    return Ensemble.from_json(said["ensemble"], source=str(path))
+    if "refused" in reply:
+        raise ForetailError(reply["refused"])
+    return Ensemble.from_json(reply["ensemble"], source=str(path))
 
 
 def _answer() -> None:

@@ -155,9 +155,9 @@ def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> t
         run = client.get_model_version(match["name"], match["version"]).run_id
     elif match["model"]:
         run = client.get_logged_model(match["model"]).source_run_id
-    found = {item.path for item in client.list_artifacts(run)} if run and own else set()
+    artifacts = {item.path for item in client.list_artifacts(run)} if run and own else set()
     for file, tag in _LOGGED.items():
-        if file in found:
+        if file in artifacts:
             return f"runs:/{run}/{file}", client.get_run(run).data.tags.get(tag)
     return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}", None
 
@@ -322,12 +322,12 @@ def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
     """Return the versions of the models that runs saved, the newest first."""
     with _asked(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
-        found = [
+        matching = [
             Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
             for run in runs
             for one in client.search_model_versions(f"run_id = '{run}'")
         ]
-    return tuple(sorted(found, key=lambda one: -int(one.version)))
+    return tuple(sorted(matching, key=lambda one: -int(one.version)))
 
 
 def move_alias(
@@ -377,13 +377,13 @@ def move_alias(
 
 
 def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
-    found = [
+    matching = [
         int(version.version)
         for run in runs
         for version in client.search_model_versions(f"run_id = '{run}'")
         if version.name == name
     ]
-    return str(max(found)) if found else None
+    return str(max(matching)) if matching else None
 
 
 def _new_version(
@@ -403,13 +403,13 @@ def _new_version(
 
 def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
     """Return the runs of all experiments with a tag, the newest first."""
-    found: list[Any] = mlflow.search_runs(
+    runs: list[Any] = mlflow.search_runs(
         search_all_experiments=True,
         filter_string=f"tags.{tag} = '{value}'",
         order_by=["attributes.start_time DESC"],
         output_format="list",
     )
-    return found
+    return runs
 
 
 def _used(run: Any) -> Iterator[UsedDataset]:

@@ -124,8 +124,10 @@ def _cut_short(file: Path) -> bool:
             for table in ("runs", "experiments", "registered_models"):
                 if table in tables and database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
                     return False
-            found = database.execute("SELECT version_num FROM alembic_version") if "alembic_version" in tables else ()
-            version = {str(row[0]) for row in found}
+            versions = (
+                database.execute("SELECT version_num FROM alembic_version") if "alembic_version" in tables else ()
+            )
+            version = {str(row[0]) for row in versions}
     except sqlite3.Error:  # no database, or one in use: MLflow says what is wrong with it
         return False
     imported()

@@ -102,8 +102,8 @@ class TrackedRun:
         """Log scores of a split, region -> name -> value, as metrics ``split/region/name``; None only in the JSON."""
         mlflow = imported()
         flat = {f"{split}/{region}/{name}": v for region, named in scores.items() for name, v in named.items()}
-        found = {name: float(value) for name, value in flat.items() if value is not None}
-        mlflow.log_metrics(found, model_id=self.model_id)
+        metrics = {name: float(value) for name, value in flat.items() if value is not None}
+        mlflow.log_metrics(metrics, model_id=self.model_id)
         mlflow.log_text(json.dumps(scores, indent=2, allow_nan=False) + "\n", f"scores/{split}.json")
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -285,14 +285,14 @@ def run_exists(run_id: str, uri: str) -> bool:
 def tagged_run(tag: str, value: str, uri: str) -> str | None:
     """Return the newest finished run of all experiments with a tag; None when there is none."""
     with connected(uri) as mlflow, usable(uri):
-        found = mlflow.search_runs(
+        runs = mlflow.search_runs(
             search_all_experiments=True,
             filter_string=f"tags.{tag} = '{value}' AND attributes.status = 'FINISHED'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
             output_format="list",
         )
-    return str(found[0].info.run_id) if found else None
+    return str(runs[0].info.run_id) if runs else None
 
 
 def nest(run_id: str, parent_run_id: str, uri: str) -> None:
@@ -364,16 +364,16 @@ def _require_run(client: Any, run_id: str, address: str) -> Any:
 def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         try:
             kind = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages open first
             return str(client.create_experiment(name, artifacts, tags=kind))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # a server has no lock: another job was faster
                 raise
-        found = client.get_experiment_by_name(name)
-    return str(found.experiment_id)
+        experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id)
 
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

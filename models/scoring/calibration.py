@@ -39,10 +39,10 @@ class Calibration:
             )
         distinct = rank(labels, values)
         drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
-        found = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+        fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
             distinct.score, drops / (drops + others), sample_weight=drops + others
         )
-        return cls(found.X_thresholds_.astype(np.float64), found.y_thresholds_.astype(np.float64))
+        return cls(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
 
     def __call__(self, probability: npt.ArrayLike) -> FloatArray:
         """Return the calibrated probabilities: float64[rows] in [0, 1]."""

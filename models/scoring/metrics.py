@@ -136,8 +136,8 @@ def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
     if len(chunks) < 2 or 2 * len(np.unique(values[chunks[0]])) > CHUNK_ROWS:  # as a network's
         return _sorted(values, truth)
     parts = [_sorted(values[chunk], truth[chunk]) for chunk in chunks]
-    found = np.concatenate([part.score for part in parts])
-    distinct, place = np.unique(found, return_inverse=True)
+    all_scores = np.concatenate([part.score for part in parts])
+    distinct, place = np.unique(all_scores, return_inverse=True)
     counts = []
     for name in ("tp", "fp"):
         steps = np.concatenate([np.diff(getattr(part, name), prepend=0) for part in parts])

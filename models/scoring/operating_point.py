@@ -139,8 +139,8 @@ def _best(
     else:
         chosen = _highest(level, tp + fp, rule)
     positives, negatives = int(tp[0]), int(fp[0])
-    found = int(tp[chosen]), int(fp[chosen])
-    return chosen, Confusion(*found, negatives - found[1], positives - found[0])
+    at_threshold = int(tp[chosen]), int(fp[chosen])
+    return chosen, Confusion(*at_threshold, negatives - at_threshold[1], positives - at_threshold[0])
 
 
 def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: ThresholdWorth) -> int:

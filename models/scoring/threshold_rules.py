@@ -44,9 +44,9 @@ class ThresholdRule(ABC):
     def values(self, counts: ThresholdCounts) -> npt.NDArray[np.float64]:
         """Return the worth of every threshold, finite: float64[thresholds]; ForetailError when `worth` is wrong."""
         with running(self, "worth", tp=counts.tp, fp=counts.fp, tn=counts.tn, fn=counts.fn):
-            found = self.worth(counts)
-        require_numbers(self, "worth", found, counts.tp.shape, each="threshold")
-        return found
+            worth = self.worth(counts)
+        require_numbers(self, "worth", worth, counts.tp.shape, each="threshold")
+        return worth
 
     @abstractmethod
     def worth(self, counts: ThresholdCounts) -> npt.NDArray[np.float64]:
@@ -58,8 +58,8 @@ class F1(ThresholdRule):
     """The harmonic mean of precision and recall."""
 
     def worth(self, counts: ThresholdCounts) -> npt.NDArray[np.float64]:
-        found: npt.NDArray[np.float64] = 2 * counts.tp / np.maximum(2 * counts.tp + counts.fp + counts.fn, 1)
-        return found
+        f1: npt.NDArray[np.float64] = 2 * counts.tp / np.maximum(2 * counts.tp + counts.fp + counts.fn, 1)
+        return f1
 
 
 THRESHOLD_RULES: Mapping[str, type[ThresholdRule]] = MappingProxyType({"f1": F1})

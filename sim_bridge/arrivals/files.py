@@ -255,12 +255,12 @@ def _slotted(values: dict[str, NDArray[np.int64]], prediction_column: str) -> Sl
 def _csv_header(path: Path) -> tuple[str, ...]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as source:
-            found = next((fields for fields in csv.reader(source) if fields), None)
+            header = next((fields for fields in csv.reader(source) if fields), None)
     except (UnicodeDecodeError, csv.Error):
         raise ForetailError(f"{path} is no CSV text: give a file whose first line is slot,port") from None
-    if found is None:
+    if header is None:
         raise ForetailError(f"{path} is empty: give a file whose first line is slot,port")
-    return tuple(found)
+    return tuple(header)
 
 
 def _row(path: Path, row: int) -> str:

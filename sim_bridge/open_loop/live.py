@@ -137,15 +137,15 @@ class CheckedPredictor:
         except ForetailError:
             raise
         except Exception as error:
-            said = (str(error).strip() or "no message").splitlines()[0]
+            reason = (str(error).strip() or "no message").splitlines()[0]
             raise self._fault(
-                f"raised {type(error).__name__} on {len(rows)} rows ({said})", "make it answer"
+                f"raised {type(error).__name__} on {len(rows)} rows ({reason})", "make it answer"
             ) from error
         if not np.array_equal(given, rows):
             raise self._fault("changed its input", "let it work on a copy")
         if answer.shape != (len(rows),) or answer.dtype.kind not in "biuf":
-            said = f"answered {answer.dtype} of shape {answer.shape} to {len(rows)} rows"
-            raise self._fault(said, "return one bool or number for each")
+            reason = f"answered {answer.dtype} of shape {answer.shape} to {len(rows)} rows"
+            raise self._fault(reason, "return one bool or number for each")
         if answer.dtype.kind == "f" and np.isnan(answer).any():
             row = rows[int(np.argmax(np.isnan(answer)))].tolist()
             raise self._fault(f"answered NaN to the features {row}", "return a number")

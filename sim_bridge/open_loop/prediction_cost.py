@@ -53,8 +53,8 @@ def _accepted(
     replay: RunReplay, arrivals: Records, is_data: NDArray[np.bool_], drop: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Feed all arrivals but the rows to drop; whether every row was accepted."""
-    kept = np.ones(len(arrivals), np.bool_)
-    kept[is_data] = ~drop
+    is_kept = np.ones(len(arrivals), np.bool_)
+    is_kept[is_data] = ~drop
     accepted = np.zeros(len(arrivals), np.bool_)
-    accepted[kept] = feed(replay, arrivals[kept])["outcome"] == Outcome.ACCEPTED
+    accepted[is_kept] = feed(replay, arrivals[is_kept])["outcome"] == Outcome.ACCEPTED
     return accepted[is_data]

@@ -95,12 +95,12 @@ class PushOuts:
         row_starts = np.cumsum([0, *(len(part.lqd_drop) for part in parts)])
         choices: dict[Freedom, Choices] = {}
         for freedom in parts[0].choices:
-            found = [part.choices[freedom] for part in parts]
-            starts = np.cumsum([0, *(len(one.row) for one in found)])
+            chosen = [part.choices[freedom] for part in parts]
+            starts = np.cumsum([0, *(len(one.row) for one in chosen)])
             choices[freedom] = Choices(
-                np.concatenate([one.row + start for one, start in zip(found, row_starts, strict=False)]),
-                np.concatenate([one.first + start for one, start in zip(found, starts, strict=False)]),
-                np.concatenate([one.last + start for one, start in zip(found, starts, strict=False)]),
+                np.concatenate([one.row + start for one, start in zip(chosen, row_starts, strict=False)]),
+                np.concatenate([one.first + start for one, start in zip(chosen, starts, strict=False)]),
+                np.concatenate([one.last + start for one, start in zip(chosen, starts, strict=False)]),
             )
         return cls(
             np.concatenate([part.lqd_drop for part in parts]),
@@ -117,12 +117,12 @@ def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     """
     dataset.require_trace()
     run = dataset.manifest
-    found = replayed_push_outs(run, dataset.arrivals(), victim or run.rules.victim)
+    replayed = replayed_push_outs(run, dataset.arrivals(), victim or run.rules.victim)
     if victim in (None, run.rules.victim):
         recorded = [batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])]
-        if not np.array_equal(found.lqd_drop, np.concatenate([*recorded, np.empty(0, np.bool_)])):
+        if not np.array_equal(replayed.lqd_drop, np.concatenate([*recorded, np.empty(0, np.bool_)])):
             raise ForetailError(f"the replay of {dataset.path} does not reproduce its labels: collect the trace again")
-    return found
+    return replayed
 
 
 def with_victim(run: Run, victim: Victim) -> Run:
@@ -185,9 +185,9 @@ def _choices(line: NDArray[np.int64], on_line: NDArray[np.bool_], ranges: NDArra
     covered = np.zeros(len(row) + 1, np.int64)
     np.add.at(covered, first, 1)
     np.subtract.at(covered, last + 1, 1)
-    kept = np.cumsum(covered)[:-1] > 0
-    place = np.cumsum(kept) - 1
-    return Choices(row[kept], place[first], place[last])
+    is_kept = np.cumsum(covered)[:-1] > 0
+    place = np.cumsum(is_kept) - 1
+    return Choices(row[is_kept], place[first], place[last])
 
 
 @dataclass(frozen=True, eq=False)

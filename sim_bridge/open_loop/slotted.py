@@ -257,10 +257,10 @@ def compare(
             questions[policy] = questions[policy].and_more(seen["asked"], drop)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        kept = drop == 0
+        accepted = drop == 0
         priority = _priority(batch, queues)
-        of_kept = None if priority is None else priority[kept]
-        reduced.feed(batch.slot[kept], batch.port[kept], priority=of_kept, columns=False)
+        of_kept = None if priority is None else priority[accepted]
+        reduced.feed(batch.slot[accepted], batch.port[accepted], priority=of_kept, columns=False)
 
     def judge(batch: Labelled, predicted: Predicted) -> None:
         nonlocal whole, asked

@@ -58,10 +58,10 @@ def slotted_run(
     name = WORKLOAD_KINDS.name(workload)
     parameters, defaults = asdict(workload), asdict(type(workload)())
     changed = {key: value for key, value in parameters.items() if value != defaults[key]}
-    said = ", ".join(f"{key}={value}" for key, value in changed.items())
+    settings_text = ", ".join(f"{key}={value}" for key, value in changed.items())
     return Run(
         scenario={
-            "name": f"{name} ({said})" if said else name,
+            "name": f"{name} ({settings_text})" if settings_text else name,
             "source": "slotted",
             "workload": {"name": name, **parameters},
             "ports": ports,

@@ -87,7 +87,7 @@ def _frame(flows: NDArray[np.void], group: NDArray[np.int64], end_ns: int, setti
 
 
 def _table(frame: pd.DataFrame, time_ns: Any, ideal_ns: Any) -> pd.DataFrame:
-    found = frame.groupby("group").agg(
+    by_query = frame.groupby("group").agg(
         start_ns=("start_ns", "min"),
         senders=("source", "nunique"),
         flows=("source", "size"),
@@ -95,4 +95,4 @@ def _table(frame: pd.DataFrame, time_ns: Any, ideal_ns: Any) -> pd.DataFrame:
         timeouts=("timeouts", "sum"),
         complete=("delivered", "all"),
     )
-    return found.assign(time_ns=time_ns, ideal_ns=ideal_ns, slowdown=time_ns / ideal_ns)[list(COLUMNS)]
+    return by_query.assign(time_ns=time_ns, ideal_ns=ideal_ns, slowdown=time_ns / ideal_ns)[list(COLUMNS)]

@@ -105,15 +105,15 @@ def run_program(
             process.kill()
             raise
     if process.returncode != 0:
-        said = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
+        reason = " ".join(complaint for complaint in complaints if complaint).removeprefix("error: ")
         if process.returncode < 0:
-            said = f"it was ended by {signal.Signals(-process.returncode).name} {said}".strip()
-        raise ForetailError(f"{what} failed: {said}")
+            reason = f"it was ended by {signal.Signals(-process.returncode).name} {reason}".strip()
+        raise ForetailError(f"{what} failed: {reason}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = parse_json(path.read_bytes())
+        document: dict[str, Any] = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ForetailError(f"{path.parent} holds no complete simulation ({error}): run it again") from None
-    return found
+    return document

@@ -31,8 +31,8 @@ class Intervals(Generic[Label]):
     @classmethod
     def of(cls, bits: int, uppers: Sequence[int], labels: Sequence[Label]) -> Intervals[Label]:
         """Return the intervals with equal neighbours merged."""
-        kept = [i for i in range(len(labels)) if i == len(labels) - 1 or labels[i] != labels[i + 1]]
-        return cls(bits, tuple(uppers[i] for i in kept), tuple(labels[i] for i in kept))
+        last_of_runs = [i for i in range(len(labels)) if i == len(labels) - 1 or labels[i] != labels[i + 1]]
+        return cls(bits, tuple(uppers[i] for i in last_of_runs), tuple(labels[i] for i in last_of_runs))
 
     def bounds(self) -> list[tuple[int, int, Label]]:
         """Return (low, high, label) of every interval."""
@@ -75,27 +75,27 @@ def rows_of(intervals: Intervals[Label], kind: Kind, largest: int) -> Rows[Label
     number = {label: i for i, label in enumerate(names)}
     numbered = Intervals(intervals.bits, intervals.uppers, tuple(number[label] for label in intervals.labels))
     if kind == "range":
-        found: Rows[int] | None = _ranges(numbered)
+        rows: Rows[int] | None = _ranges(numbered)
     elif kind == "lpm":
-        found = _minimal_prefixes(numbered, largest)
+        rows = _minimal_prefixes(numbered, largest)
     elif kind == "ternary":
-        found = _ternary(numbered, largest)
+        rows = _ternary(numbered, largest)
     else:
-        found = _exact(numbered, largest)
-    if found is None:
+        rows = _exact(numbered, largest)
+    if rows is None:
         return None
-    return Rows(tuple(Row(r.first, r.second, names[r.label]) for r in found.rows), names[found.default])
+    return Rows(tuple(Row(r.first, r.second, names[r.label]) for r in rows.rows), names[rows.default])
 
 
 def range_prefixes(low: int, high: int, bits: int) -> list[tuple[int, int]]:
     """Return the fewest prefixes (value, mask) that together are ``[low, high]``, in increasing order."""
-    found = []
+    prefixes = []
     full = (1 << bits) - 1
     while low <= high:
         size = min(low & -low if low else 1 << bits, 1 << ((high - low + 1).bit_length() - 1))
-        found.append((low, full ^ (size - 1)))
+        prefixes.append((low, full ^ (size - 1)))
         low += size
-    return found
+    return prefixes
 
 
 def _ranges(intervals: Intervals[int]) -> Rows[int]:

@@ -76,10 +76,10 @@ def load_profile(profile: str) -> Profile:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("aliases, of which a few lines can stand for any length")
-        found = OmegaConf.to_container(OmegaConf.create(text))
-        if not isinstance(found, dict) or set(found) != {field.name for field in fields(Profile)}:
+        document = OmegaConf.to_container(OmegaConf.create(text))
+        if not isinstance(document, dict) or set(document) != {field.name for field in fields(Profile)}:
             raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))
-        merged = OmegaConf.merge(OmegaConf.structured(Profile), found)
+        merged = OmegaConf.merge(OmegaConf.structured(Profile), document)
     except (
         OmegaConfBaseException,
         ValueError,

@@ -15,21 +15,21 @@ def read_commands(text: str, program: Program) -> dict[str, list[Entry]]:
         r"table_add (\w+) (\w+) (0x[0-9a-f]+)(?:(/|&&&|->)(0x[0-9a-f]+|\d+))? =>((?: 0x[0-9a-f]+)+)(?: (\d+))?"
     )
     for line in text.splitlines():
-        found = pattern.fullmatch(line)
-        table = program.tables.get(found[1]) if found else None
-        if found is None or table is None or table.key is None or table.action != found[2]:
+        parts = pattern.fullmatch(line)
+        table = program.tables.get(parts[1]) if parts else None
+        if parts is None or table is None or table.key is None or table.action != parts[2]:
             refuse(f"the command {line[:60]!r}")
         width = program.types[table.key].width
         separator = {"lpm": "/", "ternary": "&&&", "range": "->", "exact": None}[table.kind]
-        if found[4] != separator or (found[7] is not None) != (table.kind in ("ternary", "range")):
+        if parts[4] != separator or (parts[7] is not None) != (table.kind in ("ternary", "range")):
             refuse(f"the command {line[:60]!r}")
-        second = (1 << width) - 1 if found[5] is None else whole_number(found[5])
+        second = (1 << width) - 1 if parts[5] is None else whole_number(parts[5])
         if table.kind == "lpm":
             second = _prefix_mask(second, width)
-        rows = entries.setdefault(found[1], [])
-        if found[7] is not None and int(found[7]) != len(rows) + 1:
+        rows = entries.setdefault(parts[1], [])
+        if parts[7] is not None and int(parts[7]) != len(rows) + 1:
             refuse("the priorities of commands do not count from 1")
-        rows.append(Entry(whole_number(found[3]), second, tuple(whole_number(value) for value in found[6].split())))
+        rows.append(Entry(whole_number(parts[3]), second, tuple(whole_number(value) for value in parts[6].split())))
     return entries
 
 
@@ -37,8 +37,8 @@ def read_bfrt(text: str, program: Program) -> dict[str, list[Entry]]:
     """Return the entries of every table, in order, from a JSON array of them; refuse anything else."""
     entries: dict[str, list[Entry]] = {}
     try:
-        found = json.loads(text)
-        for place, row in enumerate(found):
+        document = json.loads(text)
+        for place, row in enumerate(document):
             table = program.tables[row["table"]]
             action = program.actions[table.action]
             numbered = {} if table.kind == "exact" else {"$MATCH_PRIORITY": len(entries.get(row["table"], ()))}
@@ -88,15 +88,15 @@ def read_updates(text: str, program: Program) -> dict[str, list[Entry]]:
     entries: dict[str, list[Entry]] = {}
     priorities: dict[str, list[int]] = {}  # of tables that have an order
     for line in text.splitlines():
-        found = pattern.fullmatch(line)
-        name = by_id.get(int(found[1])) if found else None
+        parts = pattern.fullmatch(line)
+        name = by_id.get(int(parts[1])) if parts else None
         table = program.tables.get(name or "")
-        if found is None or name is None or table is None or table.key is None:
+        if parts is None or name is None or table is None or table.key is None:
             refuse(f"the update {line[:60]!r}")
-        if int(found[3]) != program.actions[table.action].id or (found[5] is None) != (table.kind in ("lpm", "exact")):
+        if int(parts[3]) != program.actions[table.action].id or (parts[5] is None) != (table.kind in ("lpm", "exact")):
             refuse(f"the update {line[:60]!r}")
-        fields = field.findall(found[2])
-        if "".join(one[0] for one in field.finditer(found[2])) != found[2]:
+        fields = field.findall(parts[2])
+        if "".join(one[0] for one in field.finditer(parts[2])) != parts[2]:
             refuse(f"the update {line[:60]!r}")
         numbers = [int(number) for number, *_ in fields]
         whole = table.kind != "ternary"  # else fields of no care are left out
@@ -118,13 +118,13 @@ def read_updates(text: str, program: Program) -> dict[str, list[Entry]]:
         first = second = 0
         for (_, width), value, mask in zip(table.fields, values, masks, strict=True):
             first, second = first << width | value, second << width | mask
-        parameters = re.findall(rf"param_id: (\d+) value: ({hexes})", found[4])
+        parameters = re.findall(rf"param_id: (\d+) value: ({hexes})", parts[4])
         if [int(number) for number, _ in parameters] != list(range(1, len(parameters) + 1)):
             refuse(f"the update {line[:60]!r}")
         data = tuple(_from_bytes(value) for _, value in parameters)
         entries.setdefault(name, []).append(Entry(first, second, data))
-        if found[5] is not None:
-            priorities.setdefault(name, []).append(int(found[5]))
+        if parts[5] is not None:
+            priorities.setdefault(name, []).append(int(parts[5]))
     for name, numbers in priorities.items():
         if numbers != list(range(len(numbers), 0, -1)):
             refuse(f"the priorities of updates of {name} do not count down to 1")

@@ -94,11 +94,11 @@ def _written(program: Program, statement: Statement) -> list[str]:
 
 def action_data(program: Program, table: Table) -> dict[str, Value]:
     """Return, for every parameter of a table's action, its value in every entry and then in the default."""
-    found = {}
+    values = {}
     for place, (name, width) in enumerate(program.actions[table.action].parameters):
         data = [entry.data[place] for entry in table.entries] + [table.default[place]]
-        found[name] = Value(width, False, _columns(data, width))
-    return found
+        values[name] = Value(width, False, _columns(data, width))
+    return values
 
 
 def _taken(value: Value, index: IntArray) -> Value:
@@ -225,5 +225,5 @@ def _lookup(table: Table, key: Value) -> IntArray:
         hit = values[sort][at] == masked
         rank = np.where(hit, np.minimum(rank, np.array(places)[sort][at]), rank)
     by_rank: IntArray = np.append(np.array(order, np.int64), len(entries))
-    found: IntArray = by_rank[rank]
-    return found
+    actions: IntArray = by_rank[rank]
+    return actions

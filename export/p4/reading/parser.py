@@ -93,10 +93,10 @@ class Parser:
 
     def number(self, width: int | None = None) -> Number:
         token = self.take()
-        found = re.fullmatch(r"(\d+)w(0x[0-9a-fA-F]+|\d+)", token)
-        if not found:
+        sized = re.fullmatch(r"(\d+)w(0x[0-9a-fA-F]+|\d+)", token)
+        if not sized:
             refuse(f"{token!r} where a number with its width is due")
-        number = Number(whole_number(found[1]), whole_number(found[2]))
+        number = Number(whole_number(sized[1]), whole_number(sized[2]))
         if number.value >> number.width or (width is not None and number.width != width):
             refuse(f"{token} is not a number of {width or number.width} bits")
         return number
@@ -116,10 +116,10 @@ class Parser:
         self.types[name] = kind
 
     def known(self, name: str, also: Mapping[str, Type] | None = None) -> Type:
-        found = (also or {}).get(name) or self.types.get(name)
-        if found is None:
+        kind = (also or {}).get(name) or self.types.get(name)
+        if kind is None:
             refuse(f"{name} is not declared")
-        return found
+        return kind
 
     def program(self) -> Program:
         self.take("control")

@@ -68,19 +68,19 @@ class _Boxer:
             points = np.zeros((len(edge) + 1, len(program.inputs)), np.int64)
             points[1:, index] = np.array(edge, np.int64) + 1
             own = frozenset([index])
-            found = run(program, points, lambda name, own=own: self.depends[name] <= own)  # type: ignore[misc]
-            found = {name: value for name, value in found.items() if self.depends[name] == own}
+            computed = run(program, points, lambda name, own=own: self.depends[name] <= own)  # type: ignore[misc]
+            computed = {name: value for name, value in computed.items() if self.depends[name] == own}
             # Between neighbours that agree in everything the text computes from this input, nothing can change.
             changes = np.zeros(len(edge), np.bool_)
-            for name, value in found.items():
+            for name, value in computed.items():
                 if name not in program.inputs and name not in self.keys:
                     for limb in value.limbs:
                         changes |= limb[1:] != limb[:-1]
-            kept = np.append(True, changes)
+            is_start = np.append(True, changes)
             boundaries[index] = {edge[i] for i in np.flatnonzero(changes)}
-            self.lows.append(points[kept, index])
+            self.lows.append(points[is_start, index])
             values.append(
-                {n: Value(v.width, v.signed, tuple(limb[kept] for limb in v.limbs)) for n, v in found.items()}
+                {n: Value(v.width, v.signed, tuple(limb[is_start] for limb in v.limbs)) for n, v in computed.items()}
             )
         self.values = values
         terms = self._terms()
@@ -176,7 +176,7 @@ class _Boxer:
 
     def _terms(self) -> list[str]:
         """Return the variables that the score is the sum of, by the numbers in their names."""
-        found: list[str] = []
+        names: list[str] = []
         left: list[Expression] = [Slice("score")]
         while left:
             value = left.pop()
@@ -186,13 +186,13 @@ class _Boxer:
             elif isinstance(writer, Assign) and not isinstance(writer.value, Cast | Number):
                 left.append(writer.value)
             elif isinstance(value, Slice) and writer is not None:
-                found.append(value.name)
+                names.append(value.name)
             else:
                 refuse("the score is not a sum of variables")
-            if len(found) > MAX_PIECES:
+            if len(names) > MAX_PIECES:
                 refuse("the score is a sum of too many variables")
         # Any order will do: every term is compared with one tree.
-        return sorted(found, key=lambda name: (len(name), name))
+        return sorted(names, key=lambda name: (len(name), name))
 
     def _part(self, name: str) -> Boxes:
         everything: _Set = tuple((1 << len(low)) - 1 for low in self.lows)
@@ -289,9 +289,9 @@ class _Boxer:
         boxes: list[tuple[tuple[int, int], ...]] = []
         of_box: list[int] = []
         for whole, vote in zip(sets, votes, strict=True):
-            found = list(product(*(self._runs(index, side) for index, side in enumerate(whole))))
-            boxes += found
-            of_box += [vote] * len(found)
+            cells = list(product(*(self._runs(index, side) for index, side in enumerate(whole))))
+            boxes += cells
+            of_box += [vote] * len(cells)
             if len(boxes) > MAX_PIECES:
                 refuse("a part of the score is made of too many boxes")
         bounds = np.array(boxes, np.int64).reshape(-1, inputs, 2)
@@ -317,11 +317,11 @@ def _mask(chosen: BoolArray) -> int:
 
 def _places(mask: int) -> list[int]:
     """Return which bits are set, increasing."""
-    found = []
+    runs = []
     while mask:
-        found.append((mask & -mask).bit_length() - 1)
+        runs.append((mask & -mask).bit_length() - 1)
         mask &= mask - 1
-    return found
+    return runs
 
 
 def _and(bits: Sequence[_Bit]) -> _Bit:

@@ -22,11 +22,11 @@ def tokens_of(text: str) -> list[str]:
         refuse("its text is not the inside of one include guard")
     code, tokens, at = guarded[2].rstrip(), list[str](), 0
     while at < len(code):
-        found = _TOKEN.match(code, at)
-        if found is None:
+        token = _TOKEN.match(code, at)
+        if token is None:
             refuse(f"at {code[at : at + 20].strip()!r}")
-        tokens.append(found[1] or found[2] or found[3])
-        at = found.end()
+        tokens.append(token[1] or token[2] or token[3])
+        at = token.end()
     if guarded[1] in tokens:
         refuse("the include guard is a name of the program")
     return tokens

@@ -295,15 +295,15 @@ def _with(tags: tuple[int, int], bank: int, tag: int) -> tuple[int, int]:
 
 def _normal(entries: Iterable[p4r.TableEntry]) -> set[tuple[object, ...]]:
     """Return entries with numbers for byte strings, which switches may pad, to be compared."""
-    found: set[tuple[object, ...]] = set()
+    keys: set[tuple[object, ...]] = set()
     for entry in entries:
         matches = sorted(
             (match.field_id, _number(match.ternary.value), _number(match.ternary.mask)) for match in entry.match
         )
         action = entry.action.action
         data = tuple((param.param_id, _number(param.value)) for param in action.params)
-        found.add((entry.table_id, tuple(matches), action.action_id, data, entry.priority))
-    return found
+        keys.add((entry.table_id, tuple(matches), action.action_id, data, entry.priority))
+    return keys
 
 
 def _number(value: bytes) -> int:

@@ -64,10 +64,10 @@ class P4RuntimeSwitch:
             device_id=self.device_id, response_type=p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
         )
         with self._explained("does not tell its program", without_program=True) as has_none:
-            found = self._stub.GetForwardingPipelineConfig(request, timeout=SECONDS)
-        if has_none or not found.HasField("config"):
+            reply = self._stub.GetForwardingPipelineConfig(request, timeout=SECONDS)
+        if has_none or not reply.HasField("config"):
             return None
-        info: p4i.P4Info = found.config.p4info
+        info: p4i.P4Info = reply.config.p4info
         return info
 
     def set_program(self, info: p4i.P4Info, binary: bytes) -> None:
@@ -128,17 +128,17 @@ class P4RuntimeSwitch:
         try:
             yield has_none
         except grpc.RpcError as error:
-            code, said = error.code(), _said(error)
+            code, message = error.code(), _said(error)
             if without_program and code == grpc.StatusCode.FAILED_PRECONDITION:
                 has_none.append(True)
                 return
-            if "election id" in said.lower():
+            if "election id" in message.lower():
                 raise ForetailError(
                     f"another controller is the primary of the switch at {self.address}: stop it, then try again"
                 ) from None
             raise ForetailError(
-                f"the switch at {self.address} {what} ({code.name.lower().replace('_', ' ')}: {said[:200]}): look at "
-                f"its log"
+                f"the switch at {self.address} {what} ({code.name.lower().replace('_', ' ')}: {message[:200]}): look "
+                f"at its log"
             ) from None
 
 
@@ -147,7 +147,7 @@ def _said(error: grpc.RpcError) -> str:
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if isinstance(details, bytes):
         for one in rpc_status.Status.FromString(details).details:
-            found = p4r.Error()
-            if one.Unpack(found) and found.canonical_code != rpc_code.OK:
-                return re.sub(r"\s+", " ", found.message) or f"code {found.canonical_code}"
+            detail = p4r.Error()
+            if one.Unpack(detail) and detail.canonical_code != rpc_code.OK:
+                return re.sub(r"\s+", " ", detail.message) or f"code {detail.canonical_code}"
     return re.sub(r"\s+", " ", error.details() or "")

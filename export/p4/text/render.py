@@ -229,20 +229,20 @@ def _padded(row: Row[Any], table: FeatureTable) -> Row[Any]:
 def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
     """Return the local variables that hold code words, masks and votes, and saturated keys where inputs are."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
-    found = []
+    lines = []
     for table in plan.chosen.features:
         name = ensemble.features[table.code.feature].name
         if _saturates(table, plan):
-            found.append(f"bit<{_key_bits(table)}> k_{name};")
-        found += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
-    found += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
+            lines.append(f"bit<{_key_bits(table)}> k_{name};")
+        lines += [f"bit<{bits}> c_{name}_w{word};" for word, bits in table.code.words]
+    lines += [f"bit<{bits}> b_w{word};" for word, bits in encoding.masks]
     for index, votes in enumerate(encoding.votes):
         if votes.key and architecture.expressions:
-            found.append(f"bit<{votes.key_bits}> key_{index};")
+            lines.append(f"bit<{votes.key_bits}> key_{index};")
         if index in encoding.terms(architecture) and (own := encoding.vote_name(index, architecture)) != "score":
-            found.append(f"int<{width}> {own};")
-    found.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
-    return found
+            lines.append(f"int<{width}> {own};")
+    lines.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
+    return lines
 
 
 def code_words(ensemble: Ensemble, plan: Plan) -> list[str]:
@@ -256,16 +256,16 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
     """Return the statements of the apply block, declarations of intermediate results, and tables of one operation."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     names = [feature.name for feature in ensemble.features]
-    found: list[str] = []
+    lines: list[str] = []
     intermediate: list[str] = []
     operations: list[_Table] = []
 
     def assign(name: str, value: str) -> None:
         if architecture.expressions:
-            found.append(f"{name} = {value};")
+            lines.append(f"{name} = {value};")
         else:
             operations.append(_Table(f"at_{name}", f"do_{name}", "", (), (), (f"{name} = {value};",), (), (), ()))
-            found.append(f"at_{name}.apply();")
+            lines.append(f"at_{name}.apply();")
 
     def named(value: str, kind: str) -> str:
         name = f"s_{len(intermediate)}"
@@ -279,38 +279,38 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
 
     for table in (table for table in plan.chosen.features if _saturates(table, plan)):
         name, bits, largest = names[table.code.feature], _key_bits(table), table.code.saturation
-        found.append(
+        lines.append(
             f"if (f_{name} > 24w{largest - 1}) {{ k_{name} = {bits}w{largest}; }} "
             f"else {{ k_{name} = f_{name}[{bits - 1}:0]; }}"
         )
-    found += [f"t_{names[code.feature]}.apply();" for code in encoding.codes]
+    lines += [f"t_{names[code.feature]}.apply();" for code in encoding.codes]
     for word, bits in encoding.masks:
         parts = [f"c_{names[code.feature]}_w{word}" for code in encoding.codes if word in dict(code.words)]
         mask = " & ".join(parts) if architecture.expressions else combined(parts, " & ", f"bit<{bits}>")
         assign(f"b_w{word}", mask)
     for index, votes in enumerate(encoding.votes):
         if not votes.key:
-            found.append(f"v_{index} = (int<{width}>) {width}w{votes.default & ((1 << width) - 1)};")
+            lines.append(f"v_{index} = (int<{width}>) {width}w{votes.default & ((1 << width) - 1)};")
         elif architecture.expressions:
-            found.append(f"key_{index} = {' ++ '.join(_source(part, names) for part in votes.key)};")
-    found += [f"{_vote_table(i, plan)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
+            lines.append(f"key_{index} = {' ++ '.join(_source(part, names) for part in votes.key)};")
+    lines += [f"{_vote_table(i, plan)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
     terms = [f"v_{i}" for i in encoding.terms(architecture) if encoding.votes[i].key]
     constants = [f"v_{i}" for i in encoding.terms(architecture) if not encoding.votes[i].key]
     if len(constants) > 1:  # among themselves, which takes no stage
         constants = [named(" + ".join(constants), f"int<{width}>")]
     if [encoding.vote_name(i, architecture) for i in encoding.terms(architecture)] != ["score"]:
         assign("score", combined(terms + constants, " + ", f"int<{width}>"))
-    found.append("decide.apply();")
+    lines.append("decide.apply();")
     if architecture.expressions:
-        found.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
+        lines.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
     else:
         sign = (f"margin[{width - 1}:{width - 1}]", 1)
         negative = ((Row(1, 1, 1), (1,)),)
         operations.append(
             _Table("verdict", "set_drop", "exact", (sign,), (1,), ("drop = value;",), ("value",), negative, (0,))
         )
-        found.append("verdict.apply();")
-    return found, intermediate, operations
+        lines.append("verdict.apply();")
+    return lines, intermediate, operations
 
 
 def _balanced(terms: list[str], sign: str, inner: Callable[[str], str]) -> str:

@@ -65,12 +65,12 @@ def render_switch(
 
 def _octaves(added: int) -> list[tuple[int, int, int]]:
     """Return values, masks and eighths of octaves of all positive numbers, and what is added to these."""
-    found = []
+    intervals = []
     for octave in range(_BITS - 1):
         low = max(octave - 3, 0)  # bits that do not count
         for value in range(1 << octave, 1 << octave + 1, 1 << low):
-            found.append((value, (1 << _BITS) - (1 << low), added + 8 * octave + ((value << 3 >> octave) & 7)))
-    return found
+            intervals.append((value, (1 << _BITS) - (1 << low), added + 8 * octave + ((value << 3 >> octave) & 7)))
+    return intervals
 
 
 def _value(given: FeatureInput) -> str:
@@ -87,5 +87,5 @@ def _shift(given: FeatureInput) -> int:
 
 
 def _cell_bytes(given: FeatureInput) -> int:
-    found = re.search(r"\bcell_bytes=(\d{1,9})\b", given.params)
-    return int(found[1]) if found else 1
+    cell_bytes = re.search(r"\bcell_bytes=(\d{1,9})\b", given.params)
+    return int(cell_bytes[1]) if cell_bytes else 1

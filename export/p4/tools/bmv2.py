@@ -54,9 +54,9 @@ def compile_p4(program: Path, info: Path | None = None) -> Path:
         timeout=120,
         check=False,
     )
-    said = " ".join((done.stdout + done.stderr).split())
-    if done.returncode or said:
-        raise ForetailError(f"p4c complains of {program.name} ({said[:300]}): report this as a bug")
+    output = " ".join((done.stdout + done.stderr).split())
+    if done.returncode or output:
+        raise ForetailError(f"p4c complains of {program.name} ({output[:300]}): report this as a bug")
     return compiled
 
 
@@ -132,17 +132,17 @@ class SimpleSwitch:
         )
         refusals = re.findall(r"(?im)^.*(?:error|invalid|unknown).*$", done.stdout)
         if done.returncode or refusals:
-            said = (refusals or done.stderr.splitlines() or ["without a word"])[0]
-            raise ForetailError(f"simple_switch_CLI refuses a command ({said[:200]}): report this as a bug")
+            reason = (refusals or done.stderr.splitlines() or ["without a word"])[0]
+            raise ForetailError(f"simple_switch_CLI refuses a command ({reason[:200]}): report this as a bug")
         return done.stdout
 
     def register(self, name: str) -> list[int]:
         """Return all values of a register."""
         text = self.command(f"register_read {name}")
-        found = re.search(rf"{re.escape(name)}=\s*([-\d, ]+)", text)
-        if found is None:
+        numbers = re.search(rf"{re.escape(name)}=\s*([-\d, ]+)", text)
+        if numbers is None:
             raise ForetailError(f"simple_switch shows no register {name}: name one of the program's")
-        return [int(value) for value in found[1].split(",")]
+        return [int(value) for value in numbers[1].split(",")]
 
     def exchange(self, packets: Sequence[bytes], replies: int | None = None, seconds: float = 60) -> list[bytes]:
         """Send packets to port 0 and return what comes out of it: `replies` packets, one each unless told otherwise."""
@@ -206,8 +206,8 @@ def tool_versions() -> str:
         subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60, check=False)
         for tool in TOOLS[:2]
     )
-    said = (run.stdout + run.stderr for run in runs)
-    p4c, switch = (re.search(r"\d+(?:\.\d+)+", text) for text in said)
+    outputs = (run.stdout + run.stderr for run in runs)
+    p4c, switch = (re.search(r"\d+(?:\.\d+)+", text) for text in outputs)
     return f"p4c {p4c[0] if p4c else '?'} and simple_switch {switch[0] if switch else '?'}"
 
 

@@ -75,16 +75,16 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
             raise ForetailError(f"{COMPILER} takes more than {SECONDS} s for {name}: export fewer trees") from None
         if done.returncode:
             lines = (done.stdout + done.stderr).splitlines()
-            said = " ".join(" ".join([line for line in lines if "error" in line] or lines).split())
-            raise ForetailError(f"{COMPILER} refuses {name} for {chip} ({said[:300]}): export fewer trees")
+            reason = " ".join(" ".join([line for line in lines if "error" in line] or lines).split())
+            raise ForetailError(f"{COMPILER} refuses {name} for {chip} ({reason[:300]}): export fewer trees")
         (resources,) = Path(folder, "out").glob("*/logs/resources.json")
         (containers,) = Path(folder, "out").glob("*/logs/phv.json")
         return _compiled(" ".join([COMPILER, *numbers[:1]]), program, _read(resources), _read(containers))
 
 
 def _read(report: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    return document
 
 
 def _compiled(version: str, program: str, resources: Mapping[str, Any], containers: Mapping[str, Any]) -> Compiled:

@@ -117,12 +117,12 @@ class OnOff(Workload):
 def event_places(draw: np.random.Generator, probability: float, cells: int) -> NDArray[np.int64]:
     """Return in which of `cells` cells something happens, in order, each with `probability` independently."""
     last = -1
-    found = []
+    parts = []
     while last < cells:
         gaps = draw.geometric(probability, int(1.1 * probability * cells) + 16)
-        found.append(last + np.cumsum(gaps))
-        last = int(found[-1][-1])
-    places = np.concatenate(found)
+        parts.append(last + np.cumsum(gaps))
+        last = int(parts[-1][-1])
+    places = np.concatenate(parts)
     return places[: np.searchsorted(places, cells)]
 
 

@@ -37,22 +37,24 @@ class Scheduler(ABC):
         does not suit, and on matchings that are none.
         """
         with running(self, "matchings", demand=demand.demand):
-            found = self.matchings(demand, degree, seed)
+            matchings = self.matchings(demand, degree, seed)
         if not is_foreign(type(self)):
-            return Schedule(found)
-        require(self, isinstance(found, np.ndarray), "matchings must give an array", f"a {type(found).__name__}")
+            return Schedule(matchings)
+        require(
+            self, isinstance(matchings, np.ndarray), "matchings must give an array", f"a {type(matchings).__name__}"
+        )
         wanted = ("slots", degree, demand.nodes)
         require(
             self,
-            found.ndim == 3 and found.shape[1:] == wanted[1:],
+            matchings.ndim == 3 and matchings.shape[1:] == wanted[1:],
             f"matchings must have shape ({wanted[0]}, {wanted[1]}, {wanted[2]})",
-            str(found.shape),
+            str(matchings.shape),
         )
-        require(self, found.dtype.kind in "iu", "matchings must be whole numbers", str(found.dtype))
-        outside = found[(found < -1) | (found >= demand.nodes)]
+        require(self, matchings.dtype.kind in "iu", "matchings must be whole numbers", str(matchings.dtype))
+        outside = matchings[(matchings < -1) | (matchings >= demand.nodes)]
         require(self, not len(outside), f"matchings must be -1 or in [0, {demand.nodes})", str(outside[:1]))
         try:
-            return Schedule(found)
+            return Schedule(matchings)
         except ForetailError as error:
             raise PluginError(f"{named(self)} breaks a rule: {error}") from None
 

@@ -62,9 +62,9 @@ def _exchanged(receiver: npt.NDArray[np.int64], random: np.random.Generator) -> 
     while True:
         first, second = random.choice(len(receiver), 2, replace=False)
         if receiver[first] != second and receiver[second] != first:  # else a node would send to itself
-            found = receiver.copy()
-            found[[first, second]] = receiver[[second, first]]
-            return found
+            changed = receiver.copy()
+            changed[[first, second]] = receiver[[second, first]]
+            return changed
 
 
 def _paired(nodes: int, random: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -118,6 +118,6 @@ def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
         flow[source, tail, head] = solved.x[index * edges : (index + 1) * edges]
     length = np.zeros((nodes, nodes))
     length[tail, head] = -solved.ineqlin.marginals
-    found = MultiHop(float(solved.x[-1]), flow, length)
-    found.check(demand, capacity)
-    return found
+    solution = MultiHop(float(solved.x[-1]), flow, length)
+    solution.check(demand, capacity)
+    return solution

@@ -72,6 +72,6 @@ def best_distribution(largest_trust: int, robustness_floor: float) -> FloatArray
     )
     if solved.status != 0:
         raise ForetailError(f"HiGHS found no distribution ({solved.message}): report this as a bug")
-    found: FloatArray = np.clip(solved.x, 0, 1)
-    found /= found.sum()
-    return found
+    probabilities: FloatArray = np.clip(solved.x, 0, 1)
+    probabilities /= probabilities.sum()
+    return probabilities

@@ -27,10 +27,10 @@ class EtalonLog(RecordFile):
         delay (so in another unit), circuits that go up twice, days of another length, VOQs beyond their capacity, a
         network with less than three racks, or no packets at all.
         """
-        found = Findings(self)
+        findings = Findings(self)
         for chunk in self.chunks(report):
-            found.add(chunk)
-        return found.survey()
+            findings.add(chunk)
+        return findings.survey()
 
     def arrivals(self, survey: Survey, report: Callable[[int], None] = lambda records: None) -> Iterator[Records]:
         """Yield the packets in the order in which they reached their VOQ.

@@ -75,21 +75,21 @@ def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
     _refuse_cut(path, frames, ~whole)
     first = frames.heads[np.arange(len(start)), start]
     header = np.where(kind == _IPV6, 40, (first & 15).astype(np.int64) * 4)
-    found = np.flatnonzero(
+    supported = np.flatnonzero(
         whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
     )
-    heads, start, header, six = frames.heads[found], start[found], header[found], kind[found] == _IPV6
-    rows = np.arange(len(found))
+    heads, start, header, six = frames.heads[supported], start[supported], header[supported], kind[supported] == _IPV6
+    rows = np.arange(len(supported))
 
     protocol = heads[rows, start + np.where(six, 6, 9)]
     fragment = ~six & (_word(heads, start + 6) & 0x1FFF != 0)
     transport = start + header
     tcp, with_ports = (protocol == _TCP) & ~fragment, np.isin(protocol, (_TCP, _UDP)) & ~fragment
     needed = np.zeros(len(frames.heads), np.int64)
-    needed[found] = transport + np.where(tcp, 13, np.where(with_ports, 4, 0))
+    needed[supported] = transport + np.where(tcp, 13, np.where(with_ports, 4, 0))
     _refuse_cut(path, frames, frames.kept_bytes < needed)
 
-    keys = np.zeros(len(found), KEY_DTYPE)
+    keys = np.zeros(len(supported), KEY_DTYPE)
     keys["version"], keys["protocol"] = np.where(six, 6, 4), protocol
     keys["ports"][with_ports] = heads[rows[:, None], transport[:, None] + np.arange(4)][with_ports]
     for name, of_four, of_six in (("source", 12, 8), ("destination", 16, 24)):
@@ -97,12 +97,12 @@ def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
         address = heads[rows[:, None], (start + np.where(six, of_six, of_four))[:, None] + np.arange(16)]
         keys[name] = np.where(np.arange(16) < length, address, 0)
 
-    wire = frames.wire_bytes[found]
+    wire = frames.wire_bytes[supported]
     stated = np.where(six, _word(heads, start + 4) + 40, _word(heads, start + 2))
     ip_bytes = np.where(stated > np.where(six, 40, 0), stated, wire - start)  # zero: a segment that the card splits
     of_tcp = (heads[rows, np.minimum(transport + 12, HEAD_BYTES - 1)] >> 4).astype(np.int64) * 4
     data = ~tcp | (ip_bytes > header + of_tcp)
-    return Packets(frames.time_ns[found], wire, flows.numbers(keys), data)
+    return Packets(frames.time_ns[supported], wire, flows.numbers(keys), data)
 
 
 def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -41,10 +41,12 @@ def write_capture(path: Path, arrivals: Records, *, snap_bytes: int = 96) -> Non
     with writing(path), path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snap_bytes, 1))
         for time_ns, flow, size, port, kind in zip(*columns, strict=True):
-            kept = min(size, snap_bytes)
+            captured_bytes = min(size, snap_bytes)
             seconds, rest = divmod(_FIRST_NS + time_ns, 10**9)
-            file.write(struct.pack("<4I", seconds, rest, kept, size))
-            file.write(_frame(flow, port, size, kind == FlowClass.CONTROL)[:kept].ljust(kept, b"\0"))
+            file.write(struct.pack("<4I", seconds, rest, captured_bytes, size))
+            file.write(
+                _frame(flow, port, size, kind == FlowClass.CONTROL)[:captured_bytes].ljust(captured_bytes, b"\0")
+            )
 
 
 def _frame(flow: int, port: int, size: int, control: bool) -> bytes:

@@ -145,8 +145,8 @@ def _library(names: Sequence[str], scale: Mapping[str, Any]) -> Path:
         defined = [f"-D{name}=" + ",".join(f'"{text}"' for text in texts) for name, texts in literals.items()]
         options = ["-std=c++20", "-O2", "-fPIC", "-shared", "-I", str(ROOM)]
         command = [compiler(), *options, *defined, str(Path(__file__).with_name(_SOURCE)), "-o", str(folder / _LIBRARY)]
-        said = run_compiler(command)
-        if said is not None:
-            raise ForetailError(f"the live predictor does not compile: {first_error(said)}")
+        errors = run_compiler(command)
+        if errors is not None:
+            raise ForetailError(f"the live predictor does not compile: {first_error(errors)}")
 
     return cached("live-predictor", _LIBRARY, [sources_digest("buffer", "ns3"), names, params], build)

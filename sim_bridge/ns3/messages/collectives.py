@@ -80,19 +80,19 @@ def collective(
     seed : of these draws
     """
     draw = np.random.default_rng([seed, len(groups)])
-    found: list[Message] = []
+    messages: list[Message] = []
     connections: dict[tuple[int, int], int] = {}
     for group, servers in enumerate(groups):
         start_ns = min(int(draw.integers(0, compute_ns, endpoint=True)), traffic_ns - 1)
         received: list[list[int]] = [[] for _ in servers]  # places of what each has received in the round before
         for number in range(repeat):
-            first, before = len(found), received
+            first, before = len(messages), received
             received = [[] for _ in servers]
             for transfer in PATTERNS[kind](len(servers), size_bytes):
                 pair = servers[transfer.source], servers[transfer.destination]
                 begins = not transfer.after
-                received[transfer.destination].append(len(found))
-                found.append(
+                received[transfer.destination].append(len(messages))
+                messages.append(
                     Message(
                         start_ns,
                         NO_LIMIT_NS,
@@ -104,7 +104,7 @@ def collective(
                         group * repeat + number,
                     )
                 )
-    return found
+    return messages
 
 
 def _parts(size_bytes: int, count: int) -> list[int]:

@@ -32,7 +32,7 @@ def elephants(
     seed : of the draws; every server has its own
     """
     ns_per_byte = 8e9 / link_bps
-    found: list[Message] = []
+    messages: list[Message] = []
     connection = 0
     for server, reachable in enumerate(peers):
         draw = np.random.default_rng([seed, server])
@@ -42,8 +42,8 @@ def elephants(
             gap_ns = 0
             while start_ns < traffic_ns:
                 size_bytes = max(1, round(draw.exponential(burst_bytes)))
-                found.append(Message(start_ns, traffic_ns - 1, size_bytes, server, peer, connection, after, gap_ns))
-                after, gap_ns = [len(found) - 1], int(draw.exponential(idle_ns))
+                messages.append(Message(start_ns, traffic_ns - 1, size_bytes, server, peer, connection, after, gap_ns))
+                after, gap_ns = [len(messages) - 1], int(draw.exponential(idle_ns))
                 start_ns += int(size_bytes * ns_per_byte) + gap_ns + 1
             connection += 1
-    return found
+    return messages

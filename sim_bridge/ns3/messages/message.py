@@ -22,11 +22,11 @@ class Message(NamedTuple):
 
 def joined(*lists: Sequence[Message]) -> list[Message]:
     """Return the messages of all lists, with numbers of their own for connections and rounds."""
-    found: list[Message] = []
+    merged: list[Message] = []
     connections = rounds = 0
     for messages in lists:
-        first = len(found)
-        found += [
+        first = len(merged)
+        merged += [
             message._replace(
                 connection=message.connection + connections,
                 after=[other + first for other in message.after],
@@ -36,7 +36,7 @@ def joined(*lists: Sequence[Message]) -> list[Message]:
         ]
         connections += 1 + max((message.connection for message in messages), default=-1)
         rounds += 1 + max((message.round for message in messages), default=-1)
-    return found
+    return merged
 
 
 def columns(messages: Iterable[Message]) -> dict[str, list[Any]]:

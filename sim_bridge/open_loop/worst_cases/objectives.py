@@ -208,8 +208,8 @@ def measure(
         if name == "opt":
             counts[name] = late_qd(ports, buffer, slots, ports_of)["transmitted"]
         elif name == "reduced":
-            kept = drop == 0
-            counts[name] = slotted("followlqd", ports, buffer, slots[kept], ports_of[kept])["transmitted"]
+            accepted = drop == 0
+            counts[name] = slotted("followlqd", ports, buffer, slots[accepted], ports_of[accepted])["transmitted"]
         elif name in ("tn", "fn"):
             label = slotted("lqd", ports, buffer, slots, ports_of)["lqd_drop"]
             counts[name] = int(np.count_nonzero((drop == 0) & (label == (name == "fn"))))

@@ -153,12 +153,12 @@ def worst_cases(
     jobs = list(product(objectives, switches))
     one = partial(_job, seed=seed, restarts=restarts, steps=steps)
     if processes == 1:
-        found = list(map(one, jobs))
+        candidates = list(map(one, jobs))
     else:
         with ProcessPoolExecutor(processes) as pool:
-            found = list(pool.map(one, jobs))
+            candidates = list(pool.map(one, jobs))
     worst: dict[tuple[str, int], WorstCase] = {}
-    for case in found:
+    for case in candidates:
         key = (case.objective, case.ports)
         if key not in worst or case.ratio > worst[key].ratio:
             worst[key] = case
