@@ -10,6 +10,9 @@ PYTHON ?= python3
 ARGS ?=
 # A module's tests stay together, because they share what is expensive to set up; -n 0 in ARGS runs all in one process.
 XDIST := -n auto --dist loadscope
+# SIZE=small makes `make nightly` short.
+SIZE ?= full
+SMALL := $(filter small,$(SIZE))
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
@@ -22,7 +25,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildca
 DRIVER := $(BUFFER) $(wildcard sim_bridge/packets/*.* sim_bridge/packets/*/*.* sim_bridge/ns3/*.* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
-.PHONY: help setup demo test quick lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
+.PHONY: help setup demo test quick nightly lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
 	bench clean
 
 help: ## list the targets
@@ -34,11 +37,19 @@ setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and te
 demo: .venv/.package .venv/.driver ## run the whole path on real ns-3 packets; results in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
-test: lint .venv/.driver ## lint, types, layers and all tests (ARGS goes to pytest)
-	@$(BIN)/python -m pytest $(XDIST) $(ARGS)
+test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: ten minutes (ARGS goes to pytest)
+	@$(BIN)/python -m pytest $(XDIST) -m 'not nightly' $(ARGS)
 
 quick: .venv/.dev ## the tests of a minute, without ns-3 (ARGS goes to pytest)
-	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow' --hypothesis-profile=quick $(ARGS)
+	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow and not nightly' --hypothesis-profile=quick $(ARGS)
+
+nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=small, which CI runs, takes some minutes
+	@$(MAKE) --no-print-directory sanitize
+	@$(MAKE) --no-print-directory torture ARGS='--minutes $(if $(SMALL),1,60) --seed 1' & torture=$$!; \
+		$(MAKE) --no-print-directory fuzz ARGS='--seconds $(if $(SMALL),0,60)'; wait $$torture
+	@$(if $(SMALL),,$(MAKE) --no-print-directory conformance)
+	@$(BIN)/python -m pytest $(XDIST) -m '$(if $(SMALL),nightly and not full,nightly or hypothesis)' \
+		--hypothesis-profile=$(if $(SMALL),ci,nightly) $(ARGS)
 
 lint: .venv/.dev ## check style, types and the layers between the rooms
 	@$(BIN)/ruff check .
