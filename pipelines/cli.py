@@ -153,7 +153,9 @@ def _command(stage: str, arguments: Sequence[str]) -> tuple[Command, Sequence[st
 
 
 def _run_stage(command: Command, overrides: Sequence[str]) -> int:
-    from foretail.pipelines.errors import is_bad_input
+    import yaml
+
+    from foretail.pipelines.errors import is_bad_input, unreadable_settings
     from foretail.pipelines.stage import application
 
     overrides, named = _flags_first(overrides), " ".join(command.words)
@@ -164,6 +166,10 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     before, sys.argv = sys.argv, [f"foretail {named}", *overrides]
     try:
         application(command)()
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # StageFailed carries those of the stage
+        if is_bad_input(error):
+            raise
+        raise unreadable_settings(error, _config_folders(overrides)) from error
     except OSError as error:  # StageFailed carries those of the stage past here: this one is Hydra's
         if is_bad_input(error):  # as that about a config that there is none of
             raise
@@ -179,8 +185,9 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
 def _help(stage: str, arguments: Sequence[str]) -> int:
     from foretail.pipelines.command.reference import experiments_text, help_text
 
-    overrides = [argument for argument in arguments if "=" in argument]
-    words = [argument for argument in arguments if "=" not in argument]
+    settings = _without_flags(arguments)
+    overrides = [argument for argument in settings if "=" in argument]
+    words = [argument for argument in settings if "=" not in argument]
     if stage != "run":
         command, _ = _command(stage, ())
         print(help_text(command, *STAGES[stage], overrides, words))
@@ -256,17 +263,32 @@ def _completion(arguments: Sequence[str]) -> int | None:
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
     """The arguments in the order in which Hydra takes them, wherever the flags stand."""
-    flags: list[str] = []
-    settings: list[str] = []
-    for before, argument in zip(("", *arguments), arguments, strict=False):
-        (flags if argument.startswith("-") or before in WITH_VALUE else settings).append(argument)
-    return [*flags, *settings]
+    settings = _without_flags(arguments)
+    return [*(argument for argument in arguments if argument not in settings), *settings]
+
+
+def _without_flags(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are neither flags nor their values."""
+    pairs = zip(("", *arguments), arguments, strict=False)
+    return [argument for before, argument in pairs if not argument.startswith("-") and before not in WITH_VALUE]
+
+
+def _config_folders(arguments: Sequence[str]) -> list[str]:
+    """The folders that ``--config-dir`` names."""
+    return [
+        argument
+        for before, argument in zip(("", *arguments), arguments, strict=False)
+        if before in ("--config-dir", "-cd")
+    ]
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:
     """What Hydra's own argument parser has against the arguments, in a few words."""
     from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
+    nameless = [override for override in _without_flags(overrides) if override.startswith("=")]
+    if nameless:
+        return f"{nameless[0]} has no name: write name=value"
     usage_and_error = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage_and_error):

@@ -7,7 +7,9 @@ import errno
 import re
 from collections.abc import Iterable, Iterator
 from importlib import resources
+from pathlib import Path
 
+import yaml
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -83,6 +85,34 @@ def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[st
     if isinstance(error, OverflowError) and (setting := _OF_A_SETTING.search(str(error))) is not None:
         return f"{setting[1]} is a number beyond any fraction: lower it"
     return str(error)
+
+
+def unreadable_settings(error: Exception, folders: Iterable[str]) -> ForetailError:
+    """What Hydra raised while it read files of settings, as an error that names the file and the place.
+
+    Parameters
+    ----------
+    error : which :func:`is_bad_input` does not know
+    folders : that the user gave, among whose files one is to blame
+    """
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+        return ForetailError(f"{mark.name} is not valid YAML ({place}): correct it there")
+    if isinstance(error, (UnicodeDecodeError, yaml.reader.ReaderError)):
+        files = [path for folder in folders for path in sorted(Path(folder).rglob("*.yaml")) if not _is_text(path)]
+        named = ", ".join(map(str, files)) or "a file of settings"
+        return ForetailError(f"{named} cannot be read as UTF-8 text: save it as UTF-8")
+    if isinstance(error, RecursionError):
+        return ForetailError("a file of settings includes itself: remove it from its own defaults list")
+    return ForetailError(_first_line(error))
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        return "\0" not in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:

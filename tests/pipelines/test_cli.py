@@ -196,3 +196,54 @@ def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
 def test_suggestions_know_the_settings_of_all_stages() -> None:
     names = set(setting_names())
     assert {"scenario.incast.fan_in", "predictor.trees", "tracking.uri", "jobs", "split.gap_ns"} <= names
+
+
+UNREADABLE = [
+    (
+        b"defaults: [tiny]\n\tname: x\n",
+        "mine.yaml is not valid YAML (line 2, column 1: found character '\\t'",
+    ),
+    (b"name: [x\n", "mine.yaml is not valid YAML (line 2, column 1: expected ',' or ']', but got '<stream end>')"),
+    (
+        b"name: x\nname: y\n",
+        "mine.yaml is not valid YAML (line 2, column 1: found duplicate key name)",
+    ),
+    (b"name: !!python/object:os.system x\n", "mine.yaml is not valid YAML (line 1, column 7: could not determine"),
+    (b"name: caf\xe9\n", "mine.yaml cannot be read as UTF-8 text: save it as UTF-8"),
+    (b"\x7fELF\x02\x01\x00\x00\xd0", "mine.yaml cannot be read as UTF-8 text: save it as UTF-8"),
+    (b"defaults: 3\nname: x\n", "Invalid defaults list in 'scenario/mine', defaults must be a list (got int)"),
+    (b"defaults: [mine]\nname: x\n", "a file of settings includes itself: remove it from its own defaults list"),
+    (b"- a\n- b\n", "in scenario/mine.yaml: "),
+]
+
+
+@pytest.mark.parametrize(("content", "complaint"), UNREADABLE)
+def test_a_file_of_settings_that_cannot_be_read_is_named(
+    content: bytes, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scenario").mkdir()
+    (tmp_path / "scenario" / "mine.yaml").write_bytes(content)
+    given = ["evaluate", "--config-dir", str(tmp_path), "scenario=mine", "--cfg", "job"]
+    assert cli.main(given) == cli.EXIT_BAD_INPUT
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["=1"], "=1 has no name: write name=value"),
+        (["=null"], "=null has no name: write name=value"),
+        (["--resolve"], "--resolve flag can only be used in conjunction with --cfg"),
+        (["--shell-completion"], "Expecting one subcommand"),
+    ],
+)
+def test_left_overs_of_hydra_are_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", *arguments]) == cli.EXIT_BAD_INPUT
+    assert complaint in capsys.readouterr().err
+
+
+def test_flags_with_values_are_no_groups_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", "--help", "--config-dir", str(tmp_path)]) == 0
+    assert "most used settings" in capsys.readouterr().out
