@@ -210,7 +210,7 @@ class ReplayConfig(Stage):
     flip_probability: float = setting(0.0, "predictions=flipped: share that is inverted", at_least=0, at_most=1)
     prediction_seed: int = setting(1, "predictions=flipped: seed of the flips", at_least=0, at_most=2**63 - 1)
     own_queues: bool = setting(
-        False, "datasets: show the model LQD's own queues as the paper did, instead of a shadow Credence's"
+        False, "show the model LQD's own queues as the paper did, instead of a shadow Credence's"
     )
     jobs: int = setting(2, "policies at the same time", at_least=1, at_most=1024)
     tracking: Tracking = part(Tracking, "MLflow, for models:/ addresses")
@@ -240,7 +240,6 @@ class ReplayConfig(Stage):
                 raise ForetailError(f"{field.name} is {why}")
 
     def _check_arrivals(self) -> None:
-        self._refuse({"own_queues"}, "for datasets=[...]: leave it out, a file of arrivals has no such columns")
         if self.ports is None or self.buffer is None:
             raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
         if self.buffer < self.ports:
