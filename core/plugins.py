@@ -6,9 +6,13 @@ A package offers a predictor in its pyproject.toml by ``my_stump = "my_package:S
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib.util
 import inspect
 import re
+import sys
+import sysconfig
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -163,19 +167,49 @@ def is_foreign(kind: type) -> bool:
 
 
 def source_sha256(kind: type) -> str | None:
-    """Return the hash of the file that defines a foreign class, on which its results depend; None for our own.
+    """Return the hash of a foreign class, on which its results depend; None for our own.
 
+    It is of the file that defines the class, and of the files of the same package or folder that this one imports.
     ForetailError when the class has no file.
     """
     if not is_foreign(kind):
         return None
     try:
-        return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()
+        root = Path(inspect.getfile(kind)).parents[kind.__module__.count(".")]
+        package, waiting, digests = kind.__module__.partition(".")[0], [kind.__module__], dict[Path, bytes]()
+        while waiting:
+            module = sys.modules.get(waiting.pop())
+            file = Path(getattr(module, "__file__", None) or "")
+            if module is None or file in digests or not _is_beside(file, root, package):
+                continue
+            digests[file] = hashlib.sha256(file.read_bytes()).digest()
+            if file.suffix == ".py":
+                imported = _imported(file, module.__package__ or "")
+                waiting += [name for name in imported if not name.startswith("foretail.")]
+        return hashlib.sha256(b"".join(digest for _, digest in sorted(digests.items()))).hexdigest()
     except (OSError, TypeError):
         raise ForetailError(
             f"{kind.__module__}.{kind.__qualname__} has no source file, by which results are known again: put it into "
             f"a module"
         ) from None
+
+
+def _imported(file: Path, package: str) -> Iterator[str]:
+    """The names of the modules that one of `package` imports, and of what may be modules in them."""
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from (source, *(f"{source}.{alias.name}" for alias in node.names))
+
+
+def _is_beside(file: Path, root: Path, package: str) -> bool:
+    """Whether a module belongs to a plug-in: both are installed as one package, or lie in one folder."""
+    installed = Path(sysconfig.get_path("purelib"))
+    if file.is_relative_to(installed):
+        return file.relative_to(installed).parts[0].removesuffix(".py") == package
+    return file.is_relative_to(root)
 
 
 @contextmanager

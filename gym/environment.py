@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -42,6 +44,15 @@ class Reward:
     #: ``bytes`` only where packets have them. Control packets count as neither
     unit: Literal["packets", "bytes"] = "packets"
 
+    def __post_init__(self) -> None:
+        """Raise ForetailError on what is no finite number, and on another unit."""
+        for name in ("sent", "dropped", "decision"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+                raise ForetailError(f"the reward's {name} must be a finite number, not {value!r}")
+        if self.unit not in ("packets", "bytes"):
+            raise ForetailError(f"the reward's unit must be packets or bytes, not {self.unit!r}")
+
 
 class _Switches:
     """What both environments are made of: native runs that stop at every data packet, and arrays over them."""
@@ -50,8 +61,8 @@ class _Switches:
         self._traffic = Generated() if traffic is None else traffic
         if reward.unit == "bytes" and not self._traffic.has_bytes:
             raise ForetailError("packets of slotted traffic have no bytes: set the reward's unit to 'packets'")
-        if reward.unit not in ("packets", "bytes"):
-            raise ForetailError(f"the reward's unit must be packets or bytes, not {reward.unit!r}")
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise ForetailError(f"num_envs must be a whole number of at least 1, not {count!r}")
         names = training_columns(features, own_queues=True)
         self._runs = LiveRuns("learned", count, list(names), in_bytes=reward.unit == "bytes")
         self._reward, self._labels = reward, labels
@@ -113,8 +124,10 @@ class BufferEnv(gymnasium.Env[Observation, Any]):
         features: Sequence[str] = DEFAULT_FEATURES,
         reward: Reward = Reward(),
         labels: bool = False,
-        render_mode: None = None,
+        render_mode: str | None = None,
     ) -> None:
+        if render_mode is not None:
+            raise ForetailError(f"render_mode is {render_mode!r}, and a switch draws nothing: leave it out")
         self._switches = _Switches(1, traffic, features, reward, labels)
         self.observation_space = self._switches.space
         self.action_space = Discrete(2)
@@ -198,6 +211,8 @@ class BufferVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         answers = np.asarray(actions)
         if answers.shape != (self.num_envs,) or answers.dtype.kind not in "biu" or (answers >> 1).any():
             raise ForetailError(f"actions must be {self.num_envs} whole numbers, each 0 (accept) or 1 (drop)")
+        if (self._switches.ended & ~self._over).any():
+            raise ForetailError("no packets wait for actions: call reset() first")
         rewards = self._switches.step(answers.astype(np.uint8))
         if self._over.any():
             for i in np.flatnonzero(self._over).tolist():

@@ -11,10 +11,11 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import cmake
 import ninja
@@ -69,10 +70,28 @@ class GuestPolicy:
         except OSError as error:
             raise ForetailError(f"the policy {self.header} cannot be read ({error.strerror}): name a header") from None
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """Of the header."""
-        return hashlib.sha256(self.content).hexdigest()
+        """Of the header, of every other file that the compiler reads for it but Foretail's own, and of ``$CXXFLAGS``.
+
+        ForetailError when the header names a file that is not there.
+        """
+        key = (self.content, self.type, os.environ.get("CXXFLAGS", ""))
+        digests = _digests(_READ.get(key, {}))
+        if (
+            key not in _READ or digests != _READ[key]
+        ):  # with the files unchanged, so are the names of those they include
+            digests = _READ[key] = _digests(self._files_read())
+        return hashlib.sha256(repr([*key, sorted(digests.values())]).encode()).hexdigest()
+
+    def _files_read(self) -> set[Path]:
+        with TemporaryDirectory() as folder:
+            copy, listing = self.copied_to(Path(folder)), Path(folder) / "files"
+            self._run_compiler(copy, "-M", "-MF", listing, "-MT", "policy")
+            _, _, named = listing.read_text(encoding="utf-8", errors="surrogateescape").partition(":")
+            escaped = re.findall(r"(?:\\[ #]|\$\$|[^\s\\])+", named.replace("\\\n", " "))
+            files = {Path(re.sub(r"\\([ #])|\$(\$)", r"\1\2", one)) for one in escaped} - {copy}
+        return {path for path in files if not path.resolve().is_relative_to(ROOM.resolve())}
 
     def library(self) -> Path:
         """Return the policy as a library for the native simulators, compiled when the cache does not have it.
@@ -101,17 +120,27 @@ class GuestPolicy:
         return ForetailError(f"the policy {self.type} does not compile: {first_error(output, self.header)}")
 
     def _compile(self, folder: Path) -> None:
-        copy = self.copied_to(folder)
+        self._run_compiler(self.copied_to(folder), "-o", folder / _LIBRARY, "-ldl")
+
+    def _run_compiler(self, copy: Path, *options: str | Path) -> None:
         errors = run_compiler(
             [
                 *(compiler(), "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
                 *(f"-D{definition}" for definition in self.definitions(copy)),
-                *(ROOM / "buffer/guests/guest_library.cpp", "-o", folder / _LIBRARY, "-ldl"),
+                *(ROOM / "buffer/guests/guest_library.cpp", *options),
             ]
         )
         if errors is not None:
             raise self.refused(errors)
+
+
+_READ: dict[tuple[bytes, str, str], dict[Path, str]] = {}
+"""By header, type and flags, the files that the compiler read with them, and what these held."""
+
+
+def _digests(files: Iterable[Path]) -> dict[Path, str]:
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in files}
 
 
 def build_simulator(
@@ -163,7 +192,7 @@ def build_simulator(
 
 
 def policy_identity(policy: str) -> str:
-    """Return what results of a policy depend on: its name, or the type and the hash of the header of a guest."""
+    """Return what results of a policy depend on: its name, or the type and the hash of a guest."""
     guest = GuestPolicy.of(policy)
     return policy if guest is None else f"{guest.type} of {guest.sha256}"
 

@@ -253,7 +253,7 @@ class SwitchParameters(NetworkParameters):
 
 @dataclass
 class SlotParameters(CommonParameters):
-    """Parameters of the policies on unit packets in slots, of the features there, and of the queues of a port."""
+    """Parameters of the policies on unit packets in slots, and of the queues of a port."""
 
     alpha: list[float] = parameter(
         _WITH_THRESHOLD,
@@ -288,14 +288,6 @@ class SlotParameters(CommonParameters):
         "With arrivals, the number of packets that predictions may drop of a queue in rtt_slots.",
         at_least=0,
         at_most=2**30,
-    )
-    average_shift: int = field(
-        default=5,
-        metadata={
-            "doc": "With arrivals, averaged features of the model run over 2^this slots.",
-            "at_least": 0,
-            "at_most": 24,
-        },
     )
     queues: int | None = field(
         default=None,

@@ -224,7 +224,7 @@ class ReplayConfig(Stage):
     prediction_seed: int = setting(1, "With predictions=flipped, the seed of the flips.", at_least=0, at_most=2**63 - 1)
     own_queues: bool = setting(
         False,
-        "With datasets, show the model LQD's own queues, as the paper did, instead of those of a shadow Credence.",
+        "Show the model LQD's own queues, as the paper did, instead of those of a shadow Credence.",
     )
     jobs: int = setting(2, "Number of policies that are replayed at the same time.", at_least=1, at_most=1024)
     tracking: Tracking = part(Tracking, "Tracking in MLflow, for models:/ addresses.")
@@ -254,7 +254,6 @@ class ReplayConfig(Stage):
                 raise ForetailError(f"{field.name} is {why}")
 
     def _check_arrivals(self) -> None:
-        self._refuse({"own_queues"}, "for datasets=[...]: leave it out, a file of arrivals has no such columns")
         if self.ports is None or self.buffer is None:
             raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
         if self.buffer < self.ports:

@@ -65,6 +65,13 @@ class Lineage:
     runs: tuple[str, ...]  #: tracked runs that made it, the newest first
     datasets: tuple[UsedDataset, ...]  #: what these were given, and what the network was given that it imitates
 
+    def given(self, traffic_sha256: str, content_sha256: str = "") -> UsedDataset | None:
+        """What trained or tuned it, or gave it its threshold, and has these rows or this traffic; None if nothing."""
+        same = (
+            one for one in self.datasets if content_sha256 == one.content_sha256 or traffic_sha256 == one.traffic_sha256
+        )
+        return next((one for one in same if one.context != "test"), None)
+
 
 def load_ensemble(
     address: str,

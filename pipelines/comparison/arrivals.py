@@ -9,6 +9,7 @@ from typing import Any
 
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
     ASKED_COLUMNS,
@@ -18,7 +19,6 @@ from foretail.pipelines.comparison.predictions import (
     asked_cells,
     asked_document,
     asked_model,
-    check_inputs,
     described,
     model_predictions,
     region_scores,
@@ -131,9 +131,10 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
     source = source_of(config, file.has_predictions)
     model: AskedModel | None = None
     predictions: Predictions
+    arithmetic: dict[str, int] = {}
     if source == "model":
         model = asked_model(config)
-        check_inputs(model, 1, config.parameters.average_shift, "slotted arrivals give")
+        arithmetic = arithmetic_of({item.name: item.params for item in model.features})
         predictions = model_predictions(model)
     elif source == "flipped":
         predictions = flipped(config.flip_probability, config.prediction_seed)
@@ -157,6 +158,8 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             parameters=parameters,
             seed=config.rules_seed,
             features=source == "model",
+            own_queues=config.own_queues,
+            **arithmetic,
             optimum=config.optimum,
             threads=config.jobs,
         )

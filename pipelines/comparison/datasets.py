@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import training_columns
+from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
     ASKED_COLUMNS,
@@ -30,8 +32,10 @@ from foretail.pipelines.comparison.predictions import (
 )
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.exporting.network import NetworkInC
+from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
+from foretail.pipelines.tracking.seen import SEEN, given_to_models
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
 from foretail.sim_bridge.open_loop.scores import Questions
 
@@ -45,10 +49,12 @@ class DatasetsResult:
     transmitted: Mapping[str, Sent]  #: data that every policy sent
     worth: PredictionScores  #: what the predictions are worth
     questions: Mapping[str, Questions]  #: of the policies that may ask
+    seen: DatasetsResult | None = None  #: the same of the datasets that the model has seen, which are not in the above
 
     def document(self) -> dict[str, Any]:
         return {
             "datasets": self.datasets,
+            "seen": None if self.seen is None else self.seen.document(),
             "arrivals": self.offered.packets,
             "arrived_bytes": self.offered.bytes,
             "policies": {
@@ -66,13 +72,29 @@ class DatasetsResult:
         }
 
     def verdict(self) -> list[str]:
-        """Who sends most beside LQD, and what the predictions are worth."""
-        return self.worth.verdict({policy: sent.bytes for policy, sent in self.transmitted.items()})
+        """What the model has seen, who sends most beside LQD, and what the predictions are worth."""
+        return self.seen_sentences() + self.worth.verdict(
+            {policy: sent.bytes for policy, sent in self.transmitted.items()}
+        )
+
+    def seen_sentences(self) -> list[str]:
+        """On which datasets the model was trained or tuned, in a sentence; none where it was on none of them."""
+        if self.seen is not None:
+            names = ", ".join(str(one["path"]) for one in self.seen.datasets)
+            return [f"The model was trained or tuned on {names}: what it does there is shown apart."]
+        if self._is_seen:
+            return ["The model was trained or tuned on all of these datasets, which flatters it: replay other ones."]
+        return []
+
+    @property
+    def _is_seen(self) -> bool:
+        return all(one["seen"] for one in self.datasets)
 
     def tables(self) -> list[Table]:
-        """Policies, and the scores of the predictions."""
+        """Policies, the scores of the predictions, and both of datasets that the model has seen."""
+        where = f", {SEEN}" if self._is_seen else ""
         policies = Table(
-            "Policies",
+            f"Policies{where}",
             ("policy", "packets sent", "dropped", *ASKED_COLUMNS, "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
             tuple(
                 (
@@ -88,7 +110,13 @@ class DatasetsResult:
             ),
             (f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets",),
         )
-        return [policies, self.worth.table()]
+        tables = [policies, replace(self.worth.table(), title=f"Predictions{where}")]
+        if self.seen is None:
+            return tables
+        datasets = [*self.datasets, *self.seen.datasets]
+        columns = ("path", "rows", "drops", "seen")
+        rows = tuple((str(one["path"]), one["rows"], one["drops"], one["seen"]) for one in datasets)
+        return [Table("Datasets", columns, rows), *tables, *self.seen.tables()]
 
     def _ratio_to_lqd(self, policy: str) -> float | None:
         lqd = self.transmitted["lqd"].bytes
@@ -117,6 +145,22 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
             check_inputs(
                 model, dataset.manifest.cell_bytes, dataset.manifest.average_shift, f"the dataset {dataset.path} gives"
             )
+    seen = [dataset for dataset in datasets if model is not None and _given(dataset)]
+    result = _replayed(config, source, [one for one in datasets if one not in seen] or seen, model)
+    if seen and len(seen) < len(datasets):
+        result = replace(result, seen=_replayed(config, source, seen, model))
+    for sentence in result.seen_sentences():
+        say(sentence)
+    if isinstance(model, NetworkInC):
+        model.say_difference()
+    say_zeros(source, result.worth.scores, result.questions)
+    return result
+
+
+def _replayed(
+    config: ReplayConfig, source: str, datasets: Sequence[Dataset], model: AskedModel | None
+) -> DatasetsResult:
+    """All policies on all of some datasets."""
     flips = np.random.default_rng(config.prediction_seed)
     rows: list[_Rows] = []
     compared: list[ReplayComparison] = []
@@ -140,8 +184,8 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
     questions = {
         policy: sum((found.questions[policy] for found in compared), Questions()) for policy in compared[0].questions
     }
-    result = DatasetsResult(
-        datasets=tuple(_described(dataset) for dataset in datasets),
+    return DatasetsResult(
+        datasets=tuple(_described(dataset, model is not None) for dataset in datasets),
         offered=Sent.together([found.offered for found in compared]),
         transmitted=transmitted,
         questions=shown_questions(questions, transmitted),
@@ -166,10 +210,6 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
             ),
         ),
     )
-    if isinstance(model, NetworkInC):
-        model.say_difference()
-    say_zeros(source, result.worth.scores, result.questions)
-    return result
 
 
 def _rows(
@@ -203,8 +243,13 @@ def _joined(parts: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     return np.concatenate([*parts, np.empty(0, np.bool_)])
 
 
-def _described(dataset: Dataset) -> dict[str, Any]:
+def _given(dataset: Dataset) -> UsedDataset | None:
+    return given_to_models(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
+
+
+def _described(dataset: Dataset, is_judged: bool) -> dict[str, Any]:
     manifest = dataset.manifest
+    given = _given(dataset) if is_judged else None
     return {
         "path": dataset.path,
         "content_sha256": manifest.content_sha256,
@@ -212,4 +257,5 @@ def _described(dataset: Dataset) -> dict[str, Any]:
         "seed": manifest.seed,
         "rows": manifest.rows,
         "drops": manifest.drops,
+        "seen": None if given is None else given.context,
     }

@@ -22,6 +22,7 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
+from foretail.pipelines.tracking.seen import seen_seeds
 from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, Lateness, run_emulator
 
 HOST_0_LOG = "host_0.log"
@@ -179,7 +180,8 @@ def emulate_policies(
             )
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.flows.policy], seeds.index(run.flows.seed))))
-    compared = FlowsResult(tuple(run.flows for run in runs), baselines, predictor)
+    seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
+    compared = FlowsResult(tuple(run.flows for run in runs), baselines, predictor, seen=seen)
     return EmulationResult(runs, compared, scenario.base_rtt_ns, emulation)
 
 

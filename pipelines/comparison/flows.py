@@ -57,6 +57,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.seen import SEEN, seen_seeds
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words, takes_alpha
@@ -162,6 +163,14 @@ class FlowsResult:
     tracked: Mapping[str, str] | None = None  #: its run in MLflow, if it has one
     files: tuple[str, ...] = ()  #: figures below the run folder, and their numbers
     captions: Mapping[str, str] = field(default_factory=dict)  #: what is seen on each
+    seen: tuple[int, ...] = ()  #: seeds on which the predictor was trained or tuned
+
+    def apart(self) -> tuple[FlowsResult, FlowsResult | None]:
+        """The result on seeds that the predictor has not seen, and on the others; all where there is but one kind."""
+        kinds = [tuple(run for run in self.runs if (run.seed in self.seen) is seen) for seen in (False, True)]
+        if not all(kinds):
+            return self, None
+        return replace(self, runs=kinds[0], seen=()), replace(self, runs=kinds[1])
 
     @property
     def policies(self) -> list[str]:
@@ -185,23 +194,40 @@ class FlowsResult:
         }
 
     def document(self) -> dict[str, Any]:
-        metrics = list(self.runs[0].metrics())
+        totals, seen = self.apart()
         return {
             "seeds": sorted({run.seed for run in self.runs}),
+            "seen_seeds": self.seen,
             "runs": [asdict(run) | {"metrics": run.metrics()} for run in self.runs],
-            "means": {metric: self.means(metric) for metric in metrics},
-            "differences": {
-                baseline: {metric: self.differences(metric, baseline) for metric in metrics}
-                for baseline in self.baselines
-            },
+            **totals.totals(),
+            "seen": None if seen is None else seen.totals(),
             "predictor": self.predictor,
             "tracked": self.tracked,
             "files": self.files,
             "captions": self.captions,
         }
 
+    def totals(self) -> dict[str, Any]:
+        """Means over the seeds, and differences to the baselines."""
+        metrics = list(self.runs[0].metrics())
+        return {
+            "means": {metric: self.means(metric) for metric in metrics},
+            "differences": {
+                baseline: {metric: self.differences(metric, baseline) for metric in metrics}
+                for baseline in self.baselines
+            },
+        }
+
     def verdict(self) -> list[str]:
         """Who is best at the tail of incast flows beside LQD, and what predictions are worth there."""
+        unseen, seen = self.apart()
+        if seen is not None:
+            where = ", ".join(map(str, self.seen))
+            said = f"The model was trained or tuned on seed {where}: what it does there is shown apart."
+            return [said, *unseen.verdict()]
+        if self.seen:
+            said = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
+            return [said, *replace(self, seen=()).verdict()]
         metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
         means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
         if len(means) < 2:
@@ -230,7 +256,11 @@ class FlowsResult:
         ]
 
     def tables(self) -> list[Table]:
-        """Means per policy, paired differences per baseline, speed."""
+        """Means per policy, paired differences per baseline, speed; apart for seeds that the predictor has seen."""
+        unseen, of_seen = self.apart()
+        if of_seen is not None:
+            return [*unseen.tables(), *replace(of_seen, predictor=None).tables()]
+        where = f", {SEEN}" if self.seen else ""
         seeds = len({run.seed for run in self.runs})
         unfinished = sum(run.flows["all"].unfinished for run in self.runs)
         notes = [f"FCT slowdown; means over {seeds} seed{'s' if seeds > 1 else ''}, the same flows under every policy"]
@@ -249,7 +279,7 @@ class FlowsResult:
             )
         tables = [
             Table(
-                "Policies",
+                f"Policies{where}",
                 ("policy", *(title for title, _ in HEADLINES), *ASKED_COLUMNS, "packets per CPU s"),
                 tuple(
                     (
@@ -266,7 +296,7 @@ class FlowsResult:
         for baseline in self.baselines:
             tables.append(
                 Table(
-                    f"Difference to {baseline}, paired by seed, 95 % t intervals",
+                    f"Difference to {baseline}, paired by seed, 95 % t intervals{where}",
                     ("policy", *(title for title, _ in HEADLINES[:6])),
                     tuple(
                         (
@@ -278,15 +308,15 @@ class FlowsResult:
                     ),
                 )
             )
-        for title, kind in (("Queries as wholes", "queries"), ("Rounds of collectives", "rounds")):
+        for title, kind in ((f"Queries as wholes{where}", "queries"), (f"Rounds of collectives{where}", "rounds")):
             of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
             table = exchange_table(title, of_seeds)
             tables += [table] if table.rows else []
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
-            where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
-            tables.append(replace(table, notes=(*table.notes, *where)))
+            noted = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
+            tables.append(replace(table, notes=(*table.notes, *noted)))
         return tables
 
     def _asked(self, policy: str) -> Iterator[float | None]:
@@ -338,6 +368,7 @@ def evaluate_policies(
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)
     ]
+    seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
     _announce(simulations, scenario, store, jobs)
     tasks = {
         f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, ns3)
@@ -348,7 +379,7 @@ def evaluate_policies(
     say_unasked(runs)
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
-    return FlowsResult(runs, baselines, predictor)
+    return FlowsResult(runs, baselines, predictor, seen=seen)
 
 
 def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Store, jobs: int) -> None:

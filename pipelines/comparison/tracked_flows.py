@@ -47,7 +47,7 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
             {
                 f"ns3/{policy}/{metric}": mean
                 for _, metric in HEADLINES
-                for policy, means in result.means(metric).items()
+                for policy, means in result.apart()[0].means(metric).items()
                 if (mean := means.mean) is not None
             }
         )

@@ -21,6 +21,7 @@ from foretail.pipelines.families.conditions import (
     SharingPlan,
     simulated_cost,
 )
+from foretail.pipelines.tracking.seen import seen_seeds
 
 POINT = "sharing_cost"
 LQD, CS = Rule("lqd", DEFAULT), Rule("cs", DEFAULT)
@@ -96,6 +97,9 @@ def measure_rules(
     ]
     if not cases:
         return
+    if plan.library is not None:
+        for where in rules:
+            seen_seeds(plan.scenarios[where], seeds, str(where))
     measured = measure_cases(
         title,
         POINT,

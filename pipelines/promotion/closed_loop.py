@@ -79,13 +79,12 @@ def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> Sha
 
 
 def _refuse_seen(plan: SharingPlan, seeds: Sequence[int], lineage: Lineage, whose: str) -> None:
-    given = {used.traffic_sha256: used.name for used in lineage.datasets if used.context != "test"}
     for where, scenario in plan.scenarios.items():
         for seed in seeds:
-            name = given.get(traffic_sha256_of(plain(asdict(scenario)), seed))
-            if name is not None:
+            used = lineage.given(traffic_sha256_of(plain(asdict(scenario)), seed))
+            if used is not None:
                 raise ForetailError(
-                    f"{where} on seed {seed} is no held-out run: its scenario and seed are those of {name}, which "
+                    f"{where} on seed {seed} is no held-out run: its scenario and seed are those of {used.name}, which "
                     f"{whose} was given"
                 )
 

@@ -125,17 +125,14 @@ class Judged:
 def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:
     """Raise ForetailError when a model was trained or chosen on one of the datasets, or on traffic of one."""
     for dataset in datasets:
-        traffic = traffic_sha256(dataset.manifest)
-        for used in lineage.datasets:
-            if used.context == "test":
-                continue
-            if used.content_sha256 == dataset.manifest.content_sha256:
-                raise ForetailError(f"{dataset.path} is no held-out run: {whose} was given it as {used.name}")
-            if used.traffic_sha256 == traffic:
-                raise ForetailError(
-                    f"{dataset.path} is no held-out run: its scenario and seed are those of {used.name}, which {whose} "
-                    f"was given"
-                )
+        used = lineage.given(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
+        if used is not None and used.content_sha256 == dataset.manifest.content_sha256:
+            raise ForetailError(f"{dataset.path} is no held-out run: {whose} was given it as {used.name}")
+        if used is not None:
+            raise ForetailError(
+                f"{dataset.path} is no held-out run: its scenario and seed are those of {used.name}, which {whose} "
+                f"was given"
+            )
 
 
 def refuse_unfit(datasets: Sequence[Dataset]) -> None:

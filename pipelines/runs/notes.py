@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretail.pipelines.runs.result import Table, show
+
+if TYPE_CHECKING:
+    from foretail.models.mlflow.registry import Lineage
 
 
 @dataclass
@@ -23,12 +26,14 @@ class Notes:
     sentences : in the order in which they were said, each once; all are printed
     findings : those that belong to the result; where an alias pointed before belongs to the registry
     models : models that were used, JSON-like
+    lineages : what was used to train them, of those of which that is known
     printed : tables that were printed before the end
     """
 
     sentences: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     models: list[Mapping[str, Any]] = field(default_factory=list)
+    lineages: list[Lineage] = field(default_factory=list)
     printed: list[Table] = field(default_factory=list)
 
 
@@ -53,6 +58,19 @@ def say(sentence: str, *, finding: bool = True) -> None:
         notes.sentences.append(sentence)
         if finding:
             notes.findings.append(sentence)
+
+
+def use_lineage(lineage: Lineage | None) -> None:
+    """Add what trained a model that the command judges, if that is known; nothing outside of a command."""
+    notes = _NOTES.get()
+    if notes is not None and lineage is not None:
+        notes.lineages.append(lineage)
+
+
+def lineages() -> Sequence[Lineage]:
+    """What trained the models that the command has used so far."""
+    notes = _NOTES.get()
+    return notes.lineages if notes is not None else ()
 
 
 def use_model(model: Mapping[str, Any], sentence: str) -> None:

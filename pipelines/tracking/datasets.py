@@ -8,6 +8,7 @@ from typing import Any
 
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.rows import splits
+from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.models.mlflow.tracking import TrackedRun
 
 CAVEATS = ("open_loop", "drops_visible")
@@ -33,6 +34,16 @@ def log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
 def describe_split(split: splits.Split) -> list[dict[str, Any]]:
     """What was used of every dataset of a split, and what for."""
     return [describe_dataset(selection, side) for side in splits.SIDES for selection in getattr(split, side)]
+
+
+def lineage_of(split: splits.Split) -> Lineage:
+    """What a model that is trained on a split is given."""
+    used = [
+        UsedDataset(str(dataset.path), side, dataset.manifest.content_sha256, traffic_sha256(dataset.manifest))
+        for side in splits.SIDES
+        for dataset in (selection.dataset for selection in getattr(split, side))
+    ]
+    return Lineage((), tuple(used))
 
 
 def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:

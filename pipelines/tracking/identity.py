@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import NoLineage, Version, lineage, register_model, versions_of
+from foretail.models.mlflow.registry import Lineage, NoLineage, Version, lineage, register_model, versions_of
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG
 from foretail.models.scoring.metrics import Score
@@ -32,10 +32,12 @@ class ModelIdentity:
     runs: tuple[str, ...] = ()  #: tracked runs that made this very ensemble, the newest first
     versions: tuple[Version, ...] = ()  #: of registered models that hold it, the newest first
     trained_on: tuple[str, ...] | None = None  #: datasets of its training rows; None when no tracked run made it
+    lineage: Lineage | None = field(default=None, repr=False)  #: all that it was given, as its runs say
 
     def document(self) -> dict[str, Any]:
         """The identity, JSON-like."""
         found = asdict(self)
+        found.pop("lineage")
         return {"address": found.pop("address"), f"{found.pop('kind')}_sha256": found.pop("sha256"), **found}
 
     def sentence(self) -> str:
@@ -66,7 +68,7 @@ def identify(model: Ensemble | Network, address: str, tracking: Tracking, store:
     except NoLineage:  # a model from elsewhere
         return bare
     trained = tuple(used.name.removesuffix(" train") for used in origin.datasets if used.context == "train")
-    return ModelIdentity(address, model.sha256, kind, origin.runs, versions_of(origin.runs, uri), trained)
+    return ModelIdentity(address, model.sha256, kind, origin.runs, versions_of(origin.runs, uri), trained, origin)
 
 
 def version_description(

@@ -15,7 +15,7 @@ from foretail.models.mlflow.registry import load_drop_predictor, not_trees
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.data.inputs import refuse_window
-from foretail.pipelines.runs.notes import use_model
+from foretail.pipelines.runs.notes import use_lineage, use_model
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_constant
 from foretail.pipelines.tracking.identity import identify
@@ -70,6 +70,7 @@ def load_predictor(
     refuse_window(found.features, model)
     identity = identify(found, model, tracking, store)
     use_model(identity.document(), identity.sentence())
+    use_lineage(identity.lineage)
     if isinstance(found, Ensemble) and found.output != "value":
         say_if_constant(f"model {model}", "the threshold", constant_decision(found))
     return found

@@ -32,10 +32,12 @@ from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, Thresh
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.runs.notes import use_lineage
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
+from foretail.pipelines.tracking.datasets import lineage_of
 from foretail.pipelines.tracking.loading import load_network
 from foretail.pipelines.training.labels import SideLabels, training_labels
 from foretail.pipelines.training.objective import Round, require_runs, train_in_rounds, worth_of
@@ -74,6 +76,7 @@ def train_on(
     config: TrainConfig, split: splits.Split, store: Store, collected: tuple[CollectedRun, ...] = ()
 ) -> TrainResult:
     """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
+    use_lineage(lineage_of(split))
     entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
     nest_in_study(config.tracking, read_outcome(entry))
     network = entry.path / NETWORK_FILE

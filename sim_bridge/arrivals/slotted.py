@@ -1,4 +1,7 @@
-"""Arrivals of unit packets in slots: the type that generators yield, files are read into and policies are run on."""
+"""Arrivals of unit packets in slots: the type that generators yield, files are read into and policies are run on.
+
+Where features are in bytes and nanoseconds, a packet has `PACKET_BYTES` and a slot `SLOT_NS`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+PACKET_BYTES = 1024
+SLOT_NS = 1024
+"""So averages over ``2**(10 + s)`` ns are those over ``2**s`` slots, and the features' unit of time is a slot."""
+AVERAGE_SHIFT = 15
+"""Averages of features run over 2 to this ns by default, 32 slots."""
 
 
 @dataclass(frozen=True, eq=False)

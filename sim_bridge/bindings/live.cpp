@@ -71,7 +71,7 @@ public:
         const RunSettings given(keywords, Units::slots);
         SwitchSettings settings;
         settings.shape = slotted_shape(ports_of(ports), buffer_of(buffer), given.oracle.rules.tie, given.queueing);
-        settings.scale = {0, given.average_shift, 0};
+        settings.scale = scale_in_slots(Integer{1024}, given.average_shift);
         begin(index, "slot", given, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
     }
 

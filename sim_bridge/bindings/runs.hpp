@@ -46,6 +46,14 @@ inline FeatureScale scale_in_bytes(Integer cell_bytes, int average_shift, std::i
     return {cell > 0 ? std::countr_zero(cell) : 0, average_shift, 10};
 }
 
+/// The scale of features in slots: a packet has 1024 bytes, and a slot is the unit of averages and times.
+inline FeatureScale scale_in_slots(Integer cell_bytes, int average_shift) {
+    FeatureScale scale = scale_in_bytes(cell_bytes, average_shift, 1);
+    scale.tick_shift = 0;
+    scale.unit_shift = 10;
+    return scale;
+}
+
 static_assert(sizeof(FeatureVector) == feature_count * sizeof(std::int32_t));
 
 /// The vectors as rows of an array.

@@ -177,7 +177,7 @@ public:
           features_(settings.features),
           scale_(settings.scale),
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
-          averages_(settings.shape.ports(), settings.scale.average_shift),
+          averages_(settings.shape.ports(), settings.scale),
           tracked_(settings.shape.ports()),
           changed_(settings.shape.rates.size()) {
         if (labels_ || pushes_out || Policy::follows_thresholds) {

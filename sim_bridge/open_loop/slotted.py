@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
@@ -33,7 +34,7 @@ class Labelled:
 
     arrivals: Slotted
     lqd_drop: NDArray[np.uint8]  #: uint8[n], 1 where LQD drops the packet, at its arrival or later: the final label
-    #: int32[n, features] or None, in the order of the catalog, lengths in packets, as LQD's own queues show them
+    #: int32[n, features] or None, in the order of the catalog, as LQD's own queues show them
     features: NDArray[np.int32] | None = None
 
 
@@ -168,6 +169,8 @@ def labelled(
     *,
     seed: int = 0,
     parameters: SlotParameters | None = None,
+    cell_bytes: int = PACKET_BYTES,
+    average_shift: int = AVERAGE_SHIFT,
 ) -> Iterator[Labelled]:
     """Run LQD on the arrivals and yield every batch once its labels are final.
 
@@ -181,10 +184,16 @@ def labelled(
     rules : how LQD chooses its victim
     features : also compute features
     seed : of random victims
-    parameters : of features and of the queues of a port
+    parameters : of the queues of a port
+    cell_bytes, average_shift : arithmetic of the features, as of a dataset of these packets; by default in packets
     """
     parameters = parameters or SlotParameters()
-    run = _Switch(ports, buffer, rules, parameters, seed).run("lqd", labels=True, features=features)
+    run = _Switch(ports, buffer, rules, parameters, seed).run(
+        "lqd",
+        labels=True,
+        features=features,
+        **_in_slots(cell_bytes, average_shift),
+    )
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
     for arrivals in batches:
@@ -211,6 +220,9 @@ def compare(
     parameters: SlotParameters | None = None,
     seed: int = 0,
     features: bool = False,
+    cell_bytes: int = PACKET_BYTES,
+    average_shift: int = AVERAGE_SHIFT,
+    own_queues: bool = True,
     optimum: bool = False,
     threads: int = 2,
 ) -> Comparison:
@@ -221,13 +233,14 @@ def compare(
 
     Parameters
     ----------
-    batches, ports, buffer, rules, seed :
+    batches, ports, buffer, rules, seed, cell_bytes, average_shift :
         As :func:`labelled`.
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predictions : what Credence is told, and what the figures judge. Sees every batch with its labels
-    parameters : of policies and features
+    parameters : of policies
     features : give `predictions` batches with features
+    own_queues : real features are of LQD's own queues; else of those of a Credence that is told the true labels
     optimum : bool
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
     threads : policies run side by side on so many threads
@@ -242,7 +255,10 @@ def compare(
     }
     if predictions is perfect:
         runs.pop("credence")  # the shadow is told the same
-    reduced, shadow = switch.run("followlqd"), switch.run("credence")
+    observed = {"cell_bytes": cell_bytes, "average_shift": average_shift}
+    reduced = switch.run("followlqd")
+    shadowed = features and not own_queues
+    shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
     whole = asked = Agreement()
     arrivals = lqd_drops = 0
     questions = {policy: Questions() for policy in runs if may_ask(policy)}
@@ -262,22 +278,31 @@ def compare(
         of_kept = None if priority is None else priority[accepted]
         reduced.feed(batch.slot[accepted], batch.port[accepted], priority=of_kept, columns=False)
 
-    def judge(batch: Labelled, predicted: Predicted) -> None:
-        nonlocal whole, asked
+    def feed_shadow(batch: Labelled) -> dict[str, Any]:
         arrivals = batch.arrivals
         priority = _priority(arrivals, queues)
         seen = shadow.feed(arrivals.slot, arrivals.port, batch.lqd_drop, arrivals.first_rtt, priority)
-        asks = seen["asked"].view(np.bool_)
+        if batch.features is not None and shadowed:
+            batch.features[:, : len(REAL_FEATURES)] = seen["features"][:, : len(REAL_FEATURES)]
+        return seen
+
+    def judge(batch: Labelled, predicted: Predicted, asks: NDArray[np.bool_]) -> None:
+        nonlocal whole, asked
         whole = whole.with_rows(batch.lqd_drop, predicted)
         score = None if predicted.score is None else predicted.score[asks]
         asked = asked.with_rows(batch.lqd_drop[asks], Predicted(predicted.drop[asks], score))
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[None]] = []
-        for batch in labelled(batches, ports, buffer, rules, features, seed=seed, parameters=parameters):
+        for batch in labelled(batches, ports, buffer, rules, features, seed=seed, parameters=parameters, **observed):
+            seen = feed_shadow(batch)
             predicted = predictions(batch)
             _wait(at_work)  # so far the policies were busy with the batch before
-            at_work = [pool.submit(judge, batch, predicted), pool.submit(feed_reduced, batch.arrivals, predicted.drop)]
+            asks = seen["asked"].view(np.bool_)
+            at_work = [
+                pool.submit(judge, batch, predicted, asks),
+                pool.submit(feed_reduced, batch.arrivals, predicted.drop),
+            ]
             at_work += [pool.submit(feed, policy, batch.arrivals, predicted.drop) for policy in runs]
             arrivals += len(batch.arrivals)
             lqd_drops += int(np.count_nonzero(batch.lqd_drop))
@@ -314,7 +339,7 @@ class _Switch:
     parameters: SlotParameters
     seed: int
 
-    def run(self, policy: str, labels: bool = False, features: bool = False) -> SlottedRun:
+    def run(self, policy: str, **observed: Any) -> SlottedRun:
         """Begin a run of a policy, which has one queue for each port if it knows no more."""
         self.rules.require_lqd("the slotted model")
         settings = vars(self.parameters) | {"queues": self.parameters.count}
@@ -324,12 +349,16 @@ class _Switch:
             native_policy(policy),
             self.ports,
             self.buffer,
-            labels=labels,
-            features=features,
             seed=self.seed,
+            **observed,
             **vars(self.rules),
             **settings,
         )
+
+
+def _in_slots(cell_bytes: int, average_shift: int) -> dict[str, int]:
+    """The arithmetic of features where time is in slots, within which nothing changes."""
+    return {"cell_bytes": cell_bytes, "average_shift": max(average_shift - SLOT_NS.bit_length() + 1, 0)}
 
 
 def _priority(arrivals: Slotted, queues: int) -> NDArray[np.uint8] | None:

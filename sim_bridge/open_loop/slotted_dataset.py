@@ -17,16 +17,11 @@ import numpy as np
 
 from foretail.features.dataset.manifest import Run, SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
-from foretail.sim_bridge.policies import SlotParameters
 
-PACKET_BYTES = 1024
-SLOT_NS = 1024
-"""So averages over ``2**(10 + s)`` ns are those over ``2**s`` slots, and the features' unit of time is a slot."""
 PORT_RATE_BPS = 8 * 10**9 * PACKET_BYTES // SLOT_NS
-AVERAGE_SHIFT = 10 + SlotParameters().average_shift
 
 
 def slotted_run(
@@ -52,8 +47,7 @@ def slotted_run(
     slots, seed : int
         As :meth:`Workload.batches`.
     cell_bytes, average_shift : int
-        Arithmetic of the features, as :class:`Run`. With cells of ``PACKET_BYTES`` they are those of
-        :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
+        Arithmetic of the features, as :class:`Run` and :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """
     name = WORKLOAD_KINDS.name(workload)
     parameters, defaults = asdict(workload), asdict(type(workload)())

@@ -37,6 +37,7 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.tracking.seen import seen_seeds
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.packets.simulation import PacketRun
@@ -228,6 +229,8 @@ def find(settings: FlowSettings, run: Run) -> FlowFindings:
     scenarios = plan.scenarios
     tracking = run.inside(replace(settings.tracking, registered_model=None))  # these models are no candidates
     models, predictors = _models(tracking, plan, store, ns3)
+    for condition, scenario in scenarios.items():
+        seen_seeds(scenario, settings.seeds, condition)
     points = _points(settings, scenarios, plan.policies, predictors, ns3)
     runs, failed = _simulated(points, store, ns3, settings)
     say_unasked(runs.values())

@@ -35,12 +35,12 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, SLOT_NS, Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
-from foretail.sim_bridge.open_loop.slotted_dataset import AVERAGE_SHIFT, SLOT_NS, arrivals_in_bytes, slotted_run
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.worst_cases.search import search
 from foretail.sim_bridge.policies import SlotParameters
 from foretail.studies.slots.arrivals import FLIP_SEED

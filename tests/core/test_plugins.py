@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from foretail.core import plugins
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import Kinds
+from foretail.core.plugins import Kinds, source_sha256
 
 
 class Shape:
@@ -89,3 +92,20 @@ def test_one_that_no_package_offers_has_no_name(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(plugins, "offered", lambda group, ours: {})
     with pytest.raises(ForetailError, match=r"^the shape Unnamed has no name: offer it in the group foretail\.shapes"):
         SHAPES.name(Unnamed())
+
+
+def test_a_changed_module_beside_a_plugin_is_another_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside.py").write_text("from deeper import ONE\n")
+    (tmp_path / "deeper.py").write_text("ONE = 1\n")
+    (tmp_path / "mine.py").write_text("import beside\nimport numpy\n\n\nclass Mine:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mine", "beside", "deeper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    kind = importlib.import_module("mine").Mine
+    digests = {source_sha256(kind)}
+    for name in ("mine", "beside", "deeper"):
+        (tmp_path / f"{name}.py").write_text((tmp_path / f"{name}.py").read_text() + "MORE = 1\n")
+        digests.add(source_sha256(kind))
+    assert len(digests) == 4
+    (tmp_path / "alone.py").write_text("TWO = 2\n")
+    assert source_sha256(kind) in digests

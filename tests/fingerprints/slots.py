@@ -54,9 +54,7 @@ def workloads(place: Place) -> Iterator[Fingerprint]:
 def policies(place: Place) -> Iterator[Fingerprint]:
     """Two priorities, first round trips, and parameters other than the defaults; each policy by itself."""
     arrivals = [with_classes(batch) for batch in batches("on_off", 8, 24)]
-    parameters = SlotParameters(
-        alpha=[1.0, 0.25], first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64, average_shift=3
-    )
+    parameters = SlotParameters(alpha=[1.0, 0.25], first_rtt_alpha=8.0, rtt_slots=10, low_pass_slots=64)
     found = compare(arrivals, 8, 24, POLICIES, perfect, parameters=parameters, seed=2)
     for policy in POLICIES:
         yield Fingerprint("sent", parameters_text(policy=policy, priorities=2), fingerprint(found.transmitted[policy]))

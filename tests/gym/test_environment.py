@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -322,5 +324,13 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
         BufferEnv(Generated(PoissonBursts(load=0.001), slots=1)).reset(seed=3)
     with pytest.raises(ForetailError, match=r"^the datasets have no data packets"):
         BufferEnv(FromDatasets([])).reset()
-    with pytest.raises(ForetailError, match=r"^number of runs is 0"):
-        BufferVectorEnv(0)
+    for count in (0, 2.0, True, "2"):
+        with pytest.raises(ForetailError, match=r"^num_envs must be a whole number of at least 1, not "):
+            BufferVectorEnv(count)  # type: ignore[arg-type]
+    with pytest.raises(ForetailError, match=r"^no packets wait for actions: call reset\(\) first$"):
+        BufferVectorEnv(2, Generated(slots=40)).step(np.zeros(2, np.int64))
+    for name, value in itertools.product(("sent", "dropped", "decision"), (math.nan, math.inf, True, "1")):
+        with pytest.raises(ForetailError, match=rf"^the reward's {name} must be a finite number, not "):
+            Reward(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ForetailError, match=r"^render_mode is 'human', and a switch draws nothing: leave it out$"):
+        BufferEnv(render_mode="human")

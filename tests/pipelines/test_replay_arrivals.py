@@ -14,12 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretail.configs.schema.policies import BUFFER_POLICIES
-from foretail.features.catalog import FEATURES, feature
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES, feature, training_columns
+from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.forests import paper_forest, stump
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 
@@ -183,9 +187,9 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     lqd = slotted("lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True)
     x, truth = lqd["features"], lqd["lqd_drop"].view(np.bool_)
     assert x[:, [item.name for item in FEATURES].index("first_rtt")].tolist() == first_rtt.tolist()
-    model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1, 3))
+    model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1024, 13))
     model.save(folder / "ensemble.json")
-    found = replayed(folder, "model=ensemble.json", "policies=[credence]", "parameters.average_shift=3")
+    found = replayed(folder, "model=ensemble.json", "policies=[credence]", "own_queues=true")
     told = model.exceeds(x)
     assert 0 < np.count_nonzero(told) < len(told)
     asked = slotted("credence", PORTS, BUFFER, slot, port, lqd["lqd_drop"])["asked"].view(np.bool_)
@@ -242,7 +246,6 @@ REFUSED = [
     (["predictions=oracle"], "", "predictions = oracle is unknown: choose from perfect, flipped"),
     (["flip_probability=0.1"], "", "flip_probability is for predictions=flipped"),
     (["prediction_seed=2"], "", "prediction_seed is for predictions=flipped"),
-    (["own_queues=true"], "", "own_queues is for datasets=[...]"),
     (["predictions=flipped", "flip_probability=2"], "", "flip_probability = 2.0 is out of range"),
     (["predictions=model"], "", "give model=FILE"),
     (["predictions=accept", "model=m.json"], "", "predictions=accept does not ask the model m.json"),
@@ -277,18 +280,45 @@ def test_bad_input_gets_one_sentence(
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "broken.parquet"]
 
 
+@pytest.mark.parametrize("group", FEATURE_GROUPS)
+def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path, group: str) -> None:
+    names = FEATURE_GROUPS[group]
+    workload, cell_bytes = Incast(fan_in=PORTS), 2 ** (5 * sorted(FEATURE_GROUPS).index(group) % 13)
+    packets = list(workload.batches(PORTS, 8 * PORTS, 2_000, 1))
+    run = slotted_run(workload, PORTS, 8, 2_000, 1, cell_bytes=cell_bytes)
+    write_open_loop_dataset(folder / "dataset", run, arrivals_in_bytes(packets))
+    rows = Dataset.open(folder / "dataset").frame()
+    x = rows[list(training_columns(names, own_queues=False))].to_numpy()
+    params = (FeatureInput(name, feature(name).params(cell_bytes, 15), feature(name).bits) for name in names)
+    forest = RandomForest(trees=3, depth=3, seed=1).fit(x, rows["lqd_drop"].to_numpy())
+    forest.to_ensemble(tuple(params)).save(folder / "ensemble.json")
+    slots, ports = (np.concatenate([getattr(batch, name) for batch in packets]).tolist() for name in ("slot", "port"))
+    write_csv(folder / "a.csv", slots, ports)
+    common = ["model=ensemble.json", "policies=[credence]", "hydra.run.dir=run"]
+    of_file = replayed(folder, *common, f"buffer={8 * PORTS}")
+    assert cli.main(["replay", "datasets=[dataset]", *common]) == 0
+    of_dataset = json.loads((folder / "run" / "result.json").read_text())
+    same = ("scores", "eta", "recovered_loss", "sent_percent_of_lqd")
+    assert {name: of_file["predictions"][name] for name in same} == {
+        name: of_dataset["predictions"][name] for name in same
+    }
+    assert of_file["predictions"]["scores"]["whole"]["f1"] > 0
+
+
 @pytest.mark.parametrize(
-    ("cell_bytes", "shift", "complaint"),
+    ("arithmetic", "complaint"),
     [
-        (256, 5, "the model reads feature queue with cell_bytes=256, and slotted arrivals give it with cell_bytes=1"),
-        (1, 6, "feature queue_average with cell_bytes=1,average_shift=6, and slotted arrivals give it with"),
+        ((256, 15), "feature 'queue' has the arithmetic 'cell_bytes=256' where the others have 'cell_bytes=1024'"),
+        ((100, 15), "cells of 100 bytes are no power of two"),
     ],
 )
-def test_a_model_of_other_features_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], cell_bytes: int, shift: int, complaint: str
+def test_a_model_of_several_arithmetics_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], arithmetic: tuple[int, int], complaint: str
 ) -> None:
     write_csv(folder / "a.csv", *bursts())
-    dataclasses.replace(paper_forest().ensemble, features=inputs(cell_bytes, shift)).save(folder / "ensemble.json")
+    others = inputs(*arithmetic)[1:] if arithmetic[0] == 100 else inputs(1024, 15)[1:]
+    features = (*inputs(*arithmetic)[:1], *others)
+    dataclasses.replace(paper_forest().ensemble, features=features).save(folder / "ensemble.json")
     switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
     assert cli.main(["replay", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
     assert complaint in capsys.readouterr().err

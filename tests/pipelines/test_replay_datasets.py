@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.traces import RUN, make_arrivals, write_trace
 
 PORTS = 10
@@ -114,6 +118,38 @@ def trained(cell_bytes: int = RUN.cell_bytes) -> Ensemble:
     params = [feature(name).params(cell_bytes, RUN.average_shift) for name in PAPER_FEATURES]
     inputs = [FeatureInput(name, constants, 24) for name, constants in zip(PAPER_FEATURES, params, strict=True)]
     return RandomForest(trees=3, depth=3, seed=1).fit(x, x[:, 0] + x[:, 3] > 2**24).to_ensemble(inputs)
+
+
+def test_datasets_that_the_model_has_seen_are_scored_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, name in enumerate(("trace-1", "trace-2", "held_out"), 1):
+        run = slotted_run(Incast(fan_in=4, load=0.5), 4, 10, 2_000, seed, cell_bytes=256)
+        write_open_loop_dataset(
+            folder / name, run, arrivals_in_bytes(Incast(fan_in=4, load=0.5).batches(4, 40, 2_000, seed))
+        )
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[trace-1,trace-2,held_out]"]
+    assert cli.main(["train", *sides, "predictor.trees=2", "hydra.run.dir=trained"]) == 0
+    shutil.copytree(folder / "trace-2", folder / "copied")
+    capsys.readouterr()
+    model = ["model=trained", "policies=[credence]", "hydra.run.dir=run"]
+
+    def of(datasets: str) -> dict[str, Any]:
+        assert cli.main(["replay", f"datasets=[{datasets}]", *model]) == 0
+        found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
+        return found
+
+    alone, mixed, flattered = of("held_out"), of("trace-1,held_out,copied"), of("copied")
+    assert alone["seen"] is None
+    assert [one["seen"] for one in alone["datasets"]] == [None]
+    assert mixed["predictions"] == alone["predictions"]
+    assert mixed["policies"] == alone["policies"]
+    assert [one["seen"] for one in mixed["seen"]["datasets"]] == ["train", "validation"]
+    assert (
+        mixed["verdict"][0] == "The model was trained or tuned on trace-1, copied: what it does there is shown apart."
+    )
+    assert mixed["verdict"][0] in mixed["findings"]
+    assert [one["seen"] for one in flattered["datasets"]] == ["validation"]
+    assert "all of these datasets, which flatters it" in flattered["verdict"][0]
+    assert "Predictions, on runs that the model has seen" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("own_queues", [False, True])

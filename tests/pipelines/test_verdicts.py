@@ -29,7 +29,7 @@ def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:
         queries=None,
         rounds=None,
         cost=RunCost(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1e9),
-        occupancy={},
+        occupancy={"p99": 0.5},
         counters={},
         asked=None,
         predicted_drops=None,
@@ -63,6 +63,19 @@ def test_a_comparison_says_what_predictions_are_worth(
     assert "(3 seeds" in second
     mean = found.differences("slowdown.incast.p95", "credence_accept")["credence"].mean
     assert f"{mean:+.3g} [" in second
+
+
+def test_seeds_that_the_model_has_seen_are_shown_apart() -> None:
+    found = replace(compared(lqd=[4.0] * 3, credence=[9.0, 5.0, 5.0]), seen=(1, 2))
+    assert found.verdict()[0] == "The model was trained or tuned on seed 1, 2: what it does there is shown apart."
+    assert found.verdict()[1].endswith("Credence is next with 9.")
+    titles = [table.title for table in found.tables()]
+    assert titles[:3:2] == ["Policies", "Policies, on runs that the model has seen"]
+    document = found.document()
+    assert document["seen_seeds"] == (1, 2)
+    means = [document["means"], document["seen"]["means"]]
+    assert [mean["slowdown.incast.p95"]["credence"].mean for mean in means] == [9, 5]
+    assert "all of these seeds, which flatters it" in replace(found, seen=(0, 1, 2)).verdict()[0]
 
 
 def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> None:

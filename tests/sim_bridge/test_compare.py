@@ -160,7 +160,7 @@ def test_labels_are_final_when_a_batch_comes_out(data: st.DataObject, case: Slot
             rules,
             features=True,
             seed=9,
-            parameters=SlotParameters(average_shift=3),
+            average_shift=13,
         )
     )
     assert [batch.arrivals for batch in out] == given_batches

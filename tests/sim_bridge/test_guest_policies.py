@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -106,6 +107,37 @@ def test_a_library_is_compiled_once_for_each_content(header: Path, tmp_path: Pat
     assert native_policy(f"{header}:mine::Asks") != first
     (tmp_path / "moved.hpp").write_text(HEADER + "// changed\n")
     assert native_policy(f"{tmp_path}/moved.hpp:mine::Again") != first
+
+
+INCLUDES = {
+    "macro": '#define OTHER "{path}"\n#include OTHER',
+    "digraph": '%:include "{path}"',
+    "comment": '/**/ #include "{path}"',
+    "split line": "#inc\\\nlude <limit.hpp>",
+}
+
+
+def test_a_changed_include_is_another_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "in $ a folder"
+    folder.mkdir()
+    monkeypatch.setenv("CXXFLAGS", shlex.join([f"-I{folder}"]))
+    header, path = tmp_path / "limited.hpp", folder / "limit.hpp"
+
+    def identity() -> str:
+        return GuestPolicy(header, "mine::Again").sha256
+
+    for include in INCLUDES.values():
+        header.write_text(include.format(path=path) + HEADER.replace("alpha *", "LIMIT *"))
+        identities = [identity() for limit in (0.01, 64) if path.write_text(f"#define LIMIT {limit}\n")]
+        assert identities[0] != identities[1]
+    sent = [
+        compare([arrivals()], 8, 64, [f"{header}:mine::Again"], accept).transmitted["Again"]
+        for limit in (0.01, 64)
+        if path.write_text(f"#define LIMIT {limit}\n")
+    ]
+    assert sent[0] != sent[1]
+    monkeypatch.setenv("CXXFLAGS", shlex.join([f"-I{folder}", "-DMORE"]))
+    assert identity() != identities[1]
 
 
 @pytest.mark.parametrize(

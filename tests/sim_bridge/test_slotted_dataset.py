@@ -14,13 +14,13 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, ReplayScores, feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
-from foretail.sim_bridge.open_loop.slotted_dataset import PACKET_BYTES, PORT_RATE_BPS, arrivals_in_bytes, slotted_run
+from foretail.sim_bridge.open_loop.slotted_dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run
 from tests.examples import draws
 from tests.sim_bridge.test_workloads import any_workload
 from tests.strategies import SlottedArrivals, slotted_arrivals
@@ -62,6 +62,8 @@ def test_a_buffer_without_a_packet_per_port_would_not_be() -> None:
     slots=st.integers(50, 400),
     seed=st.integers(1, 2**31 - 1),
     window=st.integers(1, 400),
+    cell_bytes=st.sampled_from([2**shift for shift in range(17)]),
+    average_shift=st.integers(0, 24),
 )
 @settings(max_examples=draws(60), deadline=None)
 def test_a_dataset_is_the_slotted_model(
@@ -71,6 +73,8 @@ def test_a_dataset_is_the_slotted_model(
     slots: int,
     seed: int,
     window: int,
+    cell_bytes: int,
+    average_shift: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     buffer = ports * buffer_per_port
@@ -80,13 +84,13 @@ def test_a_dataset_is_the_slotted_model(
         assume(False)
     assume(batches)
     folder = tmp_path_factory.mktemp("slotted") / "dataset"
-    run = slotted_run(workload, ports, buffer_per_port, slots, seed, cell_bytes=PACKET_BYTES)
+    run = slotted_run(workload, ports, buffer_per_port, slots, seed, cell_bytes=cell_bytes, average_shift=average_shift)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", window)
         write_open_loop_dataset(folder, run, arrivals_in_bytes(batches))
     dataset = Dataset.open(folder)
     rows = dataset.frame()
-    in_slots = list(labelled(batches, ports, buffer, features=True))
+    in_slots = list(labelled(batches, ports, buffer, features=True, cell_bytes=cell_bytes, average_shift=average_shift))
     drop = np.concatenate([batch.lqd_drop for batch in in_slots])
     np.testing.assert_array_equal(rows["lqd_drop"], drop)
     np.testing.assert_array_equal(rows[NAMES], np.concatenate([batch.features for batch in in_slots]))

@@ -16,7 +16,6 @@ which only keeps the order on a target that finishes a resubmitted packet before
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from math import gcd
 
@@ -27,7 +26,7 @@ from foretail.export.folder import check_name
 from foretail.export.p4.planning.encoding import score_bits
 from foretail.export.p4.text.syntax import CONTROL
 from foretail.export.templates import environment
-from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, feature
+from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, arithmetic_of, feature
 from foretail.models.ensemble.ensemble import Ensemble
 
 MAX_PORTS = 8
@@ -187,28 +186,14 @@ def render_demo(
 
 def _arithmetic(ensemble: Ensemble) -> tuple[int, int]:
     """Return cell_bytes and average_shift of the ensemble's features; what none of them says is the default."""
-    settings = {"cell_bytes": 256, "average_shift": 15}
     for given in ensemble.features:
         if given.name not in VIRTUAL_FEATURES:
             raise ForetailError(
                 f"feature {given.name!r} is none that the demo program can compute: train on some of "
                 f"{', '.join(VIRTUAL_FEATURES)}"
             )
-        settings |= {
-            key: int(value) for key, value in re.findall(r"(cell_bytes|average_shift)=(\d{1,9})\b", given.params)
-        }
-    cell_bytes, average_shift = settings["cell_bytes"], settings["average_shift"]
-    for given in ensemble.features:
-        expected = feature(given.name).params(cell_bytes, average_shift)
-        if given.params != expected:
-            raise ForetailError(
-                f"feature {given.name!r} has the arithmetic {given.params!r} where the others have {expected!r}: "
-                f"train on one dataset or on datasets of one arithmetic"
-            )
-    if cell_bytes.bit_count() != 1:
-        raise ForetailError(f"cells of {cell_bytes} bytes are no power of two: train with a cell_bytes that is")
-    _between("average_shift", average_shift, 0, 24)
-    return cell_bytes, average_shift
+    found = arithmetic_of({given.name: given.params for given in ensemble.features})
+    return found.get("cell_bytes", 256), found.get("average_shift", 15)
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

@@ -23,38 +23,38 @@ namespace foretail::buffer {
 // queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, and one of
 // the packet at nothing else but the time to its circuit; what costs a look at every queue is only sought when
 // `wanted`.
-#define FORETAIL_REAL_FEATURES(FEATURE)                                                                     \
-    FEATURE(queue, cells, feature_value(queues.length(queue) >> scale.cell_shift))                          \
-    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                   \
-    FEATURE(occupancy, cells, feature_value(queues.occupancy() >> scale.cell_shift))                        \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                      \
-    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                        \
-    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                        \
-    FEATURE(queue_tracked, tracked_cells, feature_value(tracked.length(queues, queue) >> scale.cell_shift)) \
-    FEATURE(occupancy_tracked, tracked_cells, feature_value(tracked_occupancy >> scale.cell_shift))         \
-    FEATURE(gap_tracked, tracked_cells,                                                                     \
-            feature_value((tracked.longest(queues) - tracked.length(queues, queue)) >> scale.cell_shift))   \
-    FEATURE(pressure_tracked, tracked,                                                                      \
+#define FORETAIL_REAL_FEATURES(FEATURE)                                                              \
+    FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                          \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                            \
+    FEATURE(occupancy, cells, feature_value(scale.cells(queues.occupancy())))                        \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))                               \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                 \
+    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                 \
+    FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked.length(queues, queue)))) \
+    FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))         \
+    FEATURE(gap_tracked, tracked_cells,                                                              \
+            feature_value(scale.cells(tracked.longest(queues) - tracked.length(queues, queue))))     \
+    FEATURE(pressure_tracked, tracked,                                                               \
             pressure_of(tracked.length(queues, queue), std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
-    FEATURE(threshold_headroom, cells, feature_value((threshold - queue_length) >> scale.cell_shift))            \
-    FEATURE(threshold, cells, feature_value(threshold >> scale.cell_shift))                                      \
+    FEATURE(threshold_headroom, cells, feature_value(scale.cells(threshold - queue_length)))                     \
+    FEATURE(threshold, cells, feature_value(scale.cells(threshold)))                                             \
     FEATURE(threshold_average, average, feature_value(lqd.averages().queue(queue)))                              \
-    FEATURE(thresholds_sum, cells, feature_value(lqd.sum() >> scale.cell_shift))                                 \
+    FEATURE(thresholds_sum, cells, feature_value(scale.cells(lqd.sum())))                                        \
     FEATURE(thresholds_sum_average, average, feature_value(lqd.averages().sum()))                                \
-    FEATURE(threshold_max, cells, feature_value(lqd.largest() >> scale.cell_shift))                              \
+    FEATURE(threshold_max, cells, feature_value(scale.cells(lqd.largest())))                                     \
     FEATURE(queues_over_share, none, feature_value(lqd.queues_over_share()))                                     \
     FEATURE(since_push_out, time, feature_value(lqd.since_push_out(queue, arrival.time)))                        \
-    FEATURE(threshold_gap, cells, feature_value((lqd.largest() - threshold) >> scale.cell_shift))                \
+    FEATURE(threshold_gap, cells, feature_value(scale.cells(lqd.largest() - threshold)))                         \
     FEATURE(threshold_rank, none, wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(queue)) : 0)      \
     FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), queue)))   \
     FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
     FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
     FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
-#define FORETAIL_PACKET_FEATURES(FEATURE)                                                                     \
-    FEATURE(first_rtt, none, arrival.first_rtt)                                                               \
-    FEATURE(message_left, cells, feature_value(std::min(arrival.left >> scale.cell_shift, far_from_its_end))) \
+#define FORETAIL_PACKET_FEATURES(FEATURE)                                                              \
+    FEATURE(first_rtt, none, arrival.first_rtt)                                                        \
+    FEATURE(message_left, cells, feature_value(std::min(scale.cells(arrival.left), far_from_its_end))) \
     FEATURE(until_circuit, time, feature_value(std::min(until_circuit >> scale.tick_shift, far_from_a_circuit)))
 #define FORETAIL_FEATURES(FEATURE)     \
     FORETAIL_REAL_FEATURES(FEATURE)    \

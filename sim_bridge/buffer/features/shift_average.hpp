@@ -11,14 +11,18 @@
 namespace foretail::buffer {
 
 /// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift
-/// ticks.
+/// ticks. The lengths of queues and packets are in 2^unit_shift bytes.
 struct FeatureScale {
     int cell_shift = 8;
     int average_shift = 15;
     int tick_shift = 10;
+    int unit_shift = 0;
 
     /// Fast averages run over a quarter of the interval.
-    [[nodiscard]] FeatureScale fast() const { return {cell_shift, std::max(average_shift - 2, 0), tick_shift}; }
+    [[nodiscard]] FeatureScale fast() const {
+        return {cell_shift, std::max(average_shift - 2, 0), tick_shift, unit_shift};
+    }
+    [[nodiscard]] std::int64_t cells(Bytes length) const { return length << unit_shift >> cell_shift; }
 };
 
 /// Exponentially weighted average over 2^s ticks, in fixed point with 8 fractional bits and power-of-two weights: no
@@ -53,8 +57,8 @@ public:
     QueueAverages(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
 
     void observe(QueueIndex queue, Tick now, Bytes length, Bytes sum) {
-        queues_[static_cast<std::size_t>(queue)].observe(now, length >> scale_.cell_shift, scale_.average_shift);
-        sum_.observe(now, sum >> scale_.cell_shift, scale_.average_shift);
+        queues_[static_cast<std::size_t>(queue)].observe(now, scale_.cells(length), scale_.average_shift);
+        sum_.observe(now, scale_.cells(sum), scale_.average_shift);
     }
     [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
         return queues_[static_cast<std::size_t>(queue)].whole();
@@ -81,7 +85,7 @@ public:
     void arrive(QueueIndex queue, const Arrival& arrival) {
         for (ShiftAverage* rate : {&queues_[static_cast<std::size_t>(queue)], &sum_}) {
             rate->observe(arrival.time, 0, scale_.average_shift);
-            rate->add((arrival.size << 8) >> scale_.cell_shift);
+            rate->add(scale_.cells(arrival.size << 8));
         }
     }
     /// Of a queue with an arrival now.

@@ -18,18 +18,17 @@ namespace foretail::buffer {
 /// QueueAverages of SlotQueues: the departures of a queue are taken in when somebody touches it.
 class SlottedAverages {
 public:
-    SlottedAverages(Port ports, int average_shift) : queues_(static_cast<std::size_t>(ports)), shift_(average_shift) {}
+    SlottedAverages(Port ports, FeatureScale scale) : queues_(static_cast<std::size_t>(ports)), scale_(scale) {}
 
     /// Call before the departures of every slot that has some.
-    void slot_ends(Tick time, Bytes occupancy) { sum_.observe(time, occupancy, shift_); }
+    void slot_ends(Tick time, Bytes occupancy) { observe(sum_, time, occupancy); }
     /// Brings a queue's average, and that of the sum, up to now. Call before each change other than a departure.
     template <class Payload>
     void touch(const SlotQueues<Payload>& queues, Port port) {
         ShiftAverage& average = queues_[static_cast<std::size_t>(port)];
-        queues.departures_since(port, average.last(),
-                                [&](Tick time, Bytes length) { average.observe(time, length, shift_); });
-        average.observe(queues.now(), queues.length(port), shift_);
-        sum_.observe(queues.now(), queues.occupancy(), shift_);
+        queues.departures_since(port, average.last(), [&](Tick time, Bytes length) { observe(average, time, length); });
+        observe(average, queues.now(), queues.length(port));
+        observe(sum_, queues.now(), queues.occupancy());
     }
     /// Of a port touched now.
     [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
@@ -41,9 +40,13 @@ public:
     [[nodiscard]] std::int64_t sum_above(const SlottedAverages& slow) const { return sum_.above(slow.sum_); }
 
 private:
+    void observe(ShiftAverage& average, Tick now, Bytes length) const {
+        average.observe(now, scale_.cells(length), scale_.average_shift);
+    }
+
     std::vector<ShiftAverage> queues_;
     ShiftAverage sum_;
-    int shift_;
+    FeatureScale scale_;
 };
 
 /// Longest Queue Drop on unit packets in slots, with the labels and signals of VirtualLqd. Of the fates it reports the
@@ -55,8 +58,8 @@ public:
         : LqdSignals(ports, scale, wanted),
           queues_(ports, capacity, rules.tie),
           lqd_(rules),
-          averages_(ports, scale.average_shift),
-          fast_averages_(ports, scale.fast().average_shift),
+          averages_(ports, scale),
+          fast_averages_(ports, scale.fast()),
           share_(capacity / ports) {}
 
     void advance(Tick now) {

@@ -1,0 +1,33 @@
+"""What the models of a command were trained, tuned or given their threshold on, among the runs that judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from foretail.configs.schema.scenario import Scenario
+from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.models.mlflow.registry import UsedDataset
+from foretail.pipelines.runs.notes import lineages, say
+from foretail.pipelines.runs.result import plain
+
+SEEN = "on runs that the model has seen"
+"""At the end of the title of a table."""
+
+
+def given_to_models(traffic_sha256: str, content_sha256: str = "") -> UsedDataset | None:
+    """What a model of the command was given of such a run, other than to test it; None if nothing, as far as known."""
+    found = (lineage.given(traffic_sha256, content_sha256) for lineage in lineages())
+    return next(filter(None, found), None)
+
+
+def seen_seeds(scenario: Scenario, seeds: Sequence[int], where: str = "the scenario") -> list[int]:
+    """The seeds on which a model of the command has seen `scenario`, which the command says."""
+    document = plain(asdict(scenario))
+    seen = [seed for seed in seeds if given_to_models(traffic_sha256_of(document, seed)) is not None]
+    if seen:
+        say(
+            f"the model was trained or tuned on {where} with seed {', '.join(map(str, seen))}, which flatters it "
+            "there: judge it on other seeds"
+        )
+    return seen
