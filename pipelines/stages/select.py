@@ -25,7 +25,7 @@ from foretail.models.drop.feature_selection import (
     permutation_importance,
     select_features,
 )
-from foretail.models.scoring.figure_style import BLUE, GREY, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.points import write_files
@@ -158,8 +158,7 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
     numbers = pd.DataFrame(
         [{"feature": name, **asdict(found), "selected": name in chosen} for name, found in rows[::-1]]
     )
-    figure = Figure(figsize=(6.4, 0.9 + 0.26 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(6.4, 0.9 + 0.26 * len(rows)), grid="x")
     axes.barh(
         [name for name, _ in rows],
         [found.mean for _, found in rows],
@@ -169,5 +168,4 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
         capsize=2,
     )
     axes.set_xlabel("fall of average precision when shuffled")
-    axes.grid(axis="x")
     return figure, numbers

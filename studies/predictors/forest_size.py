@@ -12,7 +12,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
@@ -59,14 +59,11 @@ def show(settings: ForestSizeSettings, run: Run) -> Shown:
 @styled
 def draw(rows: pd.DataFrame) -> Figure:
     """F1 by the number of trees, a line per depth."""
-    figure = Figure(figsize=(4.8, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(4.8, 3.4))
     for depth, line in rows.groupby("depth"):
         axes.plot(line["trees"], line["f1"], marker="o", label=f"depth {depth}")
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("trees")
-    axes.set_ylabel("F1")
-    axes.grid()
+    axes.set(xlabel="trees", ylabel="F1")
     axes.legend()
     return figure
 

@@ -27,7 +27,7 @@ from foretail.export.switch_cost import switch_cost
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.progress import StageProgress
@@ -240,18 +240,15 @@ def trial_frame(trials: Sequence[Trial], front: frozenset[int], space: Space) ->
 @styled
 def draw_front(frame: pd.DataFrame, score: str, cost: str, chosen: int | None) -> Figure:
     """Every trial by its cost and score, the front as steps, and the chosen one."""
-    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(5.6, 3.8))
     axes.plot(frame[cost], frame[score], ".", color="grey", alpha=0.5, label="trial")
     front = frame[frame["front"]].sort_values([cost, score])
     axes.plot(front[cost], front[score], "o-", color="C0", drawstyle="steps-post", markersize=4, label="front")
     best = frame[frame[TRIAL] == chosen]
     axes.plot(best[cost], best[score], "*", color="C3", markersize=12, label="chosen", linestyle="")
     axes.set_xscale("symlog")  # a model that always accepts has no table entries
-    axes.set_xlabel(cost.replace("_", " "))
-    axes.set_ylabel(f"{score.replace('_', ' ')}, validation runs")
-    axes.grid()
-    axes.legend(fontsize="small")
+    axes.set(xlabel=cost.replace("_", " "), ylabel=f"{score.replace('_', ' ')}, validation runs")
+    axes.legend()
     return figure
 
 
