@@ -14,7 +14,14 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.pipelines.comparison.fidelity import Fidelity
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
+from foretail.pipelines.comparison.flows import (
+    FlowsResult,
+    PolicyRun,
+    check_same_flows,
+    check_taus,
+    policy_run,
+    say_unasked,
+)
 from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_for
 from foretail.pipelines.data.simulation import reporting
 from foretail.pipelines.exporting.network import NetworkExport
@@ -148,9 +155,7 @@ def emulate_policies(
     ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
     """
     library = predictor.library if predictor is not None else None
-    for policy in policies.values():
-        if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
-            predictor.certificate.check_tau(policy.tau)
+    check_taus(policies, predictor)
 
     def task(name: str, seed: int, report: Report) -> EmulatedRun:
         document = emulated_settings(

@@ -43,6 +43,7 @@ from foretail.pipelines.comparison.statistics import (
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
+    Simulates,
     counters,
     leaf_buffers,
     packets_per_cpu_second,
@@ -306,34 +307,29 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
         if isinstance(predictor, NetworkExport):
             say(predictor.sentence())
-    return evaluate_policies(
-        config.scenario,
-        config.policy,
-        config.seeds,
-        predictor,
-        config.compared_to,
-        store,
-        Ns3(config.ns3_prefix),
-        config.jobs or USUAL_JOBS,
-    )
+    return evaluate_policies(config, config.scenario, config.policy, config.seeds, predictor, config.compared_to)
 
 
-def evaluate_policies(
-    scenario: Scenario,
-    policies: Mapping[str, Policy],
-    seeds: Sequence[int],
-    predictor: ExportedPredictor | NetworkExport | None,
-    baselines: tuple[str, ...],
-    store: Store,
-    ns3: Ns3,
-    jobs: int,
-) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported."""
+def check_taus(policies: Mapping[str, Policy], predictor: ExportedPredictor | NetworkExport | None) -> None:
+    """Refuse a threshold that the predictor was not proven for, and say which one lies outside of all scores."""
     for policy in policies.values():
         if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
             predictor.certificate.check_tau(policy.tau)
             exported = Ensemble.load(predictor.folder / ENSEMBLE_FILE)
             say_if_constant("the model", f"tau = {policy.tau}", constant_decision(exported, policy.tau))
+
+
+def evaluate_policies(
+    config: Simulates,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    seeds: Sequence[int],
+    predictor: ExportedPredictor | NetworkExport | None = None,
+    baselines: tuple[str, ...] = (),
+) -> FlowsResult:
+    """As ``evaluate_flows``, with the predictor already exported."""
+    check_taus(policies, predictor)
+    store, ns3, jobs = Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs or USUAL_JOBS
     simulations = [
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)

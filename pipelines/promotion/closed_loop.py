@@ -23,7 +23,7 @@ from foretail.pipelines.promotion.gate import Check, Judged, Judging
 from foretail.pipelines.promotion.model_card import closed_loop_card
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import policy_words
 
 MODEL, HOLDER = "the model", "the holder"
@@ -68,10 +68,10 @@ def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> Sha
     plan = SharingPlan.of(
         families.shared, families.held_out(), {name: {} for name in config.baselines}, Ns3(config.ns3_prefix)
     )
-    policy = compose_policies([config.asking], "asking")[config.asking]
+    policy = compose_policy(config.asking, "asking")
     models: dict[str, Ensemble | None] = {MODEL: judging.model, HOLDER: judging.holder}
     rules = {
-        Rule(config.asking, whose): replace(policy, library=str(export_to_store(model, store).library))
+        Rule(config.asking, whose): policy.ask(export_to_store(model, store).library)
         for whose, model in models.items()
         if model is not None
     }

@@ -28,7 +28,6 @@ from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import open_datasets
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.promotion.gate import (
     Check,
@@ -128,7 +127,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
     outcome, settings = (run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json"))
-    collected, datasets = _held_out(config, store)
+    collected, datasets = _held_out(config)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
@@ -221,11 +220,11 @@ def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> st
     return former
 
 
-def _held_out(config: PromoteConfig, store: Store) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
+def _held_out(config: PromoteConfig) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
     if config.datasets:
         return (), open_datasets(config.datasets)
     ((_, policy),) = config.policy.items()
-    collected = collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
+    collected = collect_runs(config, config.scenario, policy, config.seeds)
     return collected, [Dataset.open(run.path) for run in collected]
 
 

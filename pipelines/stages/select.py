@@ -27,11 +27,9 @@ from foretail.models.drop.feature_selection import (
 )
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.scores import Labelled
@@ -125,7 +123,7 @@ class SelectResult:
 
 def select(config: SelectConfig, run_dir: Path) -> SelectResult:
     """Train on samples of the training rows and score on the validation rows; the figure goes to the run folder."""
-    collected, split = find_split(config, Store(config.store_dir), Ns3(config.ns3_prefix))
+    collected, split = find_split(config)
     names, region = config.features.names, cast(Region, config.region)
     labelled = Labelled.of(Split(split.train, split.validation, split.validation), names, config.features.own_queues)
     rows = read_rows(split.train, labelled.columns, Sampling(config.sampling.others, config.sampling.seed))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +26,7 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import Condition, Rule
 from foretail.pipelines.families.costs import CS
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED
 from foretail.studies.costs.learning import Candidate, Labelled, Learning, conditions_of, labelled_policies
 from foretail.studies.costs.settings import IterationSettings
@@ -193,8 +193,7 @@ def _rule(number: int) -> Rule:
 
 def _asking(ensemble: Ensemble, learning: Learning) -> Policy:
     """The policy that asks the trees of a round."""
-    policy = compose_policies([LEARNED], LEARNED)[LEARNED]
-    return replace(policy, library=str(export_to_store(ensemble, learning.store).library))
+    return compose_policy(LEARNED, LEARNED).ask(export_to_store(ensemble, learning.store).library)
 
 
 def _tested(

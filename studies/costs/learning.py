@@ -130,7 +130,7 @@ class Learning:
         cases: list[FlipCase] = []
         for condition, scenario in scenarios.items():
             for name, policy in policies.items():
-                for collected in collect_runs(scenario, policy, settings.seeds, self.store, plan.ns3, self.here.jobs):
+                for collected in collect_runs(settings, scenario, policy, settings.seeds):
                     run = LabelledRun(condition.family, condition.condition, name, collected.seed)
                     whole = PacketRun.open(collected.path / "run")
                     drops = sum(n for reason, n in collected.counters.items() if reason.startswith("data_drops."))
@@ -252,8 +252,8 @@ def labelled_policies(settings: CostSettings, store: Store) -> dict[str, Policy]
         )
     if settings.model is None:
         return policies
-    library = str(predictor_to_store(load_predictor(settings.model, settings.tracking, store), store).library)
-    return policies | {name: replace(policies[name], library=library) for name in asking}
+    predictor = predictor_to_store(load_predictor(settings.model, settings.tracking, store), store)
+    return policies | {name: policies[name].ask(predictor.library) for name in asking}
 
 
 def conditions_of(names: Sequence[str], plan: SharingPlan, where: str) -> list[Condition]:

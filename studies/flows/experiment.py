@@ -35,7 +35,7 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_
 from foretail.pipelines.runs.jobs import run_points
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.settings.compose import compose_policies, compose_settings, compose_training
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
@@ -227,7 +227,7 @@ def find(settings: FlowSettings, run: Run) -> FlowFindings:
     plan, store, ns3 = Plan.of(settings, run.store), run.store, Ns3(settings.ns3_prefix)
     scenarios = plan.scenarios
     tracking = run.inside(replace(settings.tracking, registered_model=None))  # these models are no candidates
-    models, predictors = _models(tracking, plan, store, ns3)
+    models, predictors = _models(tracking, plan, store)
     points = _points(settings, scenarios, plan.policies, predictors, ns3)
     runs, failed = _simulated(points, store, ns3, settings)
     say_unasked(runs.values())
@@ -262,9 +262,7 @@ def _scenarios(settings: FlowSettings) -> dict[str, Scenario]:
 def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
     return {
         name: replace(
-            compose_settings(TrainConfig, [*settings.shared, *settings.train, *overrides], f"models.{name}"),
-            store_dir=settings.store_dir,
-            ns3_prefix=settings.ns3_prefix,
+            compose_training(settings, [*settings.shared, *settings.train, *overrides], f"models.{name}"),
             split=settings.split,
             jobs=settings.jobs,
         )
@@ -274,7 +272,7 @@ def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
 
 
 def _models(
-    tracking: Tracking, plan: Plan, store: Store, ns3: Ns3
+    tracking: Tracking, plan: Plan, store: Store
 ) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
     """What Credence asks, by name: the trainings and the model that was given."""
     models: dict[str, TrainResult | None] = {}
@@ -283,7 +281,7 @@ def _models(
         models[GIVEN] = None
         predictors[GIVEN] = export_to_store(plan.given, store)
     for name, training in plan.trainings.items():
-        trained = train_model(replace(training, tracking=tracking), store, ns3)
+        trained = train_model(replace(training, tracking=tracking))
         models[name] = trained
         predictors[name] = export_to_store(trained.ensemble, store)
     return models, predictors

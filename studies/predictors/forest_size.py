@@ -11,12 +11,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.scoring.figure_style import panels, styled
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.training.fitting import train_model
 
 SCORES = ("precision", "recall", "f1", "average_precision")
@@ -33,17 +31,11 @@ class ForestSizeSettings(JobSettings):
 
 def show(settings: ForestSizeSettings, run: Run) -> Shown:
     """Train every forest, inside the experiment's run in MLflow, and show its scores on the test runs."""
-    tracking, rows = run.inside(replace(settings.tracking, registered_model=None)), []
+    inside, rows = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None))), []
     for trees, depth in product(settings.trees, settings.depths):
         overrides = [*settings.train, f"predictor.trees={trees}", f"predictor.depth={depth}"]
-        config = replace(
-            compose_settings(TrainConfig, overrides, "train"),
-            store_dir=settings.store_dir,
-            ns3_prefix=settings.ns3_prefix,
-            jobs=settings.jobs,
-            tracking=tracking,
-        )
-        scores = train_model(config, run.store, Ns3(settings.ns3_prefix)).outcome["scores"]["test"]
+        config = replace(compose_training(inside, overrides, "train"), jobs=settings.jobs)
+        scores = train_model(config).outcome["scores"]["test"]
         region = scores.get("asked") or scores["whole"]
         rows.append({"trees": trees, "depth": depth, **{name: region.get(name) for name in SCORES}})
     frame = pd.DataFrame(rows)

@@ -33,7 +33,7 @@ from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, Sha
 from foretail.pipelines.families.costs import Costs, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 
 DT = "dt"
 PREDICTED = Rule(DT_PREDICTED, DEFAULT)
@@ -146,11 +146,8 @@ def show(settings: AlphaSettings, run: Run) -> Shown:
     ensemble = learnable.fitted(settings, depth, families)
     exponent = settings.exponents[int(learnable.lost.mean(axis=0).argmin())]
     best = {where: settings.exponents[int(learnable.lost[number].argmin())] for number, where in enumerate(wheres)}
-    policy = replace(
-        compose_policies([DT_PREDICTED], DT_PREDICTED)[DT_PREDICTED],
-        alpha_interval_ns=settings.interval_ns,
-        library=str(export_to_store(ensemble, run.store).library),
-    )
+    predicted = replace(compose_policy(DT_PREDICTED, DT_PREDICTED), alpha_interval_ns=settings.interval_ns)
+    policy = predicted.ask(export_to_store(ensemble, run.store).library)
     looped = Costs()
     beside = {where: list(dict.fromkeys([PREDICTED, _fixed(exponent), _fixed(best[where])])) for where in wheres}
     in_loop = replace(plan, rules={**fixed, PREDICTED: policy})

@@ -7,18 +7,17 @@ families, on more seeds. Held-out families are never simulated here.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from itertools import groupby, zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 from optuna.distributions import IntDistribution
+from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
@@ -35,9 +34,10 @@ from foretail.pipelines.experiment.declaration import FunctionExperiment, Learne
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, POINT
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.runs.store import Key, canonical_json
+from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.studies.search.budget import SWITCH_PORTS, log_traffic
+from foretail.studies.search.settings import Trialled
 from foretail.studies.search.simulations import Simulations
 from foretail.studies.search.trials import Trial, Trials, open_trials
 
@@ -47,7 +47,7 @@ LOSSES = "losses"
 
 
 @dataclass
-class RuleSettings(PointSettings, Families):
+class RuleSettings(PointSettings, Families, Trialled):
     """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families.
 
     Every trial runs on the first seed; the best of them run on all.
@@ -74,18 +74,8 @@ class RuleSettings(PointSettings, Families):
         one_of=("first", "all"),
     )
     first: list[dict[str, int]] = setting([], "rules that are tried first")
-    trials: int = setting(MISSING, "rules in total, those of earlier runs included", at_least=1, at_most=100_000)
     finalists: int = setting(4, "best trials that run everywhere", at_least=1, at_most=1000)
     seeds: list[int] = setting(MISSING, "traffic seeds of the finalists, the first that of all trials", at_least=1)
-    batch: int = setting(
-        4, "rules drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
-    )
-    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
-
-    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
-    name: str | None = setting(
-        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
-    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a number that no rule has, or outside its range."""
@@ -128,19 +118,9 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
     conditions = _in_turn(plan) if settings.conditions == "all" else _in_turn(plan)[: len(_families(plan))]
     searched = _searched(settings, plan, conditions)
-    name = settings.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
-    file = Path(settings.file) if settings.file else run.store.folder.parent / "search.db"
+    ranges = {number: IntDistribution(low, high) for number, (low, high) in settings.ranges.items()}
     with open_trials(
-        file,
-        name,
-        searched,
-        {number: IntDistribution(low, high) for number, (low, high) in settings.ranges.items()},
-        {settings.score: "minimize"},
-        sampler="tpe",
-        population=settings.batch,
-        batch=settings.batch,
-        seed=settings.seed,
-        first=settings.first,
+        settings, "rules", run.store, searched, ranges, {settings.score: "minimize"}, TPESampler, settings.first
     ) as trials:
         finished = _all_trials(settings, trials, simulations, conditions)
         simulations.cases.update(_cases_of(settings, finished, conditions))  # those of earlier commands too
@@ -159,16 +139,16 @@ def show(settings: RuleSettings, run: Run) -> Shown:
             simulations.budget.sentence(),
             f"the best as a tree: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
             f"{switch.feature_bits} bits of registers",
-            f"search {name} in {file}",
+            trials.sentence(),
         ),
         verdict=(
             f"Trial {best.trial} is the best of {len(finished)} rules on the training families: {rule}; "
             f"J {best.cost:.3g}{regret}.",
         ),
         details={
-            "name": name,
+            "name": trials.name,
             "score": settings.score,
-            "file": file,
+            "file": trials.file,
             "finalists": [asdict(one) for one in finalists],
             "switch": asdict(switch),
             "budget": asdict(simulations.budget),

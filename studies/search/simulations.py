@@ -15,7 +15,7 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import Costs, measure_rules
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED
 from foretail.studies.search.budget import Budget
 
@@ -51,9 +51,9 @@ class Simulations:
         self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
     ) -> dict[Rule, float]:
         """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
-        policy = compose_policies([LEARNED], LEARNED)[LEARNED]
+        policy = compose_policy(LEARNED, LEARNED)
         asking = {
-            rule: replace(policy, library=str(export_to_store(tree, self.store).library))
+            rule: policy.ask(export_to_store(tree, self.store).library)
             for rule, tree in trees.items()
             if tree is not None
         }
