@@ -16,14 +16,14 @@ from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
-    ASKED_COLUMNS,
+    ASKED,
     AskedModel,
     PredictionScores,
-    asked_cells,
     asked_document,
     asked_model,
     check_inputs,
     described,
+    policies_table,
     say_zeros,
     shown_questions,
     source_of,
@@ -31,9 +31,18 @@ from foretail.pipelines.comparison.predictions import (
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
 from foretail.sim_bridge.open_loop.scores import Questions
+
+COLUMNS = {
+    "transmitted": "packets sent",
+    "dropped": "dropped",
+    **ASKED,
+    "transmitted_bytes": "bytes sent",
+    "dropped_bytes": "dropped bytes",
+    "throughput_ratio_to_lqd": "bytes, ratio to LQD",
+}
 
 
 @dataclass(frozen=True)
@@ -51,17 +60,7 @@ class DatasetsResult:
             "datasets": self.datasets,
             "arrivals": self.offered.packets,
             "arrived_bytes": self.offered.bytes,
-            "policies": {
-                policy: {
-                    "transmitted": sent.packets,
-                    "dropped": self.offered.packets - sent.packets,
-                    "transmitted_bytes": sent.bytes,
-                    "dropped_bytes": self.offered.bytes - sent.bytes,
-                    "throughput_ratio_to_lqd": self._ratio_to_lqd(policy),
-                    **asked_document(self.questions.get(policy)),
-                }
-                for policy, sent in self.transmitted.items()
-            },
+            "policies": self._policies(),
             "predictions": self.worth.document(),
         }
 
@@ -71,28 +70,22 @@ class DatasetsResult:
 
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
-        policies = Table(
-            "Policies",
-            ("policy", "packets sent", "dropped", *ASKED_COLUMNS, "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
-            tuple(
-                (
-                    policy,
-                    sent.packets,
-                    self.offered.packets - sent.packets,
-                    *asked_cells(self.questions.get(policy)),
-                    sent.bytes,
-                    self.offered.bytes - sent.bytes,
-                    self._ratio_to_lqd(policy),
-                )
-                for policy, sent in self.transmitted.items()
-            ),
-            (f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets",),
-        )
-        return [policies, self.worth.table()]
+        note = f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets"
+        return [policies_table(self._policies(), COLUMNS, note), self.worth.table()]
 
-    def _ratio_to_lqd(self, policy: str) -> float | None:
+    def _policies(self) -> dict[str, dict[str, Cell]]:
         lqd = self.transmitted["lqd"].bytes
-        return self.transmitted[policy].bytes / lqd if lqd else None
+        return {
+            policy: {
+                "transmitted": sent.packets,
+                "dropped": self.offered.packets - sent.packets,
+                "transmitted_bytes": sent.bytes,
+                "dropped_bytes": self.offered.bytes - sent.bytes,
+                "throughput_ratio_to_lqd": sent.bytes / lqd if lqd else None,
+                **asked_document(self.questions.get(policy)),
+            }
+            for policy, sent in self.transmitted.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)

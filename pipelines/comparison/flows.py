@@ -58,6 +58,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.runs import run_note
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words, takes_alpha
@@ -286,8 +287,7 @@ class FlowsResult:
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
-            where = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
-            tables.append(replace(table, notes=(*table.notes, *where)))
+            tables.append(replace(table, notes=(*table.notes, *run_note(self.tracked))))
         return tables
 
     def _asked(self, policy: str) -> Iterator[float | None]:

@@ -22,7 +22,7 @@ from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 
 PREDICTORS_FOLDER = "predictors"
 
@@ -143,9 +143,7 @@ class DemandResult:
                 f"{found.workload}: best on the validation runs is {found.best}, on the test runs {less['last_value']} "
                 f"against the last value and {less['truth']} against the truth."
             )
-        by_trust = ["Means over the test runs, with 95 % t intervals; least of a step: with the k above."]
-        if self.tracked is not None:
-            by_trust.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        by_trust = "Means over the test runs, with 95 % t intervals; least of a step: with the k above."
         columns = ("k", "error", "error of shape", "theta", "last value", "truth", "minus last value", "minus truth")
         return [
             Table(
@@ -158,7 +156,7 @@ class DemandResult:
                 f"Throughput over that of the truth's schedule, by k ({routing})",
                 ("workload", "predictor", *(f"k = {trust}" for trust in config.trusts), "least of a step"),
                 tuple(self._ratio_rows()),
-                tuple(by_trust),
+                (by_trust, *run_note(self.tracked)),
             ),
         ]
 

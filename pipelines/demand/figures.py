@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
 from foretail.pipelines.demand.comparison import Comparison, worth_of
-from foretail.pipelines.runs.points import write_files
 
 FIGURE = "throughput"
 CAPTION = (
     "Throughput on the true demand of the schedules of each predictor, with its k: a small dot is a test run, a large "
     "one their mean. Hollow: of schedules of the truth with the same k. Dashed: the last value, with its own k."
 )
-
-
-def write_figure(comparisons: Sequence[Comparison], run_dir: Path) -> tuple[str, ...]:
-    """Draw the figure into the run; return its files and that of its numbers."""
-    numbers = runs_of(comparisons)
-    figure = draw_throughput(numbers)
-    written = write_files(run_dir, {f"{FIGURE}.csv": numbers, f"{FIGURE}.png": figure, f"{FIGURE}.svg": figure})
-    return tuple(path.name for path in written)
 
 
 def runs_of(comparisons: Sequence[Comparison]) -> pd.DataFrame:

@@ -46,7 +46,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.outcome import OUTCOME_FILE
 
 HELD_OUT = "held-out"
@@ -107,7 +107,7 @@ class PromoteResult:
             "Gate",
             ("check", "passed", "found"),
             tuple((check.name, "yes" if check.passed else "no", check.reason) for check in self.checks),
-            (outcome, f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}"),
+            (outcome, *run_note(self.tracked)),
         )
         return [*self.shown, gate]
 
@@ -134,9 +134,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
         refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
     scores = [held_out_scores(judging.model, dataset, "the model") for dataset in datasets]
     for dataset, found in zip(datasets, scores, strict=True):
-        whole = found.scores["whole"]
-        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
-        say_if_silent("the model", str(dataset.path), int(whole["rows"] or 0), predicted)
+        say_if_silent("the model", str(dataset.path), found.scores["whole"])
     holder = judging.holder
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
     checks = (

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.pipelines.errors import is_bad_input, sentence
+from foretail.pipelines.errors import first_line, is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 
 Result = TypeVar("Result")
@@ -141,7 +141,7 @@ def _drive(pickled_points: bytes, address: str, results: Connection) -> None:
                         except ray.exceptions.RayTaskError as raised:
                             send(name, _Failed(sentence(raised.cause)) if is_bad_input(raised.cause) else raised)
                         except ray.exceptions.RayError as lost:
-                            send(name, _Failed(f"Ray gave it up: {_first_line(lost)}"))
+                            send(name, _Failed(f"Ray gave it up: {first_line(lost)}"))
             finally:
                 if running:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Ray tells of its own end at length
@@ -176,7 +176,7 @@ def _joined(address: str) -> Iterator[Any]:
         ray.init(address, log_to_driver=False, configure_logging=False)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise ForetailError(
-            f"cannot join the Ray cluster at launcher.address = {address}: {_first_line(error)}; "
+            f"cannot join the Ray cluster at launcher.address = {address}: {first_line(error)}; "
             "docs/guide/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
         ) from error
     try:
@@ -203,7 +203,3 @@ def _unheard(fraction: float, words: str) -> None:
 @functools.cache
 def _code() -> str:
     return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core", "studies")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

@@ -114,6 +114,12 @@ def _read(entry: Entry) -> Measurement:
     return Measurement(entry.document(POINT_FILE), entry)
 
 
+def write_figure(run_dir: Path, name: str, figure: Figure, numbers: pd.DataFrame) -> tuple[str, ...]:
+    """Write a figure of a stage with its numbers into the run folder; returns the names of the files."""
+    written = write_files(run_dir, {f"{name}.csv": numbers, f"{name}.png": figure, f"{name}.svg": figure})
+    return tuple(path.name for path in written)
+
+
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:
     """Write tables (CSV, Parquet) and figures (PDF, PNG, SVG) by name into the run folder; a file appears whole."""
     with staged_files(run_dir) as staging, figure_style():

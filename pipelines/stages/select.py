@@ -27,7 +27,7 @@ from foretail.models.drop.feature_selection import (
 )
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
-from foretail.pipelines.runs.points import write_files
+from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.predictors import untrained
@@ -144,8 +144,7 @@ def select(config: SelectConfig, run_dir: Path) -> SelectResult:
     found = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
     importances = dict(zip(names, found, strict=True))
     figure, numbers = draw_importances(importances, path[-1].names)
-    written = write_files(run_dir, {f"{FIGURE}.csv": numbers, f"{FIGURE}.png": figure, f"{FIGURE}.svg": figure})
-    files = tuple(file.name for file in written)
+    files = write_figure(run_dir, FIGURE, figure, numbers)
     return SelectResult(collected, importances, path, budget, region, labelled.ports, files)
 
 
