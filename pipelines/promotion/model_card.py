@@ -47,16 +47,9 @@ class Markdown(str):
 def model_card(document: Mapping[str, Any]) -> str:
     """Return the card as Markdown.
 
-    Parameters
-    ----------
-    document : mapping
-        ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run, ``gate``,
-        ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`.
-
-    Raises
-    ------
-    ForetailError
-        When the training run wrote its outcome in other words, as another version of Foretail does.
+    `document` has ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run,
+    ``gate``, ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`. ForetailError
+    when the training run wrote its outcome in other words, as another version of Foretail does.
     """
     try:
         return _render(document)

@@ -56,24 +56,14 @@ GATE_RUN_TAG = "gate_run_id"
 
 @dataclass(frozen=True)
 class PromoteResult:
-    """What the gate found, and what came of it.
+    """What the gate found, and what came of it."""
 
-    Attributes
-    ----------
-    gate : model, holder, checks and scores by run, JSON-like
-    checks : the conditions
-    promoted : the version that holds the alias now; None when the gate refused
-    shown : tables of the held-out runs
-    collected : held-out runs that came from the scenario
-    tracked : the run in MLflow
-    """
-
-    gate: Mapping[str, Any]
-    checks: tuple[Check, ...]
-    promoted: RegisteredModel | None
-    shown: tuple[Table, ...]
-    collected: tuple[CollectedRun, ...]
-    tracked: Mapping[str, Any]
+    gate: Mapping[str, Any]  #: model, holder, checks and scores by run, JSON-like
+    checks: tuple[Check, ...]  #: the conditions
+    promoted: RegisteredModel | None  #: the version that holds the alias now; None when the gate refused
+    shown: tuple[Table, ...]  #: tables of the held-out runs
+    collected: tuple[CollectedRun, ...]  #: held-out runs that came from the scenario
+    tracked: Mapping[str, Any]  #: the run in MLflow
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""

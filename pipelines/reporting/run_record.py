@@ -55,22 +55,13 @@ _WRITTEN = TypeAdapter(_Written)
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A figure of a run.
+    """A figure of a run."""
 
-    Attributes
-    ----------
-    name : its files' name, without the suffix
-    media_type : ``image/svg+xml`` or ``image/png``
-    content : the file
-    data : files of the same name that hold its numbers
-    caption : what is seen, in sentences; empty where the result does not say
-    """
-
-    name: str
-    media_type: str
-    content: bytes
-    data: tuple[str, ...]
-    caption: str = ""
+    name: str  #: its files' name, without the suffix
+    media_type: str  #: ``image/svg+xml`` or ``image/png``
+    content: bytes  #: the file
+    data: tuple[str, ...]  #: files of the same name that hold its numbers
+    caption: str = ""  #: what is seen, in sentences; empty where the result does not say
 
     @property
     def words(self) -> str:

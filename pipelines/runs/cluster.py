@@ -47,23 +47,15 @@ def run_on_cluster(
 ) -> tuple[dict[str, Result], dict[str, str]]:
     """Run independent `points` on a Ray cluster, each on one CPU; a bad one ends nothing but itself.
 
-    Points of a node that is lost begin again on another. Ctrl-C and defects stop everything.
+    Points of a node that is lost begin again on another. Ctrl-C and defects stop everything. Returns the results and,
+    of the points that failed, one sentence each, both by name in the order given. ForetailError if Ray is not
+    installed, or there is no cluster at `address`.
 
     Parameters
     ----------
     title : for the progress
     points : what to run, by name; called with a function that takes progress, which does not leave the node
     address : of the cluster's head, ``host:port``
-
-    Returns
-    -------
-    tuple
-        The results and, of the points that failed, one sentence each, both by name in the order given.
-
-    Raises
-    ------
-    ForetailError
-        If Ray is not installed, or there is no cluster at `address`.
     """
     found: dict[str, Result] = {}
     failed: dict[str, str] = {}

@@ -35,18 +35,12 @@ SoFar = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured on its own.
+    """What is measured on its own."""
 
-    Attributes
-    ----------
-    name : for the progress, and to say which one failed
-    key : everything that its measurement depends on
-    measure : returns the measurement, JSON-like and finite; a module's function with plain arguments
-        (``functools.partial``), so that it can travel to another machine
-    """
-
-    name: str
-    key: Key
+    name: str  #: for the progress, and to say which one failed
+    key: Key  #: everything that its measurement depends on
+    #: returns the measurement, JSON-like and finite; a module's function with plain arguments (``functools.partial``),
+    #: so that it can travel to another machine
     measure: Callable[[SoFar], Any]
 
 
@@ -63,18 +57,14 @@ def measure_points(
 ) -> list[Measurement]:
     """Measure every point that the store lacks; in the order of `points`, whose names are distinct.
 
+    PointsFailed when all others are done, with the names of those that failed; ForetailError when all failed for the
+    same reason.
+
     Parameters
     ----------
     experiment : for the progress
     jobs : points at the same time on this machine
     launcher : where the points are measured; None: here
-
-    Raises
-    ------
-    PointsFailed
-        When all others are done, with the names of those that failed.
-    ForetailError
-        When all failed for the same reason.
     """
     entries = {point.name: store.find(point.key) for point in points}
     if len(entries) < len(points):

@@ -33,23 +33,15 @@ BESIDE_RULE = ("cs", "dt", "dt_tuned", "lqd")
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The whole path.
+    """The whole path."""
 
-    Attributes
-    ----------
-    trained, exported, evaluated : results of the stages
-    contended : the same policies on the second network, of which the predictor saw nothing
-    rule : the C of a sharing rule, proven
-    ruled : policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
-    step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
-    """
-
-    trained: TrainResult
-    exported: ExportedPredictor
-    evaluated: FlowsResult
-    contended: FlowsResult
-    rule: ExportedPredictor
-    ruled: FlowsResult
+    trained: TrainResult  #: on runs of the first network
+    exported: ExportedPredictor  #: the C of what was trained, proven
+    evaluated: FlowsResult  #: the policies on the first network
+    contended: FlowsResult  #: the same policies on the second network, of which the predictor saw nothing
+    rule: ExportedPredictor  #: the C of a sharing rule, proven
+    ruled: FlowsResult  #: policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
+    #: wall time per step in this run; a step whose output was in the store takes next to nothing
     step_seconds: dict[str, float]
 
     def document(self) -> dict[str, Any]:

@@ -43,24 +43,14 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class SelectResult:
-    """A selection.
+    """A selection."""
 
-    Attributes
-    ----------
-    collected : datasets that came from the scenario
-    importances : of every candidate to a predictor of all of them
-    path : steps of the selection
-    budget : its limits
-    region : validation rows that count
-    ports : of the largest switch, which the costs are of
-    """
-
-    collected: Sequence[CollectedRun]
-    importances: dict[str, Importance]
-    path: tuple[SelectedFeatures, ...]
-    budget: FeatureBudget
-    region: Region
-    ports: int
+    collected: Sequence[CollectedRun]  #: datasets that came from the scenario
+    importances: dict[str, Importance]  #: of every candidate to a predictor of all of them
+    path: tuple[SelectedFeatures, ...]  #: steps of the selection
+    budget: FeatureBudget  #: its limits
+    region: Region  #: validation rows that count
+    ports: int  #: of the largest switch, which the costs are of
     files: tuple[str, ...]  #: the figure and its numbers, in the run folder
 
     @property

@@ -59,17 +59,14 @@ def _logs(values: pd.Series[Any]) -> NDArray[np.float64]:
 def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return of each group how much the measured costs of drops say.
 
+    One row per group, with `by` and: flips; mean with its 95 % Student-t interval, in log J; spread, the standard
+    deviation of the costs; chaos, what of it chaos alone would give; signal_to_noise, the standard deviation that chaos
+    leaves unexplained over chaos, 0 where it explains all, NaN with one repeat.
+
     Parameters
     ----------
     labelled : rows with ``drop_cost`` and ``chaos``, in log J
     by : columns that make the groups
-
-    Returns
-    -------
-    DataFrame
-        One row per group, with `by` and: flips; mean with its 95 % Student-t interval, in log J; spread, the standard
-        deviation of the costs; chaos, what of it chaos alone would give; signal_to_noise, the standard deviation that
-        chaos leaves unexplained over chaos, 0 where it explains all, NaN with one repeat.
     """
 
     def of(group: pd.DataFrame) -> pd.Series[float]:
