@@ -35,6 +35,11 @@ class Costs:
     points: int = 0
     reused: int = 0
 
+    @property
+    def note(self) -> str:
+        """How much was simulated, for a note below a table."""
+        return f"{self.points:,} simulations, {self.reused:,} of them in the store"
+
     def add(self, case: SharingCase, found: Mapping[str, Any]) -> None:
         """Take down a run; ForetailError when another rule was offered other flows on its seed."""
         rules = self.runs.setdefault(case.where, {})

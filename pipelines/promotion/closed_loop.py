@@ -136,7 +136,7 @@ def _by_rule(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
         "Regret over held-out conditions, %",
         ("rule", "mean", "worst", "at most 10"),
         tuple(rows),
-        (f"seeds {', '.join(map(str, seeds))}; {costs.points:,} simulations, {costs.reused:,} of them in the store",),
+        (f"seeds {', '.join(map(str, seeds))}; {costs.note}",),
     )
 
 

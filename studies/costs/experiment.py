@@ -12,8 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import switch_cost
 from foretail.pipelines.comparison.statistics import percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.runs.result import Cell, Table
@@ -21,7 +19,7 @@ from foretail.studies.costs.branching import BANDS, STRATA
 from foretail.studies.costs.labels import SIGNAL_COLUMNS, signal_to_noise
 from foretail.studies.costs.learning import Candidate, Learning, labelled_policies
 from foretail.studies.costs.settings import CostSettings
-from foretail.studies.search.budget import SWITCH_PORTS
+from foretail.studies.search.budget import cost_in_switch
 
 
 def show(settings: CostSettings, run: Run) -> Shown:
@@ -32,8 +30,8 @@ def show(settings: CostSettings, run: Run) -> Shown:
     candidates, ensemble = learning.candidates(learning.trees(labelled), labelled)
     with_held = labelled.assign(held=labelled["hold_ns"] > 0)
     strata, by_hold = signal_to_noise(with_held, ["held", *STRATA]), signal_to_noise(with_held, ["held"])
-    switch, budget = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model")), measured.budget
-    budget += learning.simulations.budget
+    switch, in_switch = cost_in_switch(ensemble, "the trees")
+    budget = measured.budget + learning.simulations.budget
     best, sharing, single = candidates[0], candidates[-1], by_hold.iloc[0]
     return Shown(
         labelled,
@@ -41,8 +39,7 @@ def show(settings: CostSettings, run: Run) -> Shown:
         frames={"drop_costs.csv": labelled, "signal_to_noise.csv": strata},
         notes=(
             f"{measured.points:,} points of branches, {measured.reused:,} of them in the store",
-            f"the trees: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
-            f"{switch.feature_bits} bits of registers",
+            in_switch,
             budget.sentence(),
         ),
         verdict=(

@@ -69,7 +69,7 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     by : columns that make the groups
     """
 
-    def of(group: pd.DataFrame) -> pd.Series[float]:
+    def of(group: pd.DataFrame) -> dict[str, float]:
         costs = group["drop_cost"].to_numpy(float)
         count, mean = len(costs), float(costs.mean())
         spread = float(costs.std(ddof=1)) if count > 1 else np.nan
@@ -77,16 +77,10 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         chaos = float(np.sqrt(np.mean(group["chaos"].to_numpy(float) ** 2)))
         signal = float(np.sqrt(max(spread**2 - chaos**2, 0.0))) if count > 1 else np.nan
         ratio = signal / chaos if chaos > 0 else np.nan
-        return pd.Series(
-            dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
-        )
+        return dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
 
-    found = pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in _groups(labelled, by)])
-    return found.astype({"flips": int})
-
-
-def _groups(labelled: pd.DataFrame, by: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    return [(key, group) for key, group in labelled.groupby(list(by), observed=True, sort=True)]
+    groups = labelled.groupby(list(by), observed=True, sort=True)
+    return pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in groups])
 
 
 def gains(labelled: pd.DataFrame, clip_percent: float) -> NDArray[np.float64]:

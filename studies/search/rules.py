@@ -24,8 +24,6 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, require_tunable
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import switch_cost
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
@@ -36,7 +34,7 @@ from foretail.pipelines.families.costs import CS, POINT
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail.studies.search.budget import SWITCH_PORTS, log_traffic
+from foretail.studies.search.budget import cost_in_switch, log_traffic
 from foretail.studies.search.settings import Trialled
 from foretail.studies.search.simulations import Simulations
 from foretail.studies.search.trials import Trial, Trials, open_trials
@@ -127,7 +125,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
         finalists = _finalists(settings, finished, simulations)
     best, frame = finalists[0], _frame(finished, settings.score)
     ensemble = best.rule.ensemble(simulations.cell_bytes)
-    switch = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
+    switch, in_switch = cost_in_switch(ensemble, "the best as a tree")
     rule = ", ".join(f"{number.replace('_', ' ')} {value}" for number, value in asdict(best.rule).items())
     regret = "" if best.regret is None else f", mean regret {100 * best.regret:.3g} %"
     return Shown(
@@ -135,10 +133,9 @@ def show(settings: RuleSettings, run: Run) -> Shown:
         [_table(settings, finalists)],
         frames={"trials.csv": frame},
         notes=(
-            f"{simulations.costs.points:,} simulations, {simulations.costs.reused:,} of them in the store",
+            simulations.costs.note,
             simulations.budget.sentence(),
-            f"the best as a tree: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
-            f"{switch.feature_bits} bits of registers",
+            in_switch,
             trials.sentence(),
         ),
         verdict=(

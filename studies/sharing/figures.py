@@ -27,7 +27,7 @@ LARGEST_PERCENT = 300.0
 
 @styled
 def draw_map(rows: pd.DataFrame) -> Figure:
-    """A row per condition, a column per rule; `rows` as :class:`SharingRow` has them."""
+    """A row per condition, a column per rule; `rows` as :func:`rows_of` has them."""
     columns = [(policy, which) for policy, which, _ in shown(rows)]
     by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
     conditions = rows[["held_out", "family", "condition"]].drop_duplicates()

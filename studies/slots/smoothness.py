@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,43 +33,30 @@ def show(points: pd.DataFrame, settings: SlotSettings) -> Shown:
 SMOOTHNESS = slot_experiment(CredenceSettings, show, optimum=True)
 
 
+COLUMNS: dict[str, Callable[[pd.DataFrame], Cell]] = {
+    "points": len,
+    "max eta": lambda part: float(part["eta"].max()),
+    "max LQD/Credence": lambda part: float(part["lqd_over_credence"].max()),
+    "Lemma 1 violated": lambda part: int(part["lemma_1_violated"].sum()),
+    "by packets": lambda part: max(0, int((part["followlqd_without_predicted"] - part["transmitted_credence"]).max())),
+    "max LQD/(Credence eta)": lambda part: float(part["lqd_over_credence_times_eta"].max()),
+    "Theorem 2 violated": lambda part: int(part["theorem_2_violated"].sum()),
+    "max eta/closed form": lambda part: float(part["eta_over_closed_form_eta"].max()),
+    "ratio violated": lambda part: int(part["bound_violated"].sum()),
+    "max OPT/(Credence ratio)": lambda part: float((part["opt_over_credence"] / part["credence_bound"]).max()),
+}
+"""Of a workload: violations, and how large they are."""
+
+
 def table(points: pd.DataFrame) -> Table:
-    """Violations by workload, and how large they are."""
-    rows: list[tuple[Cell, ...]] = []
-    for workload, part in [*points.groupby("workload", sort=False), ("all", points)]:
-        rows.append(
-            (
-                str(workload),
-                len(part),
-                float(part["eta"].max()),
-                float(part["lqd_over_credence"].max()),
-                int(part["lemma_1_violated"].sum()),
-                max(0, int((part["followlqd_without_predicted"] - part["transmitted_credence"]).max())),
-                float(part["lqd_over_credence_times_eta"].max()),
-                int(part["theorem_2_violated"].sum()),
-                float(part["eta_over_closed_form_eta"].max()),
-                int(part["bound_violated"].sum()),
-                float((part["opt_over_credence"] / part["credence_bound"]).max()),
-            )
-        )
-    columns = (
-        "workload",
-        "points",
-        "max eta",
-        "max LQD/Credence",
-        "Lemma 1 violated",
-        "by packets",
-        "max LQD/(Credence eta)",
-        "Theorem 2 violated",
-        "max eta/closed form",
-        "ratio violated",
-        "max OPT/(Credence ratio)",
-    )
+    """Violations by workload."""
+    groups = [*points.groupby("workload", sort=False), ("all", points)]
+    rows = tuple((str(workload), *(of(part) for of in COLUMNS.values())) for workload, part in groups)
     notes = (
         "Lemma 1: LQD/Credence <= eta; Theorem 2: eta <= closed form; ratio: OPT/Credence <= min(1.707 eta, N)",
         "violated: in so many points; max: by how much, 1 is the limit",
     )
-    return Table("Credence against its prediction error", columns, tuple(rows), notes)
+    return Table("Credence against its prediction error", ("workload", *COLUMNS), rows, notes)
 
 
 @styled
