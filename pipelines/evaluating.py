@@ -35,14 +35,7 @@ def _emulated(config: EvaluateConfig, network: EmulatorNetwork, run_dir: Path) -
     predictor = asked_predictor(config, run_dir) if config.asking else None
     command = HostCommand(tuple(network.command), network.command_seconds) if network.command else None
     emulated = emulate_policies(
-        config.scenario,
-        config.policy,
-        config.seeds,
-        predictor,
-        config.compared_to,
-        network,
-        run_dir / "runs",
-        command,
+        config.scenario, config.policy, config.seeds, predictor, config.compared_to, network, run_dir / "runs", command
     )
     fidelity = None
     if network.against_ns3:

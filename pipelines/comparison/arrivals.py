@@ -32,15 +32,7 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.open_loop.slotted import (
-    Comparison,
-    Predictions,
-    accept,
-    compare,
-    flipped,
-    in_file,
-    perfect,
-)
+from foretail.sim_bridge.open_loop.slotted import Comparison, Predictions, accept, compare, flipped, in_file, perfect
 
 COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
 

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,12 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.cost import RunCost, run_cost
 from foretail.pipelines.comparison.exchanges import ExchangeSummary, exchange_table
-from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
+from foretail.pipelines.comparison.predictions import ASKED
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
     FlowSummary,
     PairedDifference,
+    chance_text,
     interval_text,
     mean_interval,
     occupancy_percentiles,
@@ -54,7 +55,7 @@ from foretail.pipelines.exporting.network import NetworkExport, predictor_to_sto
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
@@ -219,12 +220,7 @@ class FlowsResult:
         found = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
         if found is None or found.mean is None:
             return [f"{first}.", "What predictions are worth is not known without both credence and credence_accept."]
-        if found.low is None or found.high is None:
-            verdict = "one seed cannot tell whether that is chance"
-        elif found.low <= 0 <= found.high:
-            verdict = "which is no difference that these seeds can tell from chance"
-        else:
-            verdict = "so predictions help here" if found.high < 0 else "so predictions do harm here"
+        verdict = chance_text(found, "seed", above="so predictions do harm here", below="so predictions help here")
         return [
             f"{first}.",
             f"Asking the predictor instead of always accepting changes it by {interval_text(found)} "
@@ -249,37 +245,16 @@ class FlowsResult:
                 "messages that never started, because those before them were delivered too late, and count nowhere: "
                 + ", ".join(f"{policy} {count}" for policy, count in counts.items())
             )
-        tables = [
-            Table(
-                "Policies",
-                ("policy", *(title for title, _ in HEADLINES), *ASKED_COLUMNS, "packets per CPU s"),
-                tuple(
-                    (
-                        policy,
-                        *(self.means(metric)[policy].mean for _, metric in HEADLINES),
-                        *self._asked(policy),
-                        self._speed(policy),
-                    )
-                    for policy in self.policies
-                ),
-                tuple(notes),
-            )
-        ]
+        means = {
+            **{title: self.means(metric) for title, metric in HEADLINES},
+            **{title: self._over_seeds(name) for name, title in ASKED.items()},
+            "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
+        }
+        tables = [_by_policy("Policies", means, lambda found: found.mean, notes)]
         for baseline in self.baselines:
-            tables.append(
-                Table(
-                    f"Difference to {baseline}, paired by seed, 95 % t intervals",
-                    ("policy", *(title for title, _ in HEADLINES[:6])),
-                    tuple(
-                        (
-                            policy,
-                            *(interval_text(self.differences(metric, baseline)[policy]) for _, metric in HEADLINES[:6]),
-                        )
-                        for policy in self.policies
-                        if policy != baseline
-                    ),
-                )
-            )
+            less = {title: self.differences(metric, baseline) for title, metric in HEADLINES[:6]}
+            title = f"Difference to {baseline}, paired by seed, 95 % t intervals"
+            tables.append(_by_policy(title, less, interval_text))
         for title, kind in (("Queries as wholes", "queries"), ("Rounds of collectives", "rounds")):
             of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
             table = exchange_table(title, of_seeds)
@@ -290,13 +265,24 @@ class FlowsResult:
             tables.append(replace(table, notes=(*table.notes, *run_note(self.tracked))))
         return tables
 
-    def _asked(self, policy: str) -> Iterator[float | None]:
-        """Means over seeds of what the policy asked, and of what it was told to drop."""
-        for name in ("asked", "predicted_drops"):
-            yield mean_interval([getattr(run, name) for run in self.runs if run.policy == policy]).mean
+    def _over_seeds(self, name: str) -> dict[str, PairedDifference]:
+        """The mean over seeds of something else that a run has, per policy."""
+        return {
+            policy: mean_interval([getattr(run, name) for run in self.runs if run.policy == policy])
+            for policy in self.policies
+        }
 
-    def _speed(self, policy: str) -> float | None:
-        return mean_interval([run.packets_per_cpu_second for run in self.runs if run.policy == policy]).mean
+
+def _by_policy(
+    title: str,
+    columns: Mapping[str, Mapping[str, PairedDifference]],
+    cell: Callable[[PairedDifference], Cell],
+    notes: Sequence[str] = (),
+) -> Table:
+    """A row per policy, a column per figure."""
+    policies = next(iter(columns.values()))
+    rows = tuple((policy, *(cell(found[policy]) for found in columns.values())) for policy in policies)
+    return Table(title, ("policy", *columns), rows, tuple(notes))
 
 
 def evaluate_flows(config: EvaluateConfig) -> FlowsResult:

@@ -90,14 +90,14 @@ class PredictionScores:
 
     def table(self) -> Table:
         """Scores by region, and what they come to."""
-        rows: list[tuple[Cell, ...]] = [
-            (
-                region,
-                named["rows"],
-                drops_of(named),
-                predicted_drops_of(named),
-                *(named.get(name) for name in SHOWN),
-            )
+        rows = [
+            {
+                "region": region,
+                "rows": named["rows"],
+                "drops": drops_of(named),
+                "predicted drops": predicted_drops_of(named),
+                **{name.replace("_", " "): named.get(name) for name in SHOWN},
+            }
             for region, named in self.scores.items()
         ]
         note = (
@@ -105,8 +105,7 @@ class PredictionScores:
             f"1/eta {figure_text(self.inverse_eta, '.4f')}, recovered loss {figure_text(self.recovered_loss, '.4f')}, "
             f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}"
         )
-        columns = ("region", "rows", "drops", "predicted drops", *(name.replace("_", " ") for name in SHOWN))
-        return Table("Predictions", columns, tuple(rows), (note,))
+        return Table.of_rows("Predictions", rows, note)
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:

@@ -164,23 +164,20 @@ def _different(runs: tuple[CollectedRun, ...], config: CollectConfig) -> tuple[C
 
 def dataset_table(runs: Sequence[CollectedRun]) -> Table:
     """Rows, drops and speed of each run."""
-    return Table(
-        "Datasets",
-        ("seed", "rows", "drops", "drop %", "packets per CPU s", "seconds", "dataset"),
-        tuple(
-            (
-                str(run.seed),
-                run.rows,
-                run.drops,
-                100 * run.drops / run.rows if run.rows else None,
-                run.packets_per_cpu_second,
-                run.seconds,
-                f"{run.path}{' (reused)' if run.reused else ''}",
-            )
-            for run in runs
-        ),
-        tuple(note for run in runs if run.imported is not None for note in _notes(run.imported, run.seed)),
-    )
+    rows = [
+        {
+            "seed": str(run.seed),
+            "rows": run.rows,
+            "drops": run.drops,
+            "drop %": 100 * run.drops / run.rows if run.rows else None,
+            "packets per CPU s": run.packets_per_cpu_second,
+            "seconds": run.seconds,
+            "dataset": f"{run.path}{' (reused)' if run.reused else ''}",
+        }
+        for run in runs
+    ]
+    notes = (note for run in runs if run.imported is not None for note in _notes(run.imported, run.seed))
+    return Table.of_rows("Datasets", rows, *notes)
 
 
 def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:

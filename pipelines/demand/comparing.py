@@ -29,7 +29,5 @@ def compare_predictors(config: DemandConfig, run_dir: Path) -> DemandResult:
         write_predictors(found, run_dir)
     numbers = runs_of(comparisons)
     return replace(
-        result,
-        files=write_figure(run_dir, FIGURE, draw_throughput(numbers), numbers),
-        captions={FIGURE: CAPTION},
+        result, files=write_figure(run_dir, FIGURE, draw_throughput(numbers), numbers), captions={FIGURE: CAPTION}
     )

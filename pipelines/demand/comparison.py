@@ -17,7 +17,13 @@ from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
-from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
+from foretail.pipelines.comparison.statistics import (
+    PairedDifference,
+    chance_text,
+    interval_text,
+    mean_interval,
+    paired_difference,
+)
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
@@ -117,11 +123,8 @@ class DemandResult:
         ]
         if less.low is None or less.high is None:
             return [*said, "One test run cannot tell whether the difference to the last value is chance."]
-        verdict = (
-            "no difference that these runs can tell from chance"
-            if less.low <= 0 <= less.high
-            else ("so predicting helps" if less.low > 0 else "so predicting does harm")
-        )
+        verdict = chance_text(less, "run", above="so predicting helps", below="so predicting does harm")
+        verdict = verdict.removeprefix("which is ")
         return [*said, f"Against the last value that is {interval_text(less)}, {verdict}."]
 
     def tables(self) -> list[Table]:

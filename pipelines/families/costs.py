@@ -12,15 +12,9 @@ import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
-from foretail.pipelines.experiment.cases import RunsPoints, measure_cases
-from foretail.pipelines.families.conditions import (
-    DEFAULT,
-    Condition,
-    Rule,
-    SharingCase,
-    SharingPlan,
-    simulated_cost,
-)
+from foretail.pipelines.data.simulation import Simulates
+from foretail.pipelines.experiment.cases import measure_cases
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan, simulated_cost
 
 POINT = "sharing_cost"
 LQD, CS = Rule("lqd", DEFAULT), Rule("cs", DEFAULT)
@@ -85,7 +79,7 @@ class Costs:
 
 def measure_rules(
     title: str,
-    config: RunsPoints,
+    config: Simulates,
     plan: SharingPlan,
     costs: Costs,
     rules: Mapping[Condition, Sequence[Rule]],

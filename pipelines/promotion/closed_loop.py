@@ -15,7 +15,6 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiment.cases import ThisMachine
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, Costs, measure_rules
@@ -40,8 +39,8 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
     for lineage, whose in seen:
         if lineage is not None:
             _refuse_seen(plan, config.seeds, lineage, whose)
-    costs, here = Costs(), ThisMachine(config.store_dir, config.jobs)
-    measure_rules("gate", here, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
+    costs = Costs()
+    measure_rules("gate", config, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
     model, holder = Rule(config.asking, MODEL), Rule(config.asking, HOLDER)
     other = CS if judging.holder is None else holder
     found = costs.family_difference(list(plan.scenarios), model, other)
@@ -130,14 +129,10 @@ def _by_rule(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
     rows = []
     for rule in plan.rules:
         regrets = [100 * math.expm1(levels[rule] - min(levels.values())) for levels in found]
-        within = sum(regret <= 10 for regret in regrets)
-        rows.append((_words(rule), float(np.mean(regrets)), max(regrets), f"{within} of {len(regrets)}"))
-    return Table(
-        "Regret over held-out conditions, %",
-        ("rule", "mean", "worst", "at most 10"),
-        tuple(rows),
-        (f"seeds {', '.join(map(str, seeds))}; {costs.note}",),
-    )
+        within = f"{sum(regret <= 10 for regret in regrets)} of {len(regrets)}"
+        rows.append((_words(rule), float(np.mean(regrets)), max(regrets), within))
+    note = f"seeds {', '.join(map(str, seeds))}; {costs.note}"
+    return Table("Regret over held-out conditions, %", ("rule", "mean", "worst", "at most 10"), tuple(rows), (note,))
 
 
 def _words(rule: Rule) -> str:

@@ -19,7 +19,7 @@ import os
 import platform
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -94,10 +94,12 @@ def run_on_cluster(
                 driver.terminate()
                 driver.join(2 * CANCEL_SECONDS)
                 driver.kill()
-    return (
-        {name: found[name] for name in points if name in found},
-        {name: failed[name] for name in points if name in failed},
-    )
+    return in_order(points, found), in_order(points, failed)
+
+
+def in_order(points: Iterable[str], outcomes: Mapping[str, Result]) -> dict[str, Result]:
+    """The outcomes of points, in the order of these."""
+    return {name: outcomes[name] for name in points if name in outcomes}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ class Table:
     notes: tuple[str, ...] = ()
 
     @classmethod
+    def of_rows(cls, title: str, rows: Iterable[Mapping[str, Any]], *notes: str) -> Table:
+        """Rows that all have the same columns, by their titles: at least one row."""
+        first, *others = rows
+        return cls(title, tuple(first), tuple(tuple(row.values()) for row in (first, *others)), notes)
+
+    @classmethod
     def of_frame(cls, title: str, frame: pd.DataFrame, columns: Mapping[str, str], *notes: str) -> Table:
         """The columns of a frame that are named, each with its title; what is missing there has no value."""
         chosen = frame[list(columns)].astype(object)

@@ -41,21 +41,15 @@ class Verified:
 
     def table(self) -> Table:
         """The counts, and a note for everything that is not as it was written."""
-        return Table(
-            "Verified",
-            ("folders", "files whole", "models whole", "damaged or missing", "without a digest", "not ours"),
-            (
-                (
-                    self.folders,
-                    self.files,
-                    self.models,
-                    len(self.damaged),
-                    len(self.without_digest),
-                    len(self.foreign),
-                ),
-            ),
-            (*self.damaged, *self.without_digest, *self.foreign),
-        )
+        counts = {
+            "folders": self.folders,
+            "files whole": self.files,
+            "models whole": self.models,
+            "damaged or missing": len(self.damaged),
+            "without a digest": len(self.without_digest),
+            "not ours": len(self.foreign),
+        }
+        return Table.of_rows("Verified", [counts], *self.damaged, *self.without_digest, *self.foreign)
 
 
 def verify(paths: Sequence[str]) -> Verified:

@@ -84,17 +84,16 @@ class SelectResult:
         """Importances, greatest first, and the path."""
         ordered = sorted(self.importances.items(), key=lambda one: -one[1].mean)
         costs: dict[str, FeatureCost] = {name: feature(name).cost for name in self.importances}
-        importances = Table(
+        rows = [
+            {"feature": name, "mean": found.mean, "deviation": found.deviation}
+            | {"bits a queue": costs[name].queue_bits, "bits a switch": costs[name].switch_bits}
+            for name, found in ordered
+        ]
+        importances = Table.of_rows(
             "Permutation importance of all candidates together",
-            ("feature", "mean", "deviation", "bits a queue", "bits a switch"),
-            tuple(
-                (name, found.mean, found.deviation, costs[name].queue_bits, costs[name].switch_bits)
-                for name, found in ordered
-            ),
-            (
-                f"Fall of average precision on validation rows (region {self.region}) when its values are shuffled;",
-                "features that tell the same share what they tell.",
-            ),
+            rows,
+            f"Fall of average precision on validation rows (region {self.region}) when its values are shuffled;",
+            "features that tell the same share what they tell.",
         )
         path = Table(
             "Selection",

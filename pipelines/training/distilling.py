@@ -219,11 +219,9 @@ def _losses(loss: Mapping[str, Mapping[str, float | None]]) -> str:
 
 def _agreement(teacher: JudgedSide, student: JudgedSide) -> dict[str, dict[str, Any]]:
     """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
-    taught, learned = teacher.predicted, student.predicted
-    regions = {"whole": slice(None)} | ({} if teacher.asked is None else {"asked": teacher.asked})
     found = {}
-    for region, chosen in regions.items():
-        confusion = Confusion.count(taught[chosen], learned[chosen])
+    for region, chosen in teacher.regions.items():
+        confusion = Confusion.count(teacher.predicted[chosen], student.predicted[chosen])
         drops = (confusion.tp + confusion.fn, confusion.tp + confusion.fp)
         found[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
     return found

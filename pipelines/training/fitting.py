@@ -84,9 +84,7 @@ def train_on(config: TrainConfig, split: splits.Split, collected: tuple[Collecte
     )
 
 
-def find_split(
-    config: TrainConfig | SelectConfig | DistillConfig,
-) -> tuple[tuple[CollectedRun, ...], splits.Split]:
+def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tuple[CollectedRun, ...], splits.Split]:
     """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
     if config.datasets:
         datasets = open_datasets(config.datasets)

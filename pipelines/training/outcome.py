@@ -179,16 +179,8 @@ def track_model(
         run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
         for dataset in describe_split(split):
             log_dataset(run, dataset)
-        for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
-            if chosen is None:
-                continue
-            run.log_figures(
-                "test",
-                region,
-                test.lqd_drop[chosen],
-                test.predicted[chosen],
-                test.probability[chosen],
-            )
+        for region, chosen in test.regions.items():
+            run.log_figures("test", region, test.lqd_drop[chosen], test.predicted[chosen], test.probability[chosen])
         if "teacher" in outcome:
             run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
         run.log_model(model)

@@ -119,22 +119,10 @@ def _tables(rounds: Sequence[Round], best: Round, rows: pd.DataFrame, in_switch:
     columns |= {"sharing_cost": "J of sharing all"}
     tested = rows.assign(left_out=rows["left_out"].map({True: "yes", False: "no"}))
     return [
-        Table(
+        Table.of_rows(
             "Rounds of policy iteration",
-            (
-                "round",
-                "labels under",
-                "labels",
-                "spread",
-                "drop if it gains more than",
-                "arrivals dropped, %",
-                "J, labelled",
-                "J, left out",
-                "J of sharing all, left out",
-                "simulated s",
-            ),
-            tuple(_cells(one) for one in rounds),
-            ("spread: standard deviation of labels, log J; simulated s: of this round and all before it",),
+            map(_cells, rounds),
+            "spread: standard deviation of labels, log J; simulated s: of this round and all before it",
         ),
         Table.of_frame(f"Round {best.number} on the test seeds", tested, columns, in_switch),
     ]
@@ -220,16 +208,16 @@ def _log(logged: TrackedRun, settings: IterationSettings, learning: Learning, al
     log_traffic(logged, scenarios, settings.validation_seeds, "validation")
 
 
-def _cells(one: Round) -> tuple[Cell, ...]:
-    return (
-        one.number,
-        one.under,
-        one.flips,
-        one.spread,
-        one.chosen.drops_above,
-        100 * (one.chosen.dropped_share or 0.0),
-        one.chosen.cost,
-        one.cost,
-        one.sharing_cost,
-        one.budget.traffic_ns / 1e9,
-    )
+def _cells(one: Round) -> dict[str, Cell]:
+    return {
+        "round": one.number,
+        "labels under": one.under,
+        "labels": one.flips,
+        "spread": one.spread,
+        "drop if it gains more than": one.chosen.drops_above,
+        "arrivals dropped, %": 100 * (one.chosen.dropped_share or 0.0),
+        "J, labelled": one.chosen.cost,
+        "J, left out": one.cost,
+        "J of sharing all, left out": one.sharing_cost,
+        "simulated s": one.budget.traffic_ns / 1e9,
+    }

@@ -39,12 +39,8 @@ def show(settings: ForestSizeSettings, run: Run) -> Shown:
         region = scores.get("asked") or scores["whole"]
         rows.append({"trees": trees, "depth": depth, **{name: region.get(name) for name in SCORES}})
     frame = pd.DataFrame(rows)
-    table = Table(
-        "Forests by their size, on the test runs",
-        ("trees", "depth", *(name.replace("_", " ") for name in SCORES)),
-        tuple(tuple(row.values()) for row in rows),
-        ("scores where Credence asks",),
-    )
+    columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
+    table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
     return Shown(frame, [table], {"": Drawn(draw(frame), "F1 by the number of trees, a line per depth.")})
 
 

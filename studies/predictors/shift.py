@@ -111,7 +111,7 @@ def shift_matrix(
 
 
 def _f1(runs: Sequence[HeldOut]) -> float | None:
-    f1 = HeldOut.together(runs)[HeldOut.COLUMNS.index("F1")]
+    f1 = HeldOut.together(runs)["F1"]
     return f1 if isinstance(f1, float) else None
 
 

@@ -22,11 +22,11 @@ from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE
 from foretail.models.drop.predictor import TreePredictor
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
-from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
+from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
@@ -158,50 +158,39 @@ class Studied:
         return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
 
     def _scores(self) -> Table:
-        rows: list[tuple[Cell, ...]] = []
+        rows = []
         for seen in (True, False):
             for name in (ACCEPT, *self.trained):
                 found = [run for run in self.held_out if run.candidate == name and run.seen == seen]
                 if found:
-                    rows.append((name, "seen" if seen else "new", len(found), *HeldOut.together(found)))
-        return Table(
+                    which = {"candidate": name, "conditions": "seen" if seen else "new", "runs": len(found)}
+                    rows.append({**which, **HeldOut.together(found)})
+        return Table.of_rows(
             "Predictors on held-out runs",
-            ("candidate", "conditions", "runs", *HeldOut.COLUMNS),
-            tuple(rows),
-            (
-                "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or "
-                "not (new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
-            ),
+            rows,
+            "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or not "
+            "(new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
         )
 
     def _flows(self) -> Iterator[Table]:
         for condition, found in self.closed_loop.items():
-            rows: list[tuple[Cell, ...]] = []
-            for policy in found.policies:
-                cells: list[Cell] = [policy]
-                for _, metric in CLOSED_LOOP_METRICS:
-                    cells.append(mean_interval(list(found.by_seed(policy, metric).values())).mean)
-                difference = paired_difference(
-                    found.by_seed(policy, CLOSED_LOOP_METRICS[0][1]), found.by_seed("lqd", CLOSED_LOOP_METRICS[0][1])
-                )
-                cells.append("-" if policy == "lqd" else interval_text(difference))
-                cells += [_share(found, policy, "predicted"), _share(found, policy, "over_threshold")]
-                rows.append(tuple(cells))
+            less_lqd = found.differences(CLOSED_LOOP_METRICS[0][1], "lqd")
+            rows = [
+                {
+                    "policy": policy,
+                    **{title: found.means(metric)[policy].mean for title, metric in CLOSED_LOOP_METRICS},
+                    "incast p95 - LQD": "-" if policy == "lqd" else interval_text(less_lqd[policy]),
+                    "predicted drops %": _share(found, policy, "predicted"),
+                    "threshold drops %": _share(found, policy, "over_threshold"),
+                }
+                for policy in found.policies
+            ]
             seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
-            yield Table(
+            yield Table.of_rows(
                 f"Closed loop in ns-3, condition {condition}",
-                (
-                    "policy",
-                    *(title for title, _ in CLOSED_LOOP_METRICS),
-                    "incast p95 - LQD",
-                    "predicted drops %",
-                    "threshold drops %",
-                ),
-                tuple(rows),
-                (
-                    f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
-                    "columns are shares of all data drops, by the predictor and by the thresholds.",
-                ),
+                rows,
+                f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
+                "columns are shares of all data drops, by the predictor and by the thresholds.",
             )
 
     def _leakage(self) -> Table:

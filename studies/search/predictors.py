@@ -166,12 +166,12 @@ class Finished:
         rows = []
         for name in dict.fromkeys(found.candidate for found in tested.held_out):
             runs = [found for found in tested.held_out if found.candidate == name]
-            rows.append((name, len(runs), *HeldOut.together(runs)))
-        return Table(
+            rows.append({"candidate": name, "runs": len(runs), **HeldOut.together(runs)})
+        return Table.of_rows(
             f"Trial {tested.trial}, the best {self.settings.objectives[0]} within the budget, on the test runs",
-            ("candidate", "runs", *HeldOut.COLUMNS),
-            tuple(rows),
-            (f"budget: {budget}", shlex.join(["foretail", "train", *tested.overrides])),
+            rows,
+            f"budget: {budget}",
+            shlex.join(["foretail", "train", *tested.overrides]),
         )
 
 
@@ -312,7 +312,7 @@ def _evaluated(
         )
         if found.candidate == TRIAL
     ]
-    together = dict(zip(HeldOut.COLUMNS, HeldOut.together(judged), strict=True))
+    together = HeldOut.together(judged)
     scores = {name: together[column] for name, column in COLUMN_OF.items()}
     for name, value in scores.items():
         if value is None and name in objectives:

@@ -31,7 +31,7 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, POINT
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.studies.search.budget import cost_in_switch, log_traffic
@@ -130,7 +130,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     regret = "" if best.regret is None else f", mean regret {100 * best.regret:.3g} %"
     return Shown(
         frame.assign(losses=pd.Series([_losses_of(trial) for trial in finished])),
-        [_table(settings, finalists)],
+        [_table(finalists)],
         frames={"trials.csv": frame},
         notes=(
             simulations.costs.note,
@@ -163,25 +163,21 @@ def show(settings: RuleSettings, run: Run) -> Shown:
 RULES = FunctionExperiment(RuleSettings, show)
 
 
-def _table(settings: RuleSettings, finalists: Sequence[Finalist]) -> Table:
+def _table(finalists: Sequence[Finalist]) -> Table:
     """The finalists."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.trial,
-            *astuple(one.rule),
-            one.cost,
-            *([] if one.regret is None else [100 * one.regret]),
-            *map(percent_change, astuple(one.less_first)[:3]),
-        )
+    rows = [
+        {
+            "trial": one.trial,
+            **{name.replace("_", " "): number for name, number in asdict(one.rule).items()},
+            "J": one.cost,
+            **({} if one.regret is None else {"mean regret, %": 100 * one.regret}),
+            "against the first, %": percent_change(one.less_first.mean),
+            "low": percent_change(one.less_first.low),
+            "high": percent_change(one.less_first.high),
+        }
         for one in finalists
     ]
-    regret = () if settings.score == COST else ("mean regret, %",)
-    names = [name.replace("_", " ") for name in asdict(finalists[0].rule)]
-    return Table(
-        "Sharing rules in all conditions of the training families",
-        ("trial", *names, "J", *regret, "against the first, %", "low", "high"),
-        tuple(rows),
-    )
+    return Table.of_rows("Sharing rules in all conditions of the training families", rows)
 
 
 def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:

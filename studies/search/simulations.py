@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretail.configs.schema.experiment import JobSettings, PointSettings
+from foretail.configs.schema.experiment import JobSettings
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.pipelines.experiment.cases import RunsPoints, ThisMachine
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import Costs, measure_rules
@@ -24,7 +23,7 @@ from foretail.studies.search.budget import Budget
 class Simulations:
     """Rules, each as trees, under conditions of a plan."""
 
-    machine: RunsPoints  #: where they run
+    settings: JobSettings  #: how many at the same time, and where they run
     plan: SharingPlan
     store: Store
     costs: Costs
@@ -44,8 +43,7 @@ class Simulations:
             raise ForetailError(
                 f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
             )
-        machine = config if isinstance(config, PointSettings) else ThisMachine(config.store_dir, config.jobs)
-        return cls(machine, plan, store, Costs(), cells.pop())
+        return cls(config, plan, store, Costs(), cells.pop())
 
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
@@ -64,5 +62,5 @@ class Simulations:
             for rule in trees
             for seed in seeds
         )
-        measure_rules("search", self.machine, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
+        measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
         return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in wheres])) for rule in trees}
